@@ -1,0 +1,44 @@
+# Every target sets up .venv by itself; PYTHON chooses the interpreter it is made with.
+PYTHON ?= python3
+BIN := .venv/bin
+JOBS ?= auto
+
+.PHONY: serve test test-long check bench fuzz fmt clean
+
+serve: .venv/ready
+	@$(BIN)/weft demo
+
+test: .venv/ready
+	@rm -f .coverage .coverage.*
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) -m "not long"
+	$(BIN)/coverage combine -q
+	$(BIN)/python tests/coverage_gate.py
+
+test-long: .venv/ready
+	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+
+check: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+bench: .venv/ready
+	$(BIN)/python -m bench
+
+fuzz: .venv/ready
+	$(BIN)/python -m tests.fuzz
+
+fmt: .venv/ready
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Made anew when what it holds changes. An interrupted set-up leaves no `ready` behind.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Weft needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Weft speaks every LLM streaming dialect and makes each stream happen exactly once."""

@@ -1,0 +1,387 @@
+"""The fold: the one place where text and arguments are joined.
+
+`Assembler` folds guarded parts into a `Response`. Encoders, store, agent and page read that
+fold; none of them joins text again. `Buffer` is how text grows here and in the ledger: pieces
+are joined in blocks, so that a million small deltas cost no more memory than the text.
+"""
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.findings import Finding
+from weft.parts import (
+    ErrorKind,
+    ErrorPart,
+    File,
+    Finish,
+    FinishReason,
+    Json,
+    Opaque,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningKind,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+    Usage,
+)
+
+_BLOCK = 64
+
+
+class Buffer:
+    """Text that grows by pieces. Reading it joins what came since the last read."""
+
+    __slots__ = ("_blocks", "_pieces", "length")
+
+    def __init__(self) -> None:
+        self._blocks: list[str] = []
+        self._pieces: list[str] = []
+        self.length = 0
+
+    def add(self, piece: str) -> None:
+        pieces = self._pieces
+        pieces.append(piece)
+        self.length += len(piece)
+        if len(pieces) == _BLOCK:
+            self._blocks.append("".join(pieces))
+            pieces.clear()
+
+    @property
+    def text(self) -> str:
+        if self._pieces or len(self._blocks) > 1:
+            self._blocks = ["".join((*self._blocks, *self._pieces))]
+            self._pieces.clear()
+        return self._blocks[0] if self._blocks else ""
+
+    def ends_like_json(self) -> bool:
+        """Whether the last piece could close an object or array: cheap, and mostly false."""
+        last = self._pieces[-1] if self._pieces else self._blocks[-1] if self._blocks else ""
+        return last.rstrip(" \t\r\n")[-1:] in ("}", "]", "")
+
+    def since(self, position: int) -> str:
+        """What came after the first `position` characters, without joining what stood before."""
+        wanted = self.length - position
+        taken: list[str] = []
+        got = 0
+        for piece in chain(reversed(self._pieces), reversed(self._blocks)):
+            if got >= wanted:
+                break
+            taken.append(piece)
+            got += len(piece)
+        taken.reverse()
+        return "".join(taken)[got - wanted :]
+
+    def set(self, text: str) -> None:
+        """Replaces all of it."""
+        self._blocks = [text]
+        self._pieces.clear()
+        self.length = len(text)
+
+
+class TextItem(msgspec.Struct, frozen=True, tag="text", tag_field="type", omit_defaults=True):
+    """One text part, whole."""
+
+    id: str
+    text: str
+    refusal: bool = False
+    item_id: str | None = None
+    phase: str | None = None
+    annotations: tuple[Raw, ...] = ()
+    signature: str | None = None
+    origin: str | None = None
+    extra: Json = UNSET
+
+
+class ReasoningItem(
+    msgspec.Struct, frozen=True, tag="reasoning", tag_field="type", omit_defaults=True
+):
+    """One reasoning part, whole, with the proof that goes back to its origin."""
+
+    id: str
+    text: str
+    kind: ReasoningKind = "raw"
+    item_id: str | None = None
+    signature: str | None = None
+    encrypted: str | None = None
+    redacted: str | None = None
+    origin: str | None = None
+    extra: Json = UNSET
+
+
+Item = (
+    TextItem | ReasoningItem | ToolCall | ToolResult | ToolApprovalRequest | Source | File | Opaque
+)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a response failed."""
+
+    kind: ErrorKind
+    message: str
+    code: str | int | None = None
+    status: int | None = None
+    retryable: bool = False
+
+
+class Response(msgspec.Struct, frozen=True):
+    """The fold of one response: what was streamed, joined once, in order of announcement."""
+
+    id: str
+    model: str | None = None
+    created: int | None = None
+    dialect: str | None = None
+    items: tuple[Item, ...] = ()
+    finish_reason: FinishReason | None = None
+    raw_finish_reason: str | None = None
+    stop_sequence: str | None = None
+    usage: Usage | None = None
+    error: Failure | None = None
+    findings: tuple[Finding, ...] = ()
+    choice: int = 0
+
+    @property
+    def text(self) -> str:
+        """All text, without refusals; nothing is added between parts."""
+        return self._texts(refusal=False)
+
+    @property
+    def refusal(self) -> str:
+        return self._texts(refusal=True)
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(item.text for item in self.items if isinstance(item, ReasoningItem))
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that may be dispatched or were executed by the provider."""
+        return tuple(call for call in self._calls() if not call.invalid)
+
+    @property
+    def invalid_tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls that must never be dispatched, each with its reason and its raw text."""
+        return tuple(call for call in self._calls() if call.invalid)
+
+    def _calls(self) -> list[ToolCall]:
+        return [item for item in self.items if isinstance(item, ToolCall)]
+
+    def _texts(self, *, refusal: bool) -> str:
+        texts = [item for item in self.items if isinstance(item, TextItem)]
+        return "".join(item.text for item in texts if item.refusal is refusal)
+
+
+class _Text(msgspec.Struct):
+    start: TextStart
+    buffer: Buffer
+    end: TextEnd | None = None
+
+    def item(self) -> TextItem:
+        start, end = self.start, self.end or TextEnd(self.start.id)
+        return TextItem(
+            id=start.id,
+            text=self.buffer.text,
+            refusal=start.refusal,
+            item_id=start.item_id,
+            phase=start.phase,
+            annotations=end.annotations,
+            signature=end.signature,
+            origin=end.origin,
+            extra=end.extra if end.extra is not UNSET else start.extra,
+        )
+
+
+class _Reasoning(msgspec.Struct):
+    start: ReasoningStart
+    buffer: Buffer
+    end: ReasoningEnd | None = None
+
+    def item(self) -> ReasoningItem:
+        start, end = self.start, self.end or ReasoningEnd(self.start.id)
+        return ReasoningItem(
+            id=start.id,
+            text=self.buffer.text,
+            kind=start.kind,
+            item_id=start.item_id,
+            signature=end.signature,
+            encrypted=end.encrypted,
+            redacted=end.redacted,
+            origin=end.origin,
+            extra=end.extra if end.extra is not UNSET else start.extra,
+        )
+
+
+class _Call(msgspec.Struct):
+    buffer: Buffer
+    call: ToolCall | None = None
+
+
+class Assembler:
+    """Folds legal parts, one response at a time. Ask it at any point of the stream."""
+
+    def __init__(self) -> None:
+        self._metadata: ResponseMetadata | None = None
+        self._finish: Finish | None = None
+        self._error: ErrorPart | None = None
+        self._slots: list[_Text | _Reasoning | _Call | Item] = []
+        self._texts: dict[str, _Text] = {}
+        self._reasonings: dict[str, _Reasoning] = {}
+        self._calls: dict[str, _Call] = {}
+
+    def feed(self, part: Part) -> None:
+        _FOLD[part.__class__](self, part)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no content at all yet."""
+        return not self._slots
+
+    def text(self, id: str) -> str:
+        """What the deltas of a text part add up to so far."""
+        known = self._texts.get(id)
+        return known.buffer.text if known else ""
+
+    def reasoning(self, id: str) -> str:
+        """What the deltas of a reasoning part add up to so far."""
+        known = self._reasonings.get(id)
+        return known.buffer.text if known else ""
+
+    def joined(self, call: str) -> str:
+        """What the params deltas of a call add up to so far."""
+        known = self._calls.get(call)
+        return known.buffer.text if known else ""
+
+    def response(self, findings: tuple[Finding, ...] = (), choice: int = 0) -> Response:
+        """Returns the fold as it stands."""
+        metadata = self._metadata or ResponseMetadata("")
+        finish, error = self._finish, self._error
+        return Response(
+            id=metadata.id,
+            model=(finish.model if finish and finish.model else metadata.model),
+            created=metadata.created,
+            dialect=metadata.dialect,
+            items=tuple(self._items()),
+            finish_reason=finish.reason if finish else None,
+            raw_finish_reason=finish.raw_reason if finish else None,
+            stop_sequence=finish.stop_sequence if finish else None,
+            usage=merged(metadata.usage, finish.usage if finish else None),
+            error=_failure(error) if error else None,
+            findings=findings,
+            choice=choice,
+        )
+
+    def _items(self) -> list[Item]:
+        items: list[Item] = []
+        for slot in self._slots:
+            if isinstance(slot, _Text | _Reasoning):
+                items.append(slot.item())
+            elif not isinstance(slot, _Call):
+                items.append(slot)
+            elif slot.call is not None:  # else announced, and still open
+                items.append(self._counted(slot.call))
+        return items
+
+    def _counted(self, call: ToolCall) -> ToolCall:
+        """A failed response has no client call that may be dispatched."""
+        if self._error is None or call.provider_executed:
+            return call
+        return msgspec.structs.replace(call, invalid="stream-failed")
+
+    def _text_start(self, part: TextStart) -> None:
+        self._texts[part.id] = slot = _Text(part, Buffer())
+        self._slots.append(slot)
+
+    def _text_delta(self, part: TextDelta) -> None:
+        self._texts[part.id].buffer.add(part.delta)
+
+    def _text_end(self, part: TextEnd) -> None:
+        self._texts[part.id].end = part
+
+    def _reasoning_start(self, part: ReasoningStart) -> None:
+        self._reasonings[part.id] = slot = _Reasoning(part, Buffer())
+        self._slots.append(slot)
+
+    def _reasoning_delta(self, part: ReasoningDelta) -> None:
+        self._reasonings[part.id].buffer.add(part.delta)
+
+    def _reasoning_end(self, part: ReasoningEnd) -> None:
+        self._reasonings[part.id].end = part
+
+    def _params_start(self, part: ToolParamsStart) -> None:
+        self._calls[part.id] = slot = _Call(Buffer())
+        self._slots.append(slot)
+
+    def _params_delta(self, part: ToolParamsDelta) -> None:
+        self._calls[part.id].buffer.add(part.delta)
+
+    def _params_end(self, part: ToolParamsEnd) -> None:
+        """The tool-call says the rest."""
+
+    def _tool_call(self, part: ToolCall) -> None:
+        slot = self._calls.get(part.id)
+        if slot is None:  # a call that came whole
+            self._calls[part.id] = slot = _Call(Buffer())
+            self._slots.append(slot)
+        slot.call = part
+        slot.buffer.set(part.params)
+
+    def _whole(self, part: Item) -> None:
+        self._slots.append(part)
+
+    def _on_metadata(self, part: ResponseMetadata) -> None:
+        self._metadata = part
+
+    def _on_error(self, part: ErrorPart) -> None:
+        self._error = part
+
+    def _on_finish(self, part: Finish) -> None:
+        self._finish = part
+
+
+_FOLD: dict[type[Part], Callable[[Assembler, Any], None]] = {
+    ResponseMetadata: Assembler._on_metadata,
+    TextStart: Assembler._text_start,
+    TextDelta: Assembler._text_delta,
+    TextEnd: Assembler._text_end,
+    ReasoningStart: Assembler._reasoning_start,
+    ReasoningDelta: Assembler._reasoning_delta,
+    ReasoningEnd: Assembler._reasoning_end,
+    ToolParamsStart: Assembler._params_start,
+    ToolParamsDelta: Assembler._params_delta,
+    ToolParamsEnd: Assembler._params_end,
+    ToolCall: Assembler._tool_call,
+    ToolResult: Assembler._whole,
+    ToolApprovalRequest: Assembler._whole,
+    Source: Assembler._whole,
+    File: Assembler._whole,
+    Opaque: Assembler._whole,
+    ErrorPart: Assembler._on_error,
+    Finish: Assembler._on_finish,
+}
+
+
+def _failure(part: ErrorPart) -> Failure:
+    return Failure(part.kind, part.message, part.code, part.status, part.retryable)
+
+
+def merged(first: Usage | None, second: Usage | None) -> Usage | None:
+    """Returns both: per field the last one told wins, nothing is summed."""
+    if first is None or second is None:
+        return first or second
+    fields = msgspec.structs.asdict(second)
+    told = {key: value for key, value in fields.items() if value is not None}
+    return msgspec.structs.replace(first, **told)

@@ -1,0 +1,417 @@
+"""The ledger: which delta belongs to which tool call.
+
+Wires disagree about what identifies a call: an index, an id, a name, a position, or nothing.
+One procedure answers for all of them. For each entry of a chunk:
+
+1. *Candidate*: by id, else by index, else by what the entry lacks (`_candidate`).
+2. *New?* Only an entry with a name can start a new call where a candidate exists (`_is_new`).
+3. *Update*: the first id and name stay; arguments are appended, or recognised as a repetition,
+   a placeholder or a snapshot (`_take_arguments`).
+4. *Announce* once there is a name and argument text, so that a late id is still in time.
+5. *Close* only at the end, never because the text happens to parse. Nameless calls are never
+   announced: they end as a lone, invalid tool-call.
+
+"Finished" (a whole JSON object or array, so nothing legitimate can follow) and "viable" (could
+still become JSON) are asked lazily, and each scan resumes where the last one stopped.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+from msgspec import UNSET
+
+from weft.assembler import Buffer
+from weft.findings import Code, Findings
+from weft.ids import Ids, distinct
+from weft.lifecycle import Hold
+from weft.partial_json import Scan, canonical, join_halves, parse, whole_characters
+from weft.parts import (
+    Json,
+    ParamsFormat,
+    Part,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+)
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """One entry of a chunk, normalised: empty strings are None, arguments are text."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    kind: str = "function"
+    format: ParamsFormat = "json"
+    signature: str | None = None
+    extra: Json = UNSET
+
+    @property
+    def says_nothing(self) -> bool:
+        return not (self.id or self.name or self.arguments or self.signature)
+
+
+class _By(Enum):
+    """How the candidate was found."""
+
+    ID = "id"
+    INDEX = "index"
+    CONTEXT = "context"
+
+
+class _Call:
+    """One call being read."""
+
+    __slots__ = (
+        "_hold", "_scan", "_scanned", "announced", "buffer", "extra", "format", "half",
+        "held", "id",
+        "index", "kind", "name", "ordinal", "sent", "signature",
+    )  # fmt: skip
+
+    def __init__(self, entry: CallDelta, ordinal: int) -> None:
+        self.ordinal = ordinal
+        self.id: str | None = entry.id
+        self.index = entry.index
+        self.name: str | None = None
+        self.kind = entry.kind
+        self.format = entry.format
+        self.signature: str | None = None
+        self.extra: Json = UNSET
+        self.announced: str | None = None
+        """The one id it was announced under."""
+        self.buffer = Buffer()
+        self.sent = 0
+        """How many characters of the buffer went out."""
+        self.half = ""
+        self._scan = Scan()
+        self._scanned = 0
+        self._hold = Hold()
+        self.held = False
+
+    def add(self, piece: str) -> None:
+        self.buffer.add(piece)
+        if not self.sent:
+            self.held = self._hold.feed(piece)
+
+    def scan(self) -> Scan:
+        if self._scanned != self.buffer.length:
+            self._scan.feed(self.buffer.since(self._scanned))
+            self._scanned = self.buffer.length
+        return self._scan
+
+    @property
+    def finished(self) -> bool:
+        if self.format == "text" or not self.buffer.ends_like_json():
+            return False
+        return self.scan().finished
+
+    @property
+    def growing(self) -> bool:
+        """Has arguments, and more must follow."""
+        return self.format == "json" and self.buffer.length > 0 and not self.finished
+
+    @property
+    def empty(self) -> bool:
+        return not self.buffer.length or not self.buffer.text.strip()
+
+    def replace(self, text: str) -> None:
+        """Only what was not yet sent may change: `text` begins with all that was."""
+        self.buffer.set(text)
+        self._scan, self._scanned, self._hold = Scan(), 0, Hold()
+        self.held = self._hold.feed(text)
+
+    def equals(self, piece: str) -> bool:
+        """Whether the piece is this call's arguments again, perhaps encoded once more."""
+        mine = canonical(self.buffer.text)
+        if mine == canonical(piece):
+            return True
+        try:
+            inner = parse(piece)
+        except ValueError:
+            return False
+        return isinstance(inner, str) and mine == canonical(inner)
+
+
+class Ledger:
+    """Follows the calls of one response. `feed` takes all entries of one chunk together."""
+
+    def __init__(
+        self, ids: Ids, findings: Findings, declared: frozenset[str] = frozenset()
+    ) -> None:
+        self._ids = ids
+        self._findings = findings
+        self._declared = declared
+        self._calls: list[_Call] = []
+        self._by_id: dict[str, _Call] = {}
+        self._by_index: dict[int, _Call] = {}
+        self._last: _Call | None = None
+        self._group: list[_Call | None] = []
+        self._taken: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def feed(self, entries: Sequence[CallDelta]) -> list[Part]:
+        """Returns the parts that these entries complete: announcements and params deltas."""
+        out: list[Part] = []
+        several = len(entries) > 1
+        group: list[_Call | None] = []
+        for position, entry in enumerate(entries):
+            call = None
+            if not entry.says_nothing:
+                call = self._apply(entry, position if several else None)
+                self._release(call, out)
+                self._last = call
+            group.append(call)
+        if several:
+            self._group = group
+        return out
+
+    def finish(self, *, failed: bool = False) -> list[Part]:
+        """Returns the ends of all calls, in order of appearance. A second time: nothing."""
+        out: list[Part] = []
+        calls, self._calls = self._calls, []
+        for call in calls:
+            if call.half:
+                call.add(whole_characters(call.half))
+            self._close(call, failed, out)
+        return out
+
+    # Step 1
+
+    def _candidate(self, entry: CallDelta, position: int | None) -> tuple[_Call | None, _By]:
+        if entry.id is not None and entry.id in self._by_id:
+            return self._by_id[entry.id], _By.ID
+        if entry.index is not None:
+            if entry.index in self._by_index:
+                return self._by_index[entry.index], _By.INDEX
+            return self._at_ordinal(entry), _By.CONTEXT
+        last = self._last
+        if entry.id is not None:
+            alone = entry.name is None and last is not None and not last.finished
+            return (last if alone else None), _By.CONTEXT
+        if entry.name is not None:
+            return (last if self._continues(last, entry.name) else None), _By.CONTEXT
+        if position is not None and position < len(self._group):
+            return self._group[position] or last, _By.CONTEXT
+        return last, _By.CONTEXT
+
+    def _at_ordinal(self, entry: CallDelta) -> _Call | None:
+        """An index never seen, with arguments only: the call at that place, if it has none."""
+        index = entry.index or 0
+        if entry.id is None and entry.name is None and 0 <= index < len(self._calls):
+            call = self._calls[index]
+            return call if call.index is None else None
+        return None
+
+    @staticmethod
+    def _continues(last: _Call | None, name: str) -> bool:
+        if last is None:
+            return False
+        return last.name is None or (last.name == name and last.growing)
+
+    # Step 2
+
+    def _is_new(self, call: _Call, entry: CallDelta, by: _By) -> bool:
+        if entry.name is None or call.name is None:
+            return False
+        same_name = entry.name == call.name
+        if by is _By.INDEX and entry.id and call.id and entry.id != call.id:
+            return not (same_name and call.growing)
+        if same_name:
+            moved = None not in (entry.index, call.index) and entry.index != call.index
+            return (entry.id is None or moved) and self._brings_another(call, entry.arguments)
+        if call.finished:
+            return True
+        if call.empty and call.announced is None:
+            joined_is_known = call.name + entry.name in self._declared
+            return entry.name in self._declared and not joined_is_known
+        return False
+
+    @staticmethod
+    def _brings_another(call: _Call, piece: str) -> bool:
+        """Whether arguments that are complete are followed by another JSON value."""
+        if not piece.strip() or not call.finished or call.equals(piece):
+            return False
+        return _viable(piece)
+
+    # Step 3
+
+    def _apply(self, entry: CallDelta, position: int | None) -> _Call:
+        if entry.name == "null" and any(call.name for call in self._calls):
+            entry = msgspec.structs.replace(entry, name=None)
+        call, by = self._candidate(entry, position)
+        if call is not None and self._is_new(call, entry, by):
+            if by is _By.INDEX:
+                self._note("call-index-reused", call, f"index {entry.index} begins another call")
+            call = None
+        if call is None:
+            call = self._open(entry)
+        else:
+            self._take_identity(call, entry, by)
+        if entry.index is not None:
+            self._by_index[entry.index] = call
+            if call.index is None:
+                call.index = entry.index
+        self._take_name(call, entry.name)
+        call.signature = entry.signature or call.signature
+        call.extra = call.extra if entry.extra is UNSET else entry.extra
+        if entry.arguments:
+            self._take_arguments(call, entry.arguments)
+        return call
+
+    def _open(self, entry: CallDelta) -> _Call:
+        call = _Call(entry, len(self._calls))
+        self._calls.append(call)
+        if entry.id is not None:
+            if entry.id in self._by_id:
+                self._note("call-id-collision", call, "its id belongs to another call already")
+            self._by_id[entry.id] = call
+        if entry.index is None:
+            self._note("call-index-missing", call, "no index")
+        return call
+
+    def _take_identity(self, call: _Call, entry: CallDelta, by: _By) -> None:
+        if entry.id is not None:
+            if entry.id == call.id:
+                self._note("call-id-repeated", call, "its id comes again with a later delta")
+            elif call.id is None and call.announced is None:
+                call.id = entry.id
+            elif by is not _By.ID:
+                self._note("call-id-changed", call, f"a later delta says id {entry.id!r}")
+            self._by_id[entry.id] = call
+        if by is _By.ID and None not in (entry.index, call.index) and entry.index != call.index:
+            detail = f"began at index {call.index}, goes on at {entry.index}"
+            self._note("call-index-drifted", call, detail)
+
+    def _take_name(self, call: _Call, name: str | None) -> None:
+        if name is None:
+            return
+        if call.name is None:
+            if call.buffer.length:
+                self._note("call-name-late", call, f"{name!r} came after arguments")
+            call.name = name
+        elif name == call.name:
+            if call.buffer.length or call.announced:
+                self._note("call-name-repeated", call, "its name comes again with a later delta")
+        elif call.empty and call.announced is None:
+            call.name = name if name.startswith(call.name) else call.name + name
+            self._note("call-name-joined", call, f"its name came in pieces: {call.name!r}")
+        else:
+            self._note("call-name-contradicted", call, f"{name!r} after {call.name!r}: ignored")
+
+    def _take_arguments(self, call: _Call, piece: str) -> None:
+        if call.half or not piece.isascii():
+            piece, call.half = join_halves(call.half, piece)
+        if call.format == "text" or not call.buffer.length:
+            call.add(piece)
+        elif call.finished:
+            self._after_finished(call, piece)
+        elif len(piece) >= call.buffer.length and self._is_snapshot(call, piece):
+            call.replace(piece)
+            self._note("arguments-snapshot", call, "each delta repeats all arguments so far")
+        else:
+            call.add(piece)
+
+    def _after_finished(self, call: _Call, piece: str) -> None:
+        """Arguments are complete: what follows is a repetition, a correction, or an error."""
+        if not piece.strip():
+            return
+        if call.equals(piece):
+            self._note("arguments-repeated", call, "complete arguments came again")
+            return
+        placeholder = call.buffer.text.strip() in ("{}", "[]")
+        scan = Scan()
+        scan.feed(piece)
+        if not (scan.finished or (placeholder and scan.viable)):
+            call.add(piece)
+        elif call.sent:
+            self._note("whole-contradicts", call, "other arguments came after complete ones")
+        elif placeholder:
+            call.replace(piece)
+            self._note("arguments-placeholder", call, "an empty value stood before the arguments")
+        else:
+            call.replace(piece)
+            self._note("arguments-snapshot", call, "complete arguments were sent anew")
+
+    @staticmethod
+    def _is_snapshot(call: _Call, piece: str) -> bool:
+        """Whether the piece repeats the buffer and goes on. Appending has precedence as long as
+        it could be JSON: nested objects look alike.
+        """
+        if not piece.startswith(call.buffer.text):
+            return False
+        ahead = call.scan().fork()
+        ahead.feed(piece)
+        return not ahead.viable and _viable(piece)
+
+    # Step 4
+
+    def _release(self, call: _Call, out: list[Part]) -> None:
+        """Sends what may be sent. Nothing that may yet be replaced goes out."""
+        buffer = call.buffer
+        if call.name is None or buffer.length == call.sent:
+            return
+        if call.announced is None:
+            self._announce(call, out)
+        if not call.sent and call.format == "json" and (call.held or call.finished):
+            return
+        self._send(call, out)
+
+    def _announce(self, call: _Call, out: list[Part]) -> None:
+        id = self._public_id(call)
+        out.append(ToolParamsStart(id, call.name or "", kind=call.kind, format=call.format))
+
+    def _public_id(self, call: _Call) -> str:
+        if call.announced is None:
+            if call.id is None:
+                self._note("call-id-minted", call, "the wire gave it no id")
+            call.announced = distinct(call.id or self._ids.mint("call"), self._taken)
+            self._taken.add(call.announced)
+        return call.announced
+
+    def _send(self, call: _Call, out: list[Part]) -> None:
+        unsent = call.buffer.since(call.sent)
+        call.sent = call.buffer.length
+        out.append(ToolParamsDelta(self._public_id(call), unsent))
+
+    # Step 5
+
+    def _close(self, call: _Call, failed: bool, out: list[Part]) -> None:
+        if call.name is None:
+            if call.id or not call.empty:
+                self._note("call-nameless", call, "it never got a name")
+                out.append(self._tool_call(call, failed))
+            return
+        if call.announced is None and not failed:
+            self._announce(call, out)
+        if call.announced is not None:
+            if call.sent < call.buffer.length:
+                self._send(call, out)
+            out.append(ToolParamsEnd(call.announced))
+        out.append(self._tool_call(call, failed))
+
+    def _tool_call(self, call: _Call, failed: bool) -> ToolCall:
+        return ToolCall(
+            self._public_id(call),
+            call.name or "",
+            call.buffer.text,
+            kind=call.kind,
+            format=call.format,
+            invalid="stream-failed" if failed else None if call.name else "nameless",
+            signature=call.signature,
+            extra=call.extra,
+        )
+
+    def _note(self, code: Code, call: _Call, detail: str) -> None:
+        place = call.id or call.name or f"at index {call.index}"
+        self._findings.once(code, str(call.ordinal), f"call {place}: {detail}")
+
+
+def _viable(piece: str) -> bool:
+    scan = Scan()
+    scan.feed(piece)
+    return scan.viable

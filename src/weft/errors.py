@@ -1,0 +1,51 @@
+"""Every exception Weft raises on purpose.
+
+    WeftError
+    ├── UpstreamError       the upstream's fault: what it sent cannot be read
+    │   └── TooLarge        a line or an event over the limit
+    ├── ClientError         the caller's fault: a wrong argument, an unreadable capture
+    │   ├── UnknownDialect  no dialect of that name, or not in that direction
+    │   └── Unreadable      a capture that is no stream, or whose dialect cannot be told
+    └── InternalError       our fault; please report it with the capture
+
+A broken stream is not an exception: it decodes to an `error` part and a `finish` with the
+reason `error`. Exceptions are for what cannot become a stream at all.
+"""
+
+
+class WeftError(Exception):
+    """The root of all that Weft raises on purpose."""
+
+
+class UpstreamError(WeftError):
+    """What an upstream sent cannot be read."""
+
+
+class TooLarge(UpstreamError):
+    """A line or an event is over its limit."""
+
+    def __init__(self, what: str, limit: int, *, offset: int, event: int) -> None:
+        super().__init__(f"{what} over {limit} bytes at byte {offset}, event {event}")
+        self.offset = offset
+        self.event = event
+
+
+class ClientError(WeftError):
+    """The caller asked for something that cannot be."""
+
+
+class UnknownDialect(ClientError):
+    """There is no dialect of that name, or not in that direction."""
+
+
+class Unreadable(ClientError):
+    """A capture that is no stream of any dialect, or of more than one."""
+
+    def __init__(self, reason: str, *, offset: int = 0, event: int = 0) -> None:
+        super().__init__(reason)
+        self.offset = offset
+        self.event = event
+
+
+class InternalError(WeftError):
+    """Weft broke one of its own promises."""

@@ -1,0 +1,119 @@
+"""Findings: what was noticed or repaired on the way. Repair is allowed, silent repair is not.
+
+Decoders, stages, the guard, encoders and the checker all leave the same type. Codes are stable;
+`docs/findings.md` explains each one.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Code = Literal[
+    # frames
+    "frame-invalid-utf8",
+    "frame-lines-split",
+    "frame-replayed",
+    "frame-unterminated",
+    # chunks and fields
+    "choice-other",
+    "event-unknown",
+    "field-coerced",
+    "field-dropped",
+    "finish-inferred",
+    "finish-late-content",
+    "finish-repeated",
+    "message-ignored",
+    "metadata-id-minted",
+    "surrogate-lone",
+    # which call a delta belongs to
+    "call-id-changed",
+    "call-id-collision",
+    "call-id-minted",
+    "call-id-repeated",
+    "call-index-drifted",
+    "call-index-missing",
+    "call-index-reused",
+    "call-name-contradicted",
+    "call-name-joined",
+    "call-name-late",
+    "call-name-repeated",
+    "call-nameless",
+    # arguments
+    "arguments-double-encoded",
+    "arguments-empty",
+    "arguments-invalid",
+    "arguments-placeholder",
+    "arguments-repeated",
+    "arguments-snapshot",
+    # lifecycle
+    "after-error",
+    "after-finish",
+    "approval-without-call",
+    "call-missing",
+    "call-repeated",
+    "delta-empty",
+    "delta-late",
+    "end-early",
+    "end-missing",
+    "end-repeated",
+    "end-without-start",
+    "error-missing",
+    "id-reused",
+    "metadata-missing",
+    "metadata-repeated",
+    "name-changed",
+    "result-early",
+    "result-late",
+    "result-without-call",
+    "start-missing",
+    "start-repeated",
+    "stop-with-calls",
+    "whole-contradicts",
+    "whole-extends",
+    # stages
+    "markup-call",
+    "think-closer-dropped",
+    "think-tags",
+    # encoders
+    "not-carried",
+    # the collector itself
+    "findings-suppressed",
+]
+
+LIMIT = 1000
+"""Findings kept for one response; a hostile stream must not fill the memory with them."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something noticed at event `at` (counted from 0), whose first byte is `offset`."""
+
+    code: Code
+    at: int
+    offset: int
+    detail: str
+
+
+class Findings:
+    """Collects findings in order. Whoever reads frames moves `at` and `offset` along."""
+
+    __slots__ = ("_once", "at", "found", "offset")
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.offset = 0
+        self.found: list[Finding] = []
+        self._once: set[tuple[Code, str]] = set()
+
+    def note(self, code: Code, detail: str) -> None:
+        if len(self.found) < LIMIT:
+            self.found.append(Finding(code, self.at, self.offset, detail))
+        elif len(self.found) == LIMIT:
+            detail = f"more than {LIMIT} findings; the rest is not listed"
+            self.found.append(Finding("findings-suppressed", self.at, self.offset, detail))
+
+    def once(self, code: Code, subject: str, detail: str) -> None:
+        """Notes only the first time this code is raised for `subject`."""
+        key = (code, subject)
+        if key not in self._once and len(self._once) <= LIMIT:
+            self._once.add(key)
+            self.note(code, detail)

@@ -1,0 +1,302 @@
+"""JSON that is not there yet: escaping for deltas, and scans that stop and go on.
+
+A `Scan` follows JSON text piece by piece and tells at any point whether the text is *finished*
+(a whole object or array, so nothing legitimate can follow) and whether it is still *viable*
+(could become valid JSON). It reads each character once, however often it is asked.
+"""
+
+import json
+import re
+from enum import IntEnum
+from typing import NoReturn
+
+import msgspec
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_HEX = frozenset("0123456789abcdefABCDEF")
+_DIGITS = frozenset("0123456789")
+_LITERALS = {"t": "rue", "f": "alse", "n": "ull"}
+_HIGH = re.compile("[\ud800-\udbff]\\Z")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+class _At(IntEnum):
+    """Where a scan stands: what the next character may be."""
+
+    VALUE = 0
+    FIRST_KEY = 1
+    KEY = 2
+    COLON = 3
+    AFTER_MEMBER = 4
+    FIRST_ELEMENT = 5
+    AFTER_ELEMENT = 6
+    STRING = 7
+    ESCAPE = 8
+    HEX = 9
+    LITERAL = 10
+    MINUS = 11
+    ZERO = 12
+    INTEGER = 13
+    POINT = 14
+    FRACTION = 15
+    EXPONENT = 16
+    EXPONENT_SIGN = 17
+    EXPONENT_DIGITS = 18
+    DONE = 19
+    BROKEN = 20
+
+
+_NUMBER: dict[_At, tuple[tuple[frozenset[str], _At], ...]] = {
+    _At.MINUS: ((frozenset("0"), _At.ZERO), (_DIGITS, _At.INTEGER)),
+    _At.ZERO: ((frozenset("."), _At.POINT), (frozenset("eE"), _At.EXPONENT)),
+    _At.INTEGER: (
+        (_DIGITS, _At.INTEGER),
+        (frozenset("."), _At.POINT),
+        (frozenset("eE"), _At.EXPONENT),
+    ),
+    _At.POINT: ((_DIGITS, _At.FRACTION),),
+    _At.FRACTION: ((_DIGITS, _At.FRACTION), (frozenset("eE"), _At.EXPONENT)),
+    _At.EXPONENT: ((frozenset("+-"), _At.EXPONENT_SIGN), (_DIGITS, _At.EXPONENT_DIGITS)),
+    _At.EXPONENT_SIGN: ((_DIGITS, _At.EXPONENT_DIGITS),),
+    _At.EXPONENT_DIGITS: ((_DIGITS, _At.EXPONENT_DIGITS),),
+}
+_NUMBER_MAY_END = frozenset({_At.ZERO, _At.INTEGER, _At.FRACTION, _At.EXPONENT_DIGITS})
+
+
+class Scan:
+    """Follows one JSON text. `feed` pieces in order; ask `finished` and `viable` at any time."""
+
+    __slots__ = ("_at", "_left", "_stack", "_top", "_word")
+
+    def __init__(self) -> None:
+        self._at = _At.VALUE
+        self._stack = bytearray()
+        self._top = ""
+        self._word = ""
+        self._left = 0
+
+    @property
+    def finished(self) -> bool:
+        return self._at is _At.DONE and self._top in "{["
+
+    @property
+    def viable(self) -> bool:
+        return self._at is not _At.BROKEN
+
+    def fork(self) -> "Scan":
+        """Returns a scan at the same place, to look ahead with."""
+        other = Scan()
+        other._at = self._at
+        other._stack = self._stack[:]
+        other._top = self._top
+        other._word = self._word
+        other._left = self._left
+        return other
+
+    def feed(self, text: str) -> None:
+        position, length = 0, len(text)
+        while position < length and self._at is not _At.BROKEN:
+            if self._at is _At.STRING:
+                position = _PLAIN.match(text, position).end()  # type: ignore[union-attr]
+                if position < length:
+                    self._in_string(text[position])
+                    position += 1
+            elif self._at in _NUMBER:
+                position += self._in_number(text[position])
+            elif _At.ESCAPE <= self._at <= _At.LITERAL:
+                self._in_word(text[position])
+                position += 1
+            else:
+                position = _BLANKS.match(text, position).end()  # type: ignore[union-attr]
+                if position < length:
+                    self._between(text[position])
+                    position += 1
+
+    def _in_string(self, character: str) -> None:
+        if character == '"':
+            self._close_string()
+        elif character == "\\":
+            self._at = _At.ESCAPE
+        else:
+            self._at = _At.BROKEN
+
+    def _close_string(self) -> None:
+        if self._word == "key":
+            self._at = _At.COLON
+        else:
+            self._value_ended()
+
+    def _in_word(self, character: str) -> None:
+        """An escape, its hex digits, or the rest of true, false, null."""
+        if self._at is _At.LITERAL:
+            if not self._word.startswith(character):
+                self._at = _At.BROKEN
+                return
+            self._word = self._word[1:]
+            if not self._word:
+                self._value_ended()
+        elif self._at is _At.HEX:
+            self._left -= 1
+            if character not in _HEX:
+                self._at = _At.BROKEN
+            elif not self._left:
+                self._at = _At.STRING
+        elif character == "u":
+            self._at, self._left = _At.HEX, 4
+        else:
+            self._at = _At.STRING if character in '"\\/bfnrt' else _At.BROKEN
+
+    def _in_number(self, character: str) -> int:
+        """Returns how many characters were used: none when the number ended before this one."""
+        for characters, state in _NUMBER[self._at]:
+            if character in characters:
+                self._at = state
+                return 1
+        if self._at in _NUMBER_MAY_END:
+            self._value_ended()
+            return 0
+        self._at = _At.BROKEN
+        return 1
+
+    def _between(self, character: str) -> None:
+        """A character between tokens."""
+        match self._at:
+            case _At.VALUE:
+                self._value_begins(character)
+            case _At.FIRST_ELEMENT:
+                self._close() if character == "]" else self._value_begins(character)
+            case _At.FIRST_KEY if character == "}":
+                self._close()
+            case _At.FIRST_KEY | _At.KEY if character == '"':
+                self._at, self._word = _At.STRING, "key"
+            case _At.COLON if character == ":":
+                self._at = _At.VALUE
+            case _At.AFTER_MEMBER if character in ",}":
+                self._at = _At.KEY
+                if character == "}":
+                    self._close()
+            case _At.AFTER_ELEMENT if character in ",]":
+                self._at = _At.VALUE
+                if character == "]":
+                    self._close()
+            case _:
+                self._at = _At.BROKEN
+
+    def _value_begins(self, character: str) -> None:
+        self._top = self._top or character
+        if character == "{":
+            self._stack.append(ord("{"))
+            self._at = _At.FIRST_KEY
+        elif character == "[":
+            self._stack.append(ord("["))
+            self._at = _At.FIRST_ELEMENT
+        elif character == '"':
+            self._at, self._word = _At.STRING, ""
+        elif character in _LITERALS:
+            self._at, self._word = _At.LITERAL, _LITERALS[character]
+        elif character == "-":
+            self._at = _At.MINUS
+        elif character in _DIGITS:
+            self._at = _At.ZERO if character == "0" else _At.INTEGER
+        else:
+            self._at = _At.BROKEN
+
+    def _close(self) -> None:
+        self._stack.pop()
+        self._value_ended()
+
+    def _value_ended(self) -> None:
+        if not self._stack:
+            self._at = _At.DONE
+        else:
+            inside_object = self._stack[-1] == ord("{")
+            self._at = _At.AFTER_MEMBER if inside_object else _At.AFTER_ELEMENT
+
+
+def parse(text: str | bytes) -> object:
+    """Returns the value of one whole JSON text; raises ValueError for anything else.
+
+    Lone surrogate escapes are legal JSON: each becomes U+FFFD. Infinite numbers are refused.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except ValueError:
+        return _parse_slowly(text)
+
+
+def _parse_slowly(text: str | bytes) -> object:
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return mended(value)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:20]} is out of range")
+    return number
+
+
+def mended(value: object) -> object:
+    """Returns the value with every lone surrogate in it replaced, so that it can be encoded."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, list):
+        return [mended(one) for one in value]
+    if isinstance(value, dict):
+        return {whole_characters(key): mended(one) for key, one in value.items()}
+    return value
+
+
+def canonical(text: str) -> bytes | None:
+    """Returns the one spelling that equal JSON texts share, or None if it is not JSON."""
+    try:
+        return msgspec.json.encode(parse(text), order="sorted")
+    except (ValueError, RecursionError):
+        return None
+
+
+def unwrapped(text: str) -> str | None:
+    """Returns the JSON text inside a JSON string, or None if there is no object inside."""
+    if not text.lstrip().startswith('"'):
+        return None
+    try:
+        inner = parse(text)
+        if isinstance(inner, str) and isinstance(parse(inner), dict):
+            return inner
+    except ValueError:
+        pass
+    return None
+
+
+def escape(text: str) -> str:
+    """Returns the text as it stands between the quotes of a JSON string.
+
+    Plain ASCII, so that the halves of a surrogate pair escaped apart join to valid JSON.
+    """
+    return json.dumps(text)[1:-1]
+
+
+def join_halves(held: str, text: str) -> tuple[str, str]:
+    """Returns what can be shown of `held + text`, and a trailing high surrogate to hold back."""
+    joined = held + text
+    ending = _HIGH.search(joined)
+    if ending is None:
+        return whole_characters(joined), ""
+    return whole_characters(joined[: ending.start()]), ending.group()
+
+
+def whole_characters(text: str) -> str:
+    """Returns the text with surrogate pairs joined and lone halves replaced by U+FFFD."""
+    if _HALF.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,0 +1,197 @@
+"""The canonical request: messages, tools, tool choice, reasoning and output options.
+
+Frozen values, as parts are. Each dialect's `request.py` parses its body into this and renders
+its body from it; decoders and encoders read it through the context. None is "not asked".
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.parts import Json, ParamsFormat, ReasoningKind
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+ToolMode = Literal["auto", "none", "required"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Cache = Literal["5m", "1h"]
+
+
+class Content(msgspec.Struct, frozen=True, tag=True, tag_field="type", omit_defaults=True):
+    """The base of what a message holds."""
+
+
+class TextContent(Content, frozen=True, tag="text"):
+    text: str
+    refusal: bool = False
+    cache: Cache | None = None
+    extra: Json = UNSET
+
+
+class ImageContent(Content, frozen=True, tag="image"):
+    """Either `data` (base64, with its media type), a `url`, or a `file_id` of the origin."""
+
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    detail: str | None = None
+    cache: Cache | None = None
+    extra: Json = UNSET
+
+
+class FileContent(Content, frozen=True, tag="file"):
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+    cache: Cache | None = None
+    extra: Json = UNSET
+
+
+class ReasoningContent(Content, frozen=True, tag="reasoning"):
+    """Reasoning of an earlier turn. Its proof goes back only to `origin`."""
+
+    text: str = ""
+    kind: ReasoningKind = "raw"
+    item_id: str | None = None
+    signature: str | None = None
+    encrypted: str | None = None
+    redacted: str | None = None
+    origin: str | None = None
+    extra: Json = UNSET
+
+
+class CallContent(Content, frozen=True, tag="call"):
+    """A tool call of an earlier turn; `params` is text, as in the tool-call part."""
+
+    id: str
+    name: str
+    params: str
+    kind: str = "function"
+    format: ParamsFormat = "json"
+    item_id: str | None = None
+    provider_executed: bool = False
+    namespace: str | None = None
+    caller: str | None = None
+    approval_request_id: str | None = None
+    signature: str | None = None
+    extra: Json = UNSET
+
+
+class ResultContent(Content, frozen=True, tag="result"):
+    """The answer to a call. `content` is what the tool gave, in order."""
+
+    id: str
+    content: tuple[TextContent | ImageContent | FileContent, ...] = ()
+    kind: str = "function"
+    name: str | None = None
+    is_error: bool = False
+    cache: Cache | None = None
+    extra: Json = UNSET
+
+
+class OpaqueContent(Content, frozen=True, tag="opaque"):
+    """A dialect's own item, sent back only to its origin."""
+
+    origin: str
+    kind: str
+    raw: Raw
+
+
+AnyContent = (
+    TextContent
+    | ImageContent
+    | FileContent
+    | ReasoningContent
+    | CallContent
+    | ResultContent
+    | OpaqueContent
+)
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    role: Role
+    content: tuple[AnyContent, ...]
+    name: str | None = None
+    item_id: str | None = None
+    phase: str | None = None
+    extra: Json = UNSET
+
+
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A tool the model may call. Hosted tools keep their declaration in `raw`."""
+
+    name: str
+    kind: str = "function"
+    description: str | None = None
+    parameters: Json = UNSET
+    strict: bool | None = None
+    namespace: str | None = None
+    cache: Cache | None = None
+    raw: Json = UNSET
+
+
+class ToolChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`mode` alone, one forced tool (`name`), or a restricted list (`allowed`)."""
+
+    mode: ToolMode = "auto"
+    name: str | None = None
+    kind: str = "function"
+    allowed: tuple[str, ...] = ()
+
+
+class OutputFormat(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: Literal["text", "json", "json-schema"] = "text"
+    name: str | None = None
+    description: str | None = None
+    schema: Json = UNSET
+    strict: bool | None = None
+
+
+class ReasoningOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    effort: Effort | None = None
+    budget_tokens: int | None = None
+    summary: str | None = None
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    seed: int | None = None
+    logprobs: int | None = None
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One turn, asked in any dialect."""
+
+    model: str
+    messages: tuple[Message, ...] = ()
+    instructions: str | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = None
+    max_output_tokens: int | None = None
+    sampling: Sampling = Sampling()
+    stop: tuple[str, ...] = ()
+    output: OutputFormat = OutputFormat()
+    verbosity: str | None = None
+    reasoning: ReasoningOptions | None = None
+    choices: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    include: tuple[str, ...] = ()
+    store: bool | None = None
+    background: bool = False
+    previous_response_id: str | None = None
+    truncation: str | None = None
+    service_tier: str | None = None
+    metadata: dict[str, str] | None = None
+    user: str | None = None
+    prompt_cache_key: str | None = None
+    extra: Json = UNSET

@@ -1,0 +1,259 @@
+"""Frames: bytes in, events out, and events back into bytes.
+
+Three forms are read, told apart by looking at the bytes: server-sent events, one JSON value a
+line, and one JSON body. Rules, with the rows of the quirk catalogue they serve:
+
+- A line ends at LF, CR or CRLF, mixed at will; a CR ends its line at once (Q06, Q07).
+- One space after the colon is dropped, none is required; data is trimmed (Q05, Q18).
+- An event is dispatched at a blank line if it has data (Q01, Q03, Q04), and at the end of the
+  input even without one: it is then marked `cut` (Q08).
+- Several data lines are one JSON value, or else one event each (Q09, Q10).
+- Data that starts with a colon is a comment that a proxy wrapped (Q02).
+- `error:` is a field here, although the standard drops it (Q113); `id:` is kept for replays.
+- Bytes are never decoded before an event is whole (Q13, Q14); invalid UTF-8 is for the reader
+  of the frame to replace and to report.
+"""
+
+from enum import Enum
+
+import msgspec
+
+from weft.errors import TooLarge
+from weft.partial_json import Scan
+
+MAX_LINE = 8 * 1024 * 1024
+MAX_EVENT = 32 * 1024 * 1024
+DONE = b"[DONE]"
+
+_BOM = b"\xef\xbb\xbf"
+_LINE_ENDS = b"\r\n"
+_BLANK_LINES = frozenset((b"\n", b"\r\n", b"\r"))
+_RAW = msgspec.json.Decoder(msgspec.Raw)
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One event as it stood on the wire, not yet understood."""
+
+    data: bytes
+    event: str = ""
+    id: str | None = None
+    number: int = 0
+    """Counted from 0 over the whole input."""
+    offset: int = 0
+    """Of its first byte in the whole input."""
+    cut: bool = False
+    """The input ended before the event did."""
+    split: bool = False
+    """One of several data lines of one event that turned out to be events of their own."""
+
+
+class _Form(Enum):
+    UNKNOWN = "unknown"
+    EVENTS = "events"
+    JSON = "json"
+    DEAD = "dead"
+
+
+class FrameReader:
+    """Turns bytes in any pieces into frames. Where they are cut changes nothing."""
+
+    def __init__(self, *, max_line: int = MAX_LINE, max_event: int = MAX_EVENT) -> None:
+        self._max_line = max_line
+        self._max_event = max_event
+        self._form = _Form.UNKNOWN
+        self._failure: TooLarge | None = None
+        self._number = 0
+        self._offset = 0  # of the line being read
+        self._after_cr = False
+        self._tail: list[bytes] = []  # pieces of the unfinished line
+        self._tail_size = 0
+        self._data: list[bytes] = []  # of the event being read
+        self._size = 0
+        self._start = 0
+        self._event = ""
+        self._id: str | None = None
+        self._scan = Scan()  # of the JSON value being read
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Returns the frames that these bytes complete.
+
+        Raises TooLarge once a line or an event is over its limit, after all frames before it
+        were returned.
+        """
+        out: list[Frame] = []
+        if self._form is _Form.DEAD:
+            return self._fail(out)
+        if self._after_cr and data:
+            self._after_cr = False
+            if data[:1] == b"\n":  # the second half of a CRLF that was cut in two
+                self._offset += 1
+                data = data[1:]
+        lines = data.splitlines(keepends=True)
+        rest = b""
+        if lines and lines[-1][-1:] not in (b"\n", b"\r"):
+            rest = lines.pop()
+        elif data[-1:] == b"\r":
+            self._after_cr = True
+        try:
+            if lines and self._tail:
+                lines[0] = self._tail_with(lines[0])
+            for line in lines:
+                self._line(line, out)
+            if rest:
+                self._keep_tail(rest)
+        except TooLarge as failure:
+            self._failure, self._form = failure, _Form.DEAD
+            return self._fail(out)
+        return out
+
+    def finish(self) -> list[Frame]:
+        """Returns what the end of the input leaves: an unterminated event, marked `cut`."""
+        out: list[Frame] = []
+        if self._form is _Form.DEAD:
+            return self._fail(out)
+        if self._tail:
+            self._line(self._tail_with(b""), out)
+        if self._data:
+            self._dispatch(out, cut=True)
+        return out
+
+    def _fail(self, out: list[Frame]) -> list[Frame]:
+        """Returns the frames that came before the failure; raises it when there are none."""
+        failure = self._failure
+        if out or failure is None:
+            return out
+        self._failure = None
+        self._tail.clear()
+        self._data.clear()
+        raise failure
+
+    def _tail_with(self, line: bytes) -> bytes:
+        self._tail.append(line)
+        whole = b"".join(self._tail)
+        self._tail.clear()
+        self._tail_size = 0
+        return whole
+
+    def _keep_tail(self, piece: bytes) -> None:
+        self._tail.append(piece)
+        self._tail_size += len(piece)
+        if self._tail_size > self._max_line:
+            raise self._too_large("line", self._max_line)
+
+    def _too_large(self, what: str, limit: int) -> TooLarge:
+        return TooLarge(what, limit, offset=self._offset, event=self._number)
+
+    def _line(self, line: bytes, out: list[Frame]) -> None:
+        if len(line) > self._max_line and len(line.rstrip(_LINE_ENDS)) > self._max_line:
+            raise self._too_large("line", self._max_line)
+        if self._form is _Form.EVENTS:
+            self._event_line(line, out)
+        else:
+            self._first_line(line, out)
+        self._offset += len(line)
+
+    def _first_line(self, line: bytes, out: list[Frame]) -> None:
+        """A line while the form is still open: at the start, and around each JSON value."""
+        text = line.removeprefix(_BOM) if not self._offset else line
+        if self._data:
+            self._json_line(text, out)
+        elif not text.strip():
+            return
+        elif text.lstrip()[:1] in (b"{", b"["):
+            self._form = _Form.JSON
+            self._json_line(text, out)
+        else:
+            self._form = _Form.EVENTS
+            self._event_line(text, out)
+
+    def _json_line(self, line: bytes, out: list[Frame]) -> None:
+        """A JSON value may stand on one line or span many; it ends where it is finished."""
+        if not self._data:
+            self._scan = Scan()
+        self._scan.feed(line.decode("utf-8", "replace"))
+        if self._data and not self._scan.viable:
+            self._dispatch(out, cut=False)  # what came before this line never closed
+            self._first_line(line, out)
+            return
+        self._add(line)
+        if self._scan.finished or not self._scan.viable:
+            self._dispatch(out, cut=False)
+
+    def _event_line(self, line: bytes, out: list[Frame]) -> None:
+        if line.startswith(b"data:"):
+            value = line[5:].strip()
+            if value and not value.startswith(b":"):
+                self._add(value)
+        elif line in _BLANK_LINES:
+            if self._data:
+                self._dispatch(out, cut=False)
+            self._event, self._id = "", None
+        else:
+            self._field(line, out)
+
+    def _field(self, line: bytes, out: list[Frame]) -> None:
+        name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"event":
+            self._event = value.decode("utf-8", "replace")
+        elif name == b"id":
+            self._id = value.decode("utf-8", "replace")
+        elif name == b"error" and value:
+            self._event = "error"
+            self._add(value.strip())
+        elif name[:1] == b"{" and not self._data:  # a body behind keepalive comments
+            self._form = _Form.JSON
+            self._json_line(line, out)
+
+    def _add(self, value: bytes) -> None:
+        if not self._data:
+            self._start = self._offset
+        self._data.append(value)
+        self._size += len(value)
+        if self._size > self._max_event:
+            raise self._too_large("event", self._max_event)
+
+    def _dispatch(self, out: list[Frame], *, cut: bool) -> None:
+        lines, self._data, self._size = self._data, [], 0
+        if len(lines) == 1:
+            out.append(self._frame(lines[0], cut))
+        elif self._form is _Form.JSON:
+            out.append(self._frame(b"".join(lines), cut))
+        else:
+            joined = b"\n".join(lines)
+            if _is_json(joined) or not any(_is_whole(line) for line in lines):
+                out.append(self._frame(joined, cut))
+            else:
+                last = len(lines) - 1
+                for number, line in enumerate(lines):
+                    out.append(self._frame(line, cut and number == last, split=True))
+
+    def _frame(self, data: bytes, cut: bool, split: bool = False) -> Frame:
+        number = self._number
+        self._number = number + 1
+        return Frame(data, self._event, self._id, number, self._start, cut, split)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        _RAW.decode(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_whole(line: bytes) -> bool:
+    """One data line that can only be an event of its own."""
+    return line == DONE or (line.startswith(b"{") and _is_json(line))
+
+
+def write(event: str, data: bytes) -> bytes:
+    """Returns one event in one piece; without a name there is no `event:` line."""
+    if not event:
+        return b"data: " + data + b"\n\n"
+    return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def comment(text: str) -> bytes:
+    """Returns a comment, which every reader ignores: the keepalive of most dialects."""
+    return b": " + text.encode() + b"\n\n"
