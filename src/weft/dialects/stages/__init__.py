@@ -1,0 +1,1 @@
+"""Stages: parts in, parts out, between a decoder and the guard."""

@@ -1,0 +1,279 @@
+"""Whole streams, both ways: the verbs of the library.
+
+`Decoder` is bytes in, guarded parts out: frames, the dialect's decoder, its stages, the guard.
+`Encoder` is guarded parts in, bytes out. Both live for one response. The functions beside them
+run them over iterators, and over captures that hold several responses.
+"""
+
+import secrets
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+
+from weft.assembler import Assembler, Response
+from weft.context import Context
+from weft.dialects import DIALECTS, dialect_named
+from weft.dialects.base import Dialect
+from weft.errors import TooLarge, UnknownDialect, Unreadable
+from weft.findings import Finding, Findings
+from weft.guard import Guard
+from weft.ids import Ids
+from weft.parts import ErrorPart, Part
+from weft.sse import Frame, FrameReader
+
+
+def fresh_context() -> Context:
+    """A context for a live response: ids that nobody can guess, and the time of day."""
+    return Context(ids=Ids(secrets.token_bytes(16)), now=int(time.time()))
+
+
+def capture_context(raw: bytes) -> Context:
+    """A context for recorded bytes: equal captures give equal ids."""
+    return Context(ids=Ids(sha256(raw).digest()))
+
+
+class Decoder:
+    """Bytes of one response in any pieces in, guarded parts out."""
+
+    def __init__(self, dialect: str, *, context: Context | None = None) -> None:
+        self._dialect = _reader(dialect)
+        self._reader = FrameReader()
+        self._pipe = _Pipe(self._dialect, context or fresh_context())
+
+    def feed(self, data: bytes) -> list[Part]:
+        """Returns the parts that these bytes complete, possibly none."""
+        try:
+            frames = self._reader.feed(data)
+        except TooLarge as problem:
+            return self._pipe.too_large(problem)
+        return self._pipe.feed(frames)
+
+    def finish(self) -> list[Part]:
+        """Returns the rest. The last part ever is a finish; a second call returns nothing."""
+        try:
+            parts = self._pipe.feed(self._reader.finish())
+        except TooLarge as problem:
+            parts = self._pipe.too_large(problem)
+        return parts + self._pipe.finish()
+
+    @property
+    def fold(self) -> Assembler:
+        """The live fold of what was returned so far: an encoder can read it."""
+        return self._pipe.guard.fold
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._pipe.findings.found
+
+    @property
+    def response(self) -> Response:
+        """The fold as it stands, with the findings."""
+        return self._pipe.response
+
+
+class _Pipe:
+    """Frames of one response and one choice in, guarded parts out."""
+
+    def __init__(self, dialect: Dialect, context: Context) -> None:
+        self.findings = Findings()
+        self.guard = Guard(context.ids, self.findings)
+        if dialect.decoder is None:
+            raise UnknownDialect(f"{dialect.name} cannot be read yet")
+        self._decoder = dialect.decoder(context, self.findings)
+        self._stages = dialect.stages(context, self.findings)
+        self._choice = context.choice
+
+    def feed(self, frames: Iterable[Frame]) -> list[Part]:
+        out: list[Part] = []
+        findings, decode, guard = self.findings, self._decoder.feed, self.guard.feed
+        for frame in frames:
+            findings.at = frame.number
+            findings.offset = frame.offset
+            parts = decode(frame)
+            if parts:
+                for stage in self._stages:
+                    parts = stage.feed(parts)
+                out += guard(parts)
+        return out
+
+    def finish(self) -> list[Part]:
+        parts = self._decoder.finish()
+        for stage in self._stages:
+            parts = stage.feed(parts) + stage.finish()
+        return self.guard.feed(parts) + self.guard.finish()
+
+    def too_large(self, problem: TooLarge) -> list[Part]:
+        self.findings.at, self.findings.offset = problem.event, problem.offset
+        return self.guard.feed([ErrorPart("too-large", str(problem))])
+
+    @property
+    def response(self) -> Response:
+        return self.guard.fold.response(tuple(self.findings.found), self._choice)
+
+
+class Encoder:
+    """Guarded parts of one response in, the dialect's events out, each in one piece.
+
+    Give it the fold of the guard that made the parts, and nothing is assembled twice.
+    """
+
+    def __init__(
+        self, dialect: str, *, context: Context | None = None, fold: Assembler | None = None
+    ) -> None:
+        writer = dialect_named(dialect)
+        if writer.encoder is None:
+            raise UnknownDialect(f"{writer.name} cannot be written yet")
+        self._findings = Findings()
+        self._own = Assembler() if fold is None else None
+        self._encoder = writer.encoder(
+            context or fresh_context(), fold or self._own or Assembler(), self._findings
+        )
+
+    def feed(self, parts: Iterable[Part]) -> list[bytes]:
+        """Returns the events that these parts make, possibly none."""
+        parts = list(parts)
+        if self._own is not None:
+            for part in parts:
+                self._own.feed(part)
+        return self._encoder.feed(parts)
+
+    def finish(self) -> list[bytes]:
+        return self._encoder.finish()
+
+    def keepalive(self) -> list[bytes]:
+        """What to send while there is nothing to say."""
+        return self._encoder.keepalive()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What this dialect could not carry."""
+        return self._findings.found
+
+
+class Decoded:
+    """One response, and one choice, of a capture."""
+
+    __slots__ = ("fold", "parts", "response")
+
+    def __init__(self, parts: list[Part], fold: Assembler, response: Response) -> None:
+        self.parts = parts
+        self.fold = fold
+        self.response = response
+
+
+def _reader(name: str) -> Dialect:
+    dialect = dialect_named(name)
+    if dialect.decoder is None:
+        raise UnknownDialect(f"{dialect.name} cannot be read yet")
+    return dialect
+
+
+def decode(
+    chunks: Iterable[bytes], dialect: str, *, context: Context | None = None
+) -> Iterator[Part]:
+    """Yields the guarded parts of one response, as its bytes come."""
+    decoder = Decoder(dialect, context=context)
+    for chunk in chunks:
+        yield from decoder.feed(chunk)
+    yield from decoder.finish()
+
+
+async def adecode(
+    chunks: AsyncIterable[bytes], dialect: str, *, context: Context | None = None
+) -> AsyncIterator[Part]:
+    """As decode, from an asynchronous iterator."""
+    decoder = Decoder(dialect, context=context)
+    async for chunk in chunks:
+        for part in decoder.feed(chunk):
+            yield part
+    for part in decoder.finish():
+        yield part
+
+
+def decode_all(raw: bytes, dialect: str, *, context: Context | None = None) -> list[Decoded]:
+    """Returns every response of a capture, and every choice of each, in order."""
+    reader = _reader(dialect)
+    context = context or capture_context(raw)
+    found: list[Decoded] = []
+    for number, frames in enumerate(_responses(reader, _frames(raw))):
+        choices = sorted(frozenset[int]().union(*map(reader.choices, frames))) or [context.choice]
+        for choice in choices:
+            seed = f"{context.ids.mint('seed')} {number} {choice}".encode()
+            pipe = _Pipe(reader, replace(context, ids=Ids(seed), choice=choice))
+            parts = pipe.feed(frames) + pipe.finish()
+            found.append(Decoded(parts, pipe.guard.fold, pipe.response))
+    return found
+
+
+def _frames(raw: bytes) -> list[Frame]:
+    reader = FrameReader()
+    try:
+        return reader.feed(raw) + reader.finish()
+    except TooLarge as problem:
+        raise Unreadable(str(problem), offset=problem.offset, event=problem.event) from None
+
+
+def _responses(dialect: Dialect, frames: list[Frame]) -> list[list[Frame]]:
+    """Cuts a capture where another response begins. An empty capture is one empty response."""
+    responses: list[list[Frame]] = [[]]
+    ended = False
+    for frame in frames:
+        another = dialect.begins(frame) or (ended and dialect.speaks(frame))
+        if another and responses[-1]:
+            responses.append([])
+            ended = False
+        responses[-1].append(frame)
+        ended = ended or dialect.ends(frame)
+    return responses
+
+
+def detect(raw: bytes) -> str:
+    """Returns the name of the dialect a capture speaks; raises Unreadable if it is not clear."""
+    frames = _frames(raw)
+    if not frames:
+        raise Unreadable("no event in it: neither server-sent events nor JSON", offset=0, event=0)
+    for frame in frames:
+        speaking = [one.name for one in DIALECTS.values() if one.speaks(frame)]
+        if len(speaking) == 1:
+            return speaking[0]
+    candidates = ", ".join(DIALECTS)
+    raise Unreadable(
+        f"cannot tell the dialect; say which with --from: {candidates}",
+        offset=frames[0].offset,
+        event=frames[0].number,
+    )
+
+
+def assemble(parts: Iterable[Part]) -> Response:
+    """Returns the fold of one response. Parts that are not legal are made so first."""
+    findings = Findings()
+    guard = Guard(Ids(), findings)
+    guard.feed(parts)
+    guard.finish()
+    return guard.fold.response(tuple(findings.found))
+
+
+def encode(
+    parts: Iterable[Part], dialect: str, *, context: Context | None = None
+) -> Iterator[bytes]:
+    """Yields one response as the dialect's events. Parts that are not legal are made so first."""
+    context = context or fresh_context()
+    guard = Guard(context.ids, Findings())
+    encoder = Encoder(dialect, context=context, fold=guard.fold)
+    for part in parts:
+        yield from encoder.feed(guard.feed((part,)))
+    yield from encoder.feed(guard.finish())
+    yield from encoder.finish()
+
+
+def convert(raw: bytes, source: str, target: str, *, context: Context | None = None) -> bytes:
+    """Returns a capture in another dialect. Equal input gives equal bytes."""
+    context = context or capture_context(raw)
+    out: list[bytes] = []
+    for number, one in enumerate(decode_all(raw, source, context=context)):
+        seed = f"{context.ids.mint('seed')} {number}".encode()
+        encoder = Encoder(target, context=replace(context, ids=Ids(seed)), fold=one.fold)
+        out += encoder.feed(one.parts)
+        out += encoder.finish()
+    return b"".join(out)

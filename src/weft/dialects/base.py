@@ -1,0 +1,192 @@
+"""What every dialect is made of, and how a frame is read at the door.
+
+A dialect is a row of pure functions. Decoders and encoders live for one response and one
+choice; both have two verbs, `feed` and `finish`.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Protocol, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from weft.assembler import Assembler
+from weft.context import Context
+from weft.findings import Findings
+from weft.partial_json import mended, whole_characters
+from weft.parts import Part
+from weft.sse import Frame
+
+
+class Decoder(Protocol):
+    """Frames in, parts out. Any frames; the parts need a guard."""
+
+    def feed(self, frame: Frame) -> list[Part]: ...
+
+    def finish(self) -> list[Part]: ...
+
+
+class Stage(Protocol):
+    """Parts in, parts out, between decoder and guard."""
+
+    def feed(self, parts: list[Part]) -> list[Part]: ...
+
+    def finish(self) -> list[Part]: ...
+
+
+class Encoder(Protocol):
+    """Guarded parts in, events out, each event in one piece. Reads the fold, never joins."""
+
+    def feed(self, parts: Sequence[Part]) -> list[bytes]: ...
+
+    def finish(self) -> list[bytes]: ...
+
+    def keepalive(self) -> list[bytes]:
+        """What to send while there is nothing to say."""
+        ...
+
+
+def _never(frame: Frame) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One streaming language. What it cannot do yet is None."""
+
+    name: str
+    speaks: Callable[[Frame], bool]
+    """Whether this frame can only come from this dialect."""
+
+    aliases: tuple[str, ...] = ()
+    decoder: Callable[[Context, Findings], Decoder] | None = None
+    encoder: Callable[[Context, Assembler, Findings], Encoder] | None = None
+    stages: Callable[[Context, Findings], Sequence[Stage]] = lambda context, findings: ()
+    """What reads the decoder's parts before the guard does."""
+
+    begins: Callable[[Frame], bool] = _never
+    """Whether this frame starts another response."""
+
+    ends: Callable[[Frame], bool] = _never
+    """Whether whatever follows this frame belongs to another response."""
+
+    choices: Callable[[Frame], frozenset[int]] = lambda frame: frozenset((0,))
+    """Which of several answers this frame speaks of."""
+
+
+class Replays:
+    """Knows an event that came before: its number and its bytes must both be the same."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[str | int, int] = {}
+
+    def seen(self, number: str | int, data: bytes) -> bool:
+        mark = hash(data)
+        if self._seen.get(number) == mark:
+            return True
+        self._seen[number] = mark
+        return False
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_JSON_NAMES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
+
+
+class Salvage:
+    """Reads a frame that the typed decoder refused: the only place where a dict is legal.
+
+    Numbers in strings become numbers, objects where text belongs become their JSON text, and
+    what cannot be used is left out, each with a finding. Fields named in `growing` keep the
+    lone surrogates of a pair that was cut in two; everywhere else they are replaced.
+    """
+
+    def __init__(self, findings: Findings, growing: frozenset[str]) -> None:
+        self._findings = findings
+        self._growing = growing
+
+    def read(self, data: bytes, wanted: type[S]) -> S:
+        """Raises ValueError when this is not a JSON object at all."""
+        text = data.decode("utf-8", "replace")
+        if "\ufffd" in text and "\ufffd".encode() not in data:
+            self._findings.once("frame-invalid-utf8", "", "bytes that are not UTF-8: replaced")
+        try:
+            value = json.loads(text, strict=False)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if not isinstance(value, dict):
+            raise ValueError(f"expected an object, got {_kind(value)}")
+        return self._struct(value, wanted, "")
+
+    def _struct(self, value: dict[str, object], wanted: type[S], path: str) -> S:
+        known: dict[str, object] = {}
+        for field in msgspec.structs.fields(wanted):
+            if field.encode_name in value:
+                where = f"{path}.{field.encode_name}" if path else field.encode_name
+                try:
+                    known[field.name] = self._value(value[field.encode_name], field.type, where)
+                except ValueError:
+                    detail = f"{where}: {_kind(value[field.encode_name])} cannot be used"
+                    self._findings.once("field-dropped", where, detail)
+        return wanted(**known)
+
+    def _value(self, value: object, wanted: object, path: str) -> object:
+        options = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
+        if value is None and NoneType in options:
+            return None
+        if Raw in options:
+            return Raw(msgspec.json.encode(mended(value)))
+        for option in options:
+            if option is value.__class__:
+                return self._text(value, path) if isinstance(value, str) else value
+            if get_origin(option) is list and isinstance(value, list):
+                return self._list(value, get_args(option)[0], path)
+            if isinstance(value, dict) and _is_struct(option):
+                return self._struct(value, option, path)
+        coerced = self._coerced(value, options, path)
+        detail = f"{path}: {_kind(value)} where something else belongs"
+        self._findings.once("field-coerced", path, detail)
+        return coerced
+
+    def _text(self, value: str, path: str) -> str:
+        if path.rpartition(".")[2] in self._growing:
+            return value
+        return whole_characters(value)
+
+    def _list(self, values: list[object], wanted: object, path: str) -> list[object]:
+        kept: list[object] = []
+        for value in values:
+            try:
+                kept.append(self._value(value, wanted, path))
+            except ValueError:
+                detail = f"{path}: {_kind(value)} cannot be used"
+                self._findings.once("field-dropped", path, detail)
+        return kept
+
+    def _coerced(self, value: object, options: tuple[object, ...], path: str) -> object:
+        if int in options and isinstance(value, str | float):
+            return int(value)
+        if str in options and not isinstance(value, str):
+            return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
+        for option in options:
+            if get_origin(option) is list and isinstance(value, dict):
+                return self._list([value], get_args(option)[0], path)
+        raise ValueError(f"{path}: {_kind(value)}")
+
+
+def _is_struct(option: object) -> bool:
+    return isinstance(option, type) and issubclass(option, msgspec.Struct)
+
+
+def _kind(value: object) -> str:
+    return _JSON_NAMES.get(value.__class__, "number")
+
+
+def told(value: Raw | UnsetType) -> bool:
+    """Whether a raw field is there and not null."""
+    return isinstance(value, Raw) and bytes(value) != b"null"

@@ -1,0 +1,574 @@
+"""Chat Completions chunks, and whole completions, into parts.
+
+The wire has no end marks: text or reasoning ends when another kind begins, calls end only at
+the clean end of the stream (a finish reason or `[DONE]`, then the terminator or the end of the
+input). What comes after a finish reason still counts. Which call a delta belongs to is the
+ledger's business.
+"""
+
+from enum import Enum
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.assembler import Buffer, merged
+from weft.calls import CallDelta, Ledger
+from weft.context import Context
+from weft.dialects.base import Replays, Salvage, told
+from weft.dialects.openai_chat import wire
+from weft.findings import Findings
+from weft.partial_json import join_halves, whole_characters
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    FinishReason,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolParamsStart,
+    Usage,
+)
+from weft.sse import DONE, Frame
+
+NAME = "openai-chat"
+
+REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "complete": "stop",
+    "completed": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "model_context_window_exceeded": "length",
+    "tool_calls": "tool-calls",
+    "tool_call": "tool-calls",
+    "tool_use": "tool-calls",
+    "function_call": "tool-calls",
+    "content_filter": "content-filter",
+    "refusal": "content-filter",
+    "safety": "content-filter",
+    "sensitive": "content-filter",
+    "pause_turn": "pause",
+    "error": "error",
+}
+"""Finish reasons, compared in lower case. A word that is not here is `other`."""
+
+_RETRYABLE = frozenset({408, 409, 425, 429})
+_LEGACY_INDEX = -1  # the one call of the old `function_call` field
+
+
+class _Phase(Enum):
+    READING = "reading"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class _Kind(Enum):
+    """What is being said: each has a start, deltas and an end."""
+
+    TEXT = "text"
+    REFUSAL = "refusal"
+    REASONING = "reasoning"
+
+
+class _Proof:
+    """The `reasoning_details` of one reasoning part, merged by type and index."""
+
+    __slots__ = ("_details", "_texts")
+
+    def __init__(self) -> None:
+        self._details: dict[tuple[str | None, int | None], wire.Detail] = {}
+        self._texts: dict[tuple[str | None, int | None], Buffer] = {}
+
+    def add(self, detail: wire.Detail) -> None:
+        key = (detail.type, detail.index)
+        known = self._details.setdefault(key, detail)
+        self._texts.setdefault(key, Buffer()).add(detail.text or detail.summary or "")
+        known.signature = detail.signature or known.signature
+        known.data = detail.data or known.data
+        known.id = detail.id or known.id
+        known.format = detail.format or known.format
+
+    def end(self, id: str, origin: str) -> ReasoningEnd:
+        if not self._details:
+            return ReasoningEnd(id)
+        for key, detail in self._details.items():
+            text = whole_characters(self._texts[key].text) or None
+            if detail.summary is not None:
+                detail.summary = text
+            else:
+                detail.text = text
+        details = list(self._details.values())
+        return ReasoningEnd(
+            id,
+            signature=next((one.signature for one in details if one.signature), None),
+            encrypted=next((one.data for one in details if one.data), None),
+            origin=origin,
+            extra=Raw(msgspec.json.encode({"reasoning_details": details})),
+        )
+
+
+class ChatDecoder:
+    """Reads one choice of one response."""
+
+    def __init__(self, context: Context, findings: Findings) -> None:
+        request = context.request
+        self._context = context
+        self._ids = context.ids
+        self._findings = findings
+        self._salvage = Salvage(findings, wire.GROWING)
+        self._replays = Replays()
+        declared = frozenset(tool.name for tool in request.tools) if request else frozenset()
+        self._ledger = Ledger(context.ids, findings, declared)
+        self._all_choices = request is not None and request.choices == 1
+        self._choice = context.choice
+        self._phase = _Phase.READING
+        self._announced = False
+        self._response_id: str | None = None
+        self._created: int | None = None
+        self._kind: _Kind | None = None  # what is open, under which id
+        self._id = ""
+        self._half = ""  # a high surrogate that waits for its other half
+        self._proof = _Proof()
+        self._message: wire.Delta | None = None
+        self._said = False
+        self._terminated = False
+        self._reason: str | None = None
+        self._usage: Usage | None = None
+        self._model: str | None = None
+        self._sources: set[str] = set()
+
+    def feed(self, frame: Frame) -> list[Part]:
+        """Returns the parts that this frame completes, possibly none."""
+        out: list[Part] = []
+        if self._phase is _Phase.CLOSED:
+            self._findings.once("after-finish", "", "events after the end: dropped")
+            return out
+        if frame.id is not None and self._replays.seen(frame.id, frame.data):
+            self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
+            return out
+        try:
+            chunk = wire.read(frame.data)
+        except (ValueError, RecursionError):
+            self._odd_frame(frame, out)
+        else:
+            self._chunk(chunk, frame, out)
+        if not self._announced and out:
+            self._announce(out)
+        return out
+
+    def finish(self) -> list[Part]:
+        """Returns the end of the response: the input is over, however it ended."""
+        out: list[Part] = []
+        if self._phase is _Phase.CLOSED:
+            return out
+        if self._phase is _Phase.READING:
+            self._use_message(out)
+            self._judge(out)
+        self._close_kind(out)
+        out += self._ledger.finish()
+        out.append(self._finish_part())
+        self._phase = _Phase.CLOSED
+        if not self._announced:
+            self._announce(out)
+        return out
+
+    def _judge(self, out: list[Part]) -> None:
+        """Decides whether this end is a clean one."""
+        if self._reason is None:
+            if not self._said and not self._ledger:
+                self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
+            elif not self._terminated:
+                message = "the stream ended without a finish reason or a terminator"
+                self._fail(ErrorPart("truncated", message, retryable=True), out)
+            else:
+                self._findings.note("finish-inferred", "no finish reason came: stop is assumed")
+        elif _reason(self._reason) == "error":
+            message = "the upstream finished with an error and did not say which"
+            self._fail(ErrorPart("upstream", message, retryable=True), out)
+
+    def _announce(self, out: list[Part]) -> None:
+        """Puts the metadata in front of the first part."""
+        self._announced = True
+        if not self._response_id:
+            self._findings.note("metadata-id-minted", "the wire gave the response no id")
+            self._response_id = self._ids.mint("chatcmpl")
+        metadata = ResponseMetadata(
+            self._response_id, model=self._model, created=self._created, dialect=NAME
+        )
+        out.insert(0, metadata)
+
+    # Frames
+
+    def _odd_frame(self, frame: Frame, out: list[Part]) -> None:
+        """A frame that is no well-typed chunk: the terminator, an accent, or damage."""
+        if frame.data == DONE:
+            self._terminated = True
+            out += self.finish()
+            return
+        try:
+            chunk = self._salvage.read(frame.data, wire.Chunk)
+        except ValueError as problem:
+            self._unreadable(frame, str(problem), out)
+        else:
+            self._chunk(chunk, frame, out)
+
+    def _unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
+        text = frame.data.decode("utf-8", "replace")
+        if frame.cut:
+            self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
+        elif frame.event and frame.event != "error":
+            self._findings.once("event-unknown", frame.event, f"event {frame.event!r}: ignored")
+        elif text.startswith(("{", "[")):
+            self._fail(ErrorPart("malformed", f"event {frame.number} is not JSON: {problem}"), out)
+        else:
+            self._fail(ErrorPart("upstream", text), out)
+
+    def _chunk(self, chunk: wire.Chunk, frame: Frame, out: list[Part]) -> None:
+        if frame.cut or frame.split:
+            self._note_framing(frame)
+        if chunk.usage is not None:
+            self._take_usage(chunk.usage)
+        if (
+            (chunk.choices is None or chunk.error is not UNSET or frame.event)
+            and not self._is_answer(chunk, frame, out)
+        ):  # fmt: skip
+            return
+        if not self._announced:
+            self._response_id = self._response_id or chunk.id
+            self._created = self._created or chunk.created
+            self._model = self._model or chunk.model
+            if self._response_id and chunk.choices:
+                self._announce(out)
+        if chunk.model:
+            self._model = chunk.model
+        for choice in chunk.choices or ():
+            if (choice.index or 0) == self._choice or self._all_choices:
+                self._take_choice(choice, chunk, out)
+            else:
+                detail = f"choice {choice.index}: not the one that is read"
+                self._findings.once("choice-other", str(choice.index), detail)
+        if chunk.citations or chunk.search_results:
+            self._cite(chunk, out)
+        if chunk.object == "chat.completion":
+            self._terminated = True
+
+    def _note_framing(self, frame: Frame) -> None:
+        if frame.cut:
+            self._findings.note("frame-unterminated", "the last event has no blank line after it")
+        if frame.split:
+            self._findings.once("frame-lines-split", "", "events were separated by one newline")
+
+    def _is_answer(self, chunk: wire.Chunk, frame: Frame, out: list[Part]) -> bool:
+        """Sorts out what only looks like a chunk: errors, pings, foreign events."""
+        flagged = frame.event == "error" or chunk.type == Raw(b'"error"')
+        if told(chunk.error) or chunk.success is False or (flagged and chunk.choices is None):
+            self._fail(_error(chunk), out)
+        elif chunk.choices is None and chunk.usage is None:
+            what = frame.event or frame.data[:40].decode("utf-8", "replace")
+            self._findings.once("event-unknown", frame.event, f"{what!r}: ignored")
+            return False
+        return True
+
+    def _take_choice(self, choice: wire.Choice, chunk: wire.Chunk, out: list[Part]) -> None:
+        delta = choice.delta
+        if delta is not None and self._phase is _Phase.READING:
+            before = len(out)
+            self._delta(delta, out)
+            if self._reason is not None and len(out) > before:
+                self._findings.once("finish-late-content", "", "content after the finish reason")
+        if choice.message is not None:
+            self._message = choice.message
+        if choice.finish_reason:
+            self._take_reason(choice.finish_reason)
+        if choice.usage is not None and chunk.usage is None:
+            self._take_usage(choice.usage)
+
+    # What a delta says
+
+    def _delta(self, delta: wire.Delta, out: list[Part]) -> None:
+        content = delta.content
+        reasoning = delta.reasoning_content or delta.reasoning
+        if reasoning or delta.reasoning_details:
+            self._reason_with(reasoning, delta.reasoning_details or (), out)
+        if content:
+            if isinstance(content, str):
+                self._say(_Kind.TEXT, content, out)
+            else:
+                for part in content:
+                    self._content_part(part, out)
+        if delta.refusal:
+            self._say(_Kind.REFUSAL, delta.refusal, out)
+        if delta.annotations:
+            for annotation in delta.annotations:
+                self._annotate(annotation, out)
+        if delta.tool_calls:
+            self._call([_entry(call) for call in delta.tool_calls], out)
+        if delta.function_call is not None:
+            function = delta.function_call
+            entry = CallDelta(_LEGACY_INDEX, None, function.name or None, function.arguments or "")
+            self._call([entry], out)
+
+    def _say(self, kind: _Kind, text: str, out: list[Part]) -> None:
+        if kind is not self._kind:
+            self._open(kind, out)
+        if self._half or not text.isascii():
+            text, self._half = join_halves(self._half, text)
+            if self._half:
+                self._findings.once("surrogate-lone", "", "a character was cut in two")
+            if not text:
+                return
+        if kind is _Kind.REASONING:
+            out.append(ReasoningDelta(self._id, text))
+        else:
+            out.append(TextDelta(self._id, text))
+
+    def _open(self, kind: _Kind, out: list[Part], *, summary: bool = False) -> None:
+        self._close_kind(out)
+        self._kind, self._said = kind, True
+        if kind is _Kind.REASONING:
+            self._id = self._ids.local("reasoning")
+            out.append(ReasoningStart(self._id, "summary" if summary else "raw"))
+        else:
+            self._id = self._ids.local("text")
+            out.append(TextStart(self._id, refusal=kind is _Kind.REFUSAL))
+
+    def _close_kind(self, out: list[Part]) -> None:
+        kind, self._kind = self._kind, None
+        if kind is None:
+            return
+        self._flush_half(kind, out)
+        if kind is _Kind.REASONING:
+            out.append(self._proof.end(self._id, self._context.origin or NAME))
+            self._proof = _Proof()
+        else:
+            out.append(TextEnd(self._id))
+
+    def _flush_half(self, kind: _Kind | None, out: list[Part]) -> None:
+        if self._half:
+            part = ReasoningDelta if kind is _Kind.REASONING else TextDelta
+            out.append(part(self._id, whole_characters(self._half)))
+            self._half = ""
+
+    def _reason_with(
+        self, text: str | None, details: "list[wire.Detail] | tuple[()]", out: list[Part]
+    ) -> None:
+        """Reasoning by any of its fields: the first one that has text, once."""
+        if not text:
+            text = "".join(one.text or one.summary or "" for one in details)
+        summary = any(one.type == "reasoning.summary" for one in details)
+        proves = any(one.signature or one.data for one in details)
+        if text:
+            if self._kind is not _Kind.REASONING:
+                self._open(_Kind.REASONING, out, summary=summary)
+            for detail in details:
+                self._proof.add(detail)
+            self._say(_Kind.REASONING, text, out)
+        elif self._kind is _Kind.REASONING:
+            for detail in details:
+                self._proof.add(detail)
+        elif proves:  # a proof on its own, perhaps beside open text: a part without text
+            id, proof = self._ids.local("reasoning"), _Proof()
+            for detail in details:
+                proof.add(detail)
+            self._said = True
+            out.append(ReasoningStart(id, "summary" if summary else "raw"))
+            out.append(proof.end(id, self._context.origin or NAME))
+
+    def _content_part(self, part: wire.ContentPart, out: list[Part]) -> None:
+        if part.thinking:
+            inner = part.thinking
+            texts = [inner] if isinstance(inner, str) else [one.text or "" for one in inner]
+            for text in texts:
+                if text:
+                    self._say(_Kind.REASONING, text, out)
+        elif part.text:
+            self._say(_Kind.TEXT, part.text, out)
+        elif told(part.reference_ids):
+            raw = Raw(msgspec.json.encode(part))
+            out.append(Source(self._ids.local("source"), "document", self._text_id(), raw=raw))
+        elif part.type not in ("text", "thinking"):
+            self._findings.once("event-unknown", f"part {part.type}", f"content part {part.type!r}")
+
+    def _text_id(self) -> str | None:
+        return self._id if self._kind is _Kind.TEXT else None
+
+    def _cite(self, chunk: wire.Chunk, out: list[Part]) -> None:
+        """Citations stand on every chunk; each address is one source."""
+        for result in chunk.search_results or ():
+            self._source(result.url, result.title, out)
+        for url in chunk.citations or ():
+            self._source(url, None, out)
+
+    def _annotate(self, annotation: wire.Annotation, out: list[Part]) -> None:
+        citation = annotation.url_citation
+        if citation is None:
+            self._findings.once("event-unknown", "annotation", f"annotation {annotation.type!r}")
+            return
+        self._source(citation.url, citation.title, out, citation)
+
+    def _source(
+        self,
+        url: str | None,
+        title: str | None,
+        out: list[Part],
+        place: wire.UrlCitation | None = None,
+    ) -> None:
+        start, end = (place.start_index, place.end_index) if place else (None, None)
+        mark = f"{url} {start} {end}"
+        if not url or mark in self._sources or self._phase is not _Phase.READING:
+            return
+        self._sources.add(mark)
+        self._said = True
+        id = self._ids.local("source")
+        text = self._text_id()
+        out.append(Source(id, "url", text, url=url, title=title, start=start, end=end))
+
+    def _call(self, entries: list[CallDelta], out: list[Part]) -> None:
+        made = self._ledger.feed(entries)
+        if self._kind is not None and any(part.__class__ is ToolParamsStart for part in made):
+            self._close_kind(out)
+        out += made
+
+    def _use_message(self, out: list[Part]) -> None:
+        """A whole message counts only where nothing was streamed."""
+        if self._message is None:
+            return
+        if self._said or self._ledger:
+            self._findings.note("message-ignored", "a whole message repeats what was streamed")
+        else:
+            self._delta(self._message, out)
+
+    # Ends
+
+    def _take_reason(self, reason: str) -> None:
+        """The first specific reason wins over a plain stop."""
+        if self._reason is None:
+            self._reason = reason
+            return
+        self._findings.once("finish-repeated", "", f"finish reason {reason!r} after another one")
+        if _reason(self._reason) == "stop":
+            self._reason = reason
+
+    def _take_usage(self, usage: wire.Usage) -> None:
+        self._usage = merged(self._usage, _usage(usage))
+
+    def _fail(self, error: ErrorPart, out: list[Part]) -> None:
+        if self._phase is not _Phase.READING:
+            return
+        self._flush_half(self._kind, out)
+        out += self._ledger.finish(failed=True)
+        out.append(error)
+        self._phase = _Phase.FAILED
+
+    def _finish_part(self) -> Finish:
+        usage = self._usage
+        if usage is not None and usage.total_tokens is None:
+            usage = msgspec.structs.replace(usage, total_tokens=_sum(usage))
+        failed = self._phase is _Phase.FAILED
+        return Finish(
+            "error" if failed else _reason(self._reason or "stop"),
+            raw_reason=self._reason,
+            usage=usage,
+            model=self._model,
+        )
+
+
+def _reason(word: str) -> FinishReason:
+    return REASONS.get(word.lower(), "other")
+
+
+def _entry(call: wire.Call) -> CallDelta:
+    """One entry, normalised: what is empty is absent, a stray empty `custom` is nothing."""
+    signature = _signature(call.extra_content)
+    custom = call.custom
+    if custom is not None and (custom.name or custom.input):
+        return CallDelta(
+            call.index,
+            call.id or None,
+            custom.name or None,
+            custom.input or "",
+            kind="custom",
+            format="text",
+            signature=signature,
+            extra=call.extra_content,
+        )
+    kind = "custom" if (call.type or "").lower() == "custom" else "function"
+    function = call.function
+    return CallDelta(
+        call.index,
+        call.id or None,
+        (function.name or None) if function else None,
+        (function.arguments or "") if function else "",
+        kind=kind,
+        format="text" if kind == "custom" else "json",
+        signature=signature,
+        extra=call.extra_content,
+    )
+
+
+def _signature(extra: "Raw | msgspec.UnsetType") -> str | None:
+    if not isinstance(extra, Raw):
+        return None
+    try:
+        owners = wire.read_extra(extra)
+    except ValueError:
+        return None
+    return next((one.thought_signature for one in owners.values() if one.thought_signature), None)
+
+
+def _usage(usage: wire.Usage) -> Usage | None:
+    """Returns None for usage that tells nothing."""
+    prompt = usage.prompt_tokens_details or wire.TokenDetails()
+    completion = usage.completion_tokens_details or wire.TokenDetails()
+    cached = (prompt.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
+    found = Usage(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        reasoning_tokens=completion.reasoning_tokens,
+        cache_read_tokens=next((count for count in cached if count is not None), None),
+        cache_write_tokens=prompt.cache_write_tokens,
+    )
+    return None if found == Usage() else found
+
+
+def _sum(usage: Usage) -> int | None:
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    return usage.input_tokens + usage.output_tokens
+
+
+def _error(chunk: wire.Chunk) -> ErrorPart:
+    """An error object in any of its shapes: the message and the code, of whatever type."""
+    error = _plain(chunk.error)
+    fields = error if isinstance(error, dict) else {}
+    code = fields.get("code", _plain(chunk.code))
+    message = fields.get("message") or (error if isinstance(error, str) else None)
+    message = message or _plain(chunk.message) or fields.get("type") or "unknown error"
+    status = next((one for one in (fields.get("status"), code) if _is_status(one)), None)
+    return ErrorPart(
+        "upstream",
+        message if isinstance(message, str) else msgspec.json.encode(message).decode(),
+        code=code if code is None or isinstance(code, str | int) else str(code),
+        status=status if isinstance(status, int) else None,
+        retryable=isinstance(status, int) and (status in _RETRYABLE or status >= 500),
+    )
+
+
+def _plain(raw: "Raw | msgspec.UnsetType") -> object:
+    return msgspec.json.decode(raw) if isinstance(raw, Raw) else None
+
+
+def _is_status(value: object) -> bool:
+    return isinstance(value, int) and 400 <= value <= 599

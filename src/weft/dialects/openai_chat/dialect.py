@@ -1,0 +1,59 @@
+"""The row of this dialect in the table of dialects."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from weft.context import Context
+from weft.dialects.base import Dialect, Stage
+from weft.dialects.openai_chat.decoder import NAME, ChatDecoder
+from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.stages.markup_calls import MarkupCalls
+from weft.dialects.stages.think_tags import ThinkTags
+from weft.findings import Findings
+from weft.sse import DONE, Frame
+
+
+class _Index(msgspec.Struct):
+    index: int | None = None
+
+
+class _Glance(msgspec.Struct):
+    """As much of a chunk as tells what it is."""
+
+    choices: list[_Index]
+
+
+_glance = msgspec.json.Decoder(_Glance).decode
+
+
+def _choices(frame: Frame) -> frozenset[int]:
+    try:
+        return frozenset(choice.index or 0 for choice in _glance(frame.data).choices)
+    except (ValueError, RecursionError):
+        return frozenset()
+
+
+def _speaks(frame: Frame) -> bool:
+    try:
+        _glance(frame.data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _ends(frame: Frame) -> bool:
+    return frame.data == DONE
+
+
+def _stages(context: Context, findings: Findings) -> Sequence[Stage]:
+    quirks = context.quirks if isinstance(context.quirks, ChatQuirks) else ChatQuirks()
+    stages: list[Stage] = [ThinkTags(context.ids, findings, implicit=quirks.implicit_think)]
+    if quirks.text_markup_calls is not None:
+        stages.append(MarkupCalls(quirks.text_markup_calls, context.ids, findings))
+    return stages
+
+
+OPENAI_CHAT = Dialect(
+    NAME, speaks=_speaks, decoder=ChatDecoder, stages=_stages, ends=_ends, choices=_choices
+)

@@ -1,0 +1,19 @@
+"""Where two imitators of Chat Completions need opposite readings of the same bytes."""
+
+from dataclasses import dataclass
+
+from weft.context import Quirks
+from weft.dialects.stages.markup_calls import Markup
+
+
+@dataclass(frozen=True, slots=True)
+class ChatQuirks(Quirks):
+    """Defaults fit every other stream we have seen."""
+
+    text_markup_calls: Markup | None = None
+    """Tool calls written as markup inside `content`. Left as text unless the model is known to
+    do it (captures: markup-calls-json, markup-calls-tokens)."""
+
+    implicit_think: bool = False
+    """The answer begins inside reasoning, with only a closing tag to tell where it ends. Left as
+    text unless the model is known to do it (capture: orphan-think-closer)."""

@@ -1,0 +1,1 @@
+"""The Responses API, as the Open Responses specification writes it down."""

@@ -1,0 +1,47 @@
+"""The row of this dialect in the table of dialects."""
+
+import msgspec
+
+from weft.dialects.base import Dialect
+from weft.dialects.openai_responses.encoder import NAME, ResponsesEncoder
+from weft.sse import DONE, Frame
+
+
+class _Glance(msgspec.Struct):
+    """As much of an event as tells what it is."""
+
+    type: str | None = None
+    object: str | None = None
+
+
+_glance = msgspec.json.Decoder(_Glance).decode
+
+
+def _type(frame: Frame) -> _Glance:
+    try:
+        return _glance(frame.data)
+    except (ValueError, RecursionError):
+        return _Glance()
+
+
+def _speaks(frame: Frame) -> bool:
+    seen = _type(frame)
+    return seen.object == "response" or (seen.type or "").startswith("response.")
+
+
+def _begins(frame: Frame) -> bool:
+    return _type(frame).type == "response.created"
+
+
+def _ends(frame: Frame) -> bool:
+    return frame.data == DONE
+
+
+OPENAI_RESPONSES = Dialect(
+    NAME,
+    speaks=_speaks,
+    aliases=("open-responses",),
+    encoder=ResponsesEncoder,
+    begins=_begins,
+    ends=_ends,
+)

@@ -1,0 +1,96 @@
+"""The response object of every snapshot: the request's effective values, defaults filled in."""
+
+from typing import TypeVar
+
+from msgspec import UNSET, Raw
+
+from weft.dialects.openai_responses import wire
+from weft.parts import ErrorPart, Usage
+from weft.request import OutputFormat, Request, Tool, ToolChoice
+
+T = TypeVar("T")
+
+_NULL = Raw(b"null")
+
+
+def resource(id: str, created: int, model: str, request: Request | None) -> wire.Resource:
+    """Returns the first snapshot; the encoder fills in what the stream brings."""
+    asked = request or Request(model)
+    sampling = asked.sampling
+    reasoning = asked.reasoning
+    return wire.Resource(
+        id=id,
+        created_at=created,
+        model=model,
+        previous_response_id=asked.previous_response_id,
+        instructions=asked.instructions,
+        tools=[_tool(tool) for tool in asked.tools],
+        tool_choice=_tool_choice(asked.tool_choice),
+        truncation=asked.truncation or "disabled",
+        parallel_tool_calls=_or(asked.parallel_tool_calls, True),
+        text=wire.Text(_format(asked.output), asked.verbosity or UNSET),
+        top_p=_or(sampling.top_p, 1.0),
+        presence_penalty=_or(sampling.presence_penalty, 0.0),
+        frequency_penalty=_or(sampling.frequency_penalty, 0.0),
+        top_logprobs=_or(sampling.logprobs, 0),
+        temperature=_or(sampling.temperature, 1.0),
+        reasoning=wire.ReasoningOptions(
+            reasoning.effort if reasoning else None, reasoning.summary if reasoning else None
+        ),
+        max_output_tokens=asked.max_output_tokens,
+        max_tool_calls=asked.max_tool_calls,
+        store=_or(asked.store, False),
+        background=asked.background,
+        service_tier=asked.service_tier or "default",
+        metadata=asked.metadata or {},
+        safety_identifier=asked.user,
+        prompt_cache_key=asked.prompt_cache_key,
+    )
+
+
+def usage(told: Usage | None) -> wire.Usage | None:
+    """Returns None unless input and output are both known: zero is never invented for them."""
+    if told is None or told.input_tokens is None or told.output_tokens is None:
+        return None
+    written = told.cache_write_tokens
+    return wire.Usage(
+        told.input_tokens,
+        told.output_tokens,
+        _or(told.total_tokens, told.input_tokens + told.output_tokens),
+        wire.InputDetails(_or(told.cache_read_tokens, 0), UNSET if written is None else written),
+        wire.OutputDetails(_or(told.reasoning_tokens, 0)),
+    )
+
+
+def error_detail(error: ErrorPart) -> wire.ErrorDetail:
+    code = error.kind if error.code is None else str(error.code)
+    kind = "too_many_requests" if error.status == 429 else "server_error"
+    return wire.ErrorDetail(kind, code, error.message)
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value
+
+
+def _tool(tool: Tool) -> wire.FunctionTool | Raw:
+    if tool.kind != "function" and isinstance(tool.raw, Raw):
+        return tool.raw
+    parameters = tool.parameters if isinstance(tool.parameters, Raw) else _NULL
+    return wire.FunctionTool(tool.name, tool.description, parameters, tool.strict)
+
+
+def _tool_choice(choice: ToolChoice | None) -> str | wire.NamedTool | wire.AllowedTools:
+    if choice is None:
+        return "auto"
+    if choice.allowed:
+        tools = [wire.NamedTool("function", name) for name in choice.allowed]
+        return wire.AllowedTools(tools, choice.mode)
+    return choice.mode if choice.name is None else wire.NamedTool(choice.kind, choice.name)
+
+
+def _format(output: OutputFormat) -> wire.Format:
+    """The specification's echo of a schema is null; the schema itself would be refused."""
+    if output.kind == "json-schema":
+        name = output.name or "output"
+        return wire.Format("json_schema", name, output.description, None, output.strict)
+    return wire.Format("json_object" if output.kind == "json" else "text")

@@ -1,0 +1,174 @@
+"""Tool calls that a model wrote into its text as markup, because no server parsed them.
+
+Off unless the quirks say so: the same text may be an answer about markup. What does not read as
+a call stays text.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from weft.findings import Findings
+from weft.ids import Ids
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Part,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """How a call is marked. Without a separator the body is JSON with `name` and `arguments`;
+    with one, `prefix.name:number` stands before it and the arguments after it.
+    """
+
+    begin: str
+    end: str
+    separator: str | None = None
+    section: tuple[str, ...] = ()
+    """Marks around all calls; dropped, with the blanks beside them."""
+
+
+TAGS = Markup("<tool_call>", "</tool_call>")
+TOKENS = Markup(
+    "<|tool_call_begin|>",
+    "<|tool_call_end|>",
+    "<|tool_call_argument_begin|>",
+    ("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+)
+
+
+class _Body(msgspec.Struct):
+    name: str
+    arguments: Raw
+
+
+class MarkupCalls:
+    """A stage for one response: text in, text and whole calls out."""
+
+    def __init__(self, markup: Markup, ids: Ids, findings: Findings) -> None:
+        self._markup = markup
+        self._ids = ids
+        self._findings = findings
+        self._marks = (markup.begin, *markup.section)
+        self._start: TextStart | None = None  # a text part that said nothing yet
+        self._text = ""  # the id of the text part
+        self._held = ""
+
+    def feed(self, parts: list[Part]) -> list[Part]:
+        out: list[Part] = []
+        for part in parts:
+            handler = _HANDLERS.get(part.__class__)
+            if handler is None:
+                out.append(part)
+            else:
+                handler(self, part, out)
+        return out
+
+    def finish(self) -> list[Part]:
+        out: list[Part] = []
+        self._say(self._held, out)
+        self._held = ""
+        return out
+
+    def _text_start(self, part: TextStart, out: list[Part]) -> None:
+        self._start, self._text = part, part.id
+
+    def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
+        self._held += part.delta
+        while self._step(out):
+            pass
+
+    def _text_end(self, part: TextEnd, out: list[Part]) -> None:
+        out += self.finish()
+        if self._start is None:
+            out.append(part)
+        self._start = None
+
+    def _last(self, part: Part, out: list[Part]) -> None:
+        out += self.finish()
+        out.append(part)
+
+    def _step(self, out: list[Part]) -> bool:
+        """Takes one piece off what is held; returns whether there may be another."""
+        found = [(self._held.find(mark), mark) for mark in self._marks if mark in self._held]
+        if not found:
+            keep = max(_overlap(self._held, mark) for mark in self._marks)
+            cut = len(self._held) - keep
+            self._say(self._held[:cut], out)
+            self._held = self._held[cut:]
+            return False
+        at, mark = min(found)
+        if mark != self._markup.begin:
+            self._say(self._held[:at].rstrip(), out)
+            self._held = self._held[at + len(mark) :].lstrip()
+            return True
+        end = self._held.find(self._markup.end, at)
+        if end < 0:
+            return False
+        self._say(self._held[:at].rstrip(), out)
+        whole = self._held[at : end + len(self._markup.end)]
+        self._held = self._held[end + len(self._markup.end) :].lstrip()
+        self._call(whole, out)
+        return True
+
+    def _call(self, whole: str, out: list[Part]) -> None:
+        body = whole.removeprefix(self._markup.begin).removesuffix(self._markup.end).strip()
+        try:
+            id, name, arguments = self._read(body)
+        except ValueError:
+            self._say(whole, out)
+            return
+        self._findings.note("markup-call", f"call {id!r} of {name!r} stood inside the text")
+        out += (
+            ToolParamsStart(id, name),
+            ToolParamsDelta(id, arguments),
+            ToolParamsEnd(id),
+            ToolCall(id, name, arguments),
+        )
+
+    def _read(self, body: str) -> tuple[str, str, str]:
+        if self._markup.separator is None:
+            call = msgspec.json.decode(body, type=_Body)
+            return self._ids.mint("call"), call.name, bytes(call.arguments).decode()
+        head, separator, arguments = body.partition(self._markup.separator)
+        name = head.strip().partition(".")[2].rpartition(":")[0]
+        if not separator or not name:
+            raise ValueError(f"no call: {body[:40]!r}")
+        return head.strip(), name, arguments.strip() or "{}"
+
+    def _say(self, text: str, out: list[Part]) -> None:
+        if not text:
+            return
+        if self._start is not None:
+            out.append(self._start)
+            self._start = None
+        out.append(TextDelta(self._text, text))
+
+
+def _overlap(text: str, mark: str) -> int:
+    """How much of the end of the text could be the beginning of the mark."""
+    for length in range(min(len(mark) - 1, len(text)), 0, -1):
+        if text.endswith(mark[:length]):
+            return length
+    return 0
+
+
+_HANDLERS: dict[type[Part], Callable[[MarkupCalls, Any, list[Part]], None]] = {
+    TextStart: MarkupCalls._text_start,
+    TextDelta: MarkupCalls._text_delta,
+    TextEnd: MarkupCalls._text_end,
+    ErrorPart: MarkupCalls._last,
+    Finish: MarkupCalls._last,
+}

@@ -1,0 +1,180 @@
+"""Reasoning written into the text, between think tags.
+
+Only a tag that opens the answer counts, and only if no reasoning came by its own field. Blanks
+before the tag and newlines right after the closing one are dropped; a later tag is plain text;
+what is never closed stays reasoning. Where reasoning came by field, a closing tag that opens the
+answer is an orphan and dropped. A text that could still become a tag is held back.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from weft.findings import Findings
+from weft.ids import Ids
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    TextDelta,
+    TextEnd,
+    TextStart,
+)
+
+_OPENER, _CLOSER = "<think>", "</think>"
+_BLANKS = " \t\r\n"
+
+
+class _Where(Enum):
+    BEFORE = "before"  # no answer text yet: a tag may come
+    THINKING = "thinking"
+    AFTER = "after"  # right behind the closing tag: newlines are dropped
+    PLAIN = "plain"
+
+
+class ThinkTags:
+    """A stage for one response. `implicit`: the answer begins inside the tags."""
+
+    def __init__(self, ids: Ids, findings: Findings, *, implicit: bool = False) -> None:
+        self._ids = ids
+        self._findings = findings
+        self._implicit = implicit
+        self._where = _Where.BEFORE
+        self._tag = _OPENER
+        self._start: TextStart | None = None  # the text part that is held back
+        self._held = ""
+        self._thought = ""  # the id of the reasoning part
+
+    def feed(self, parts: list[Part]) -> list[Part]:
+        if self._is_plain():
+            return parts
+        out: list[Part] = []
+        for part in parts:
+            handler = _HANDLERS.get(part.__class__)
+            if handler is None or self._is_plain():
+                out.append(part)
+            else:
+                handler(self, part, out)
+        return out
+
+    def _is_plain(self) -> bool:
+        return self._where is _Where.PLAIN
+
+    def finish(self) -> list[Part]:
+        """Returns what was held back, when neither an end nor an error came."""
+        out: list[Part] = []
+        self._let_go(out)
+        return out
+
+    def _reasoning(self, part: ReasoningStart, out: list[Part]) -> None:
+        """Reasoning has a field of its own, so no opening tag is one."""
+        if self._where is _Where.BEFORE:
+            self._tag = _CLOSER
+        out.append(part)
+
+    def _text_start(self, part: TextStart, out: list[Part]) -> None:
+        if part.refusal:
+            out.append(part)
+            return
+        self._start = part
+        if self._implicit and self._where is _Where.BEFORE and self._tag is _OPENER:
+            self._think(out)
+
+    def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
+        if self._start is None or part.id != self._start.id:
+            out.append(part)
+            return
+        self._held += part.delta
+        if self._where is _Where.BEFORE:
+            self._look_for_tag(out)
+        if self._where is _Where.THINKING:
+            self._look_for_closer(out)
+        if self._where is _Where.AFTER:
+            self._held = self._held.lstrip("\r\n")
+            if self._held:
+                self._plain(out)
+
+    def _look_for_tag(self, out: list[Part]) -> None:
+        text = self._held.lstrip(_BLANKS)
+        if text.startswith(self._tag):
+            self._held = text[len(self._tag) :]
+            if self._tag is _OPENER:
+                self._think(out)
+            else:
+                self._findings.note("think-closer-dropped", f"{_CLOSER} without an opening tag")
+                self._where = _Where.AFTER
+        elif not self._tag.startswith(text):
+            self._plain(out)
+
+    def _think(self, out: list[Part]) -> None:
+        self._findings.note("think-tags", "reasoning stood inside the text")
+        self._where = _Where.THINKING
+        self._thought = self._ids.local("reasoning")
+        out.append(ReasoningStart(self._thought, "raw"))
+
+    def _look_for_closer(self, out: list[Part]) -> None:
+        before, closer, after = self._held.partition(_CLOSER)
+        if closer:
+            self._say(before, out)
+            self._held = after
+            self._where = _Where.AFTER
+            out.append(ReasoningEnd(self._thought))
+        else:
+            keep = _overlap(before)
+            self._say(before[: len(before) - keep], out)
+            self._held = before[len(before) - keep :]
+
+    def _say(self, text: str, out: list[Part]) -> None:
+        if text:
+            out.append(ReasoningDelta(self._thought, text))
+
+    def _plain(self, out: list[Part]) -> None:
+        """The rest is text as it stands."""
+        self._where = _Where.PLAIN
+        if self._start is not None:
+            out.append(self._start)
+            if self._held:
+                out.append(TextDelta(self._start.id, self._held))
+        self._held = ""
+
+    def _text_end(self, part: TextEnd, out: list[Part]) -> None:
+        mine = self._start is not None and part.id == self._start.id
+        said = self._where is _Where.BEFORE  # as text: what was held is no tag
+        if mine:
+            self._let_go(out)
+        if said or not mine:
+            out.append(part)
+
+    def _last(self, part: Part, out: list[Part]) -> None:
+        """An error or a finish: no text may follow, so what is held goes first."""
+        self._let_go(out)
+        out.append(part)
+
+    def _let_go(self, out: list[Part]) -> None:
+        if self._where is _Where.THINKING:
+            self._say(self._held, out)
+            out.append(ReasoningEnd(self._thought))
+        elif self._where is _Where.BEFORE and self._start is not None:
+            self._plain(out)
+        self._where, self._start, self._held = _Where.PLAIN, None, ""
+
+
+def _overlap(text: str) -> int:
+    """How much of the end of the text could be the beginning of a closing tag."""
+    for length in range(min(len(_CLOSER) - 1, len(text)), 0, -1):
+        if text.endswith(_CLOSER[:length]):
+            return length
+    return 0
+
+
+_HANDLERS: dict[type[Part], Callable[[ThinkTags, Any, list[Part]], None]] = {
+    ReasoningStart: ThinkTags._reasoning,
+    TextStart: ThinkTags._text_start,
+    TextDelta: ThinkTags._text_delta,
+    TextEnd: ThinkTags._text_end,
+    ErrorPart: ThinkTags._last,
+    Finish: ThinkTags._last,
+}
