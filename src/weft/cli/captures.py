@@ -1,0 +1,85 @@
+"""What the commands that read a capture share: the argument, the options, the error line."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from weft.codec import detect
+from weft.dialects import DIALECTS
+from weft.errors import Unreadable, WeftError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNREADABLE = 2
+"""The exit code for a capture that is no stream."""
+
+READABLE = sorted(
+    name
+    for dialect in DIALECTS.values()
+    if dialect.decoder is not None
+    for name in (dialect.name, *dialect.aliases)
+)
+WRITABLE = sorted(
+    name
+    for dialect in DIALECTS.values()
+    if dialect.encoder is not None
+    for name in (dialect.name, *dialect.aliases)
+)
+
+
+class Capture:
+    """The bytes of a capture, and the dialect they are in."""
+
+    def __init__(self, path: str, source: str | None) -> None:
+        self.path = path
+        self.raw = _read(path)
+        try:
+            self.dialect = source or detect(self.raw)
+        except WeftError as problem:
+            raise self.unreadable(problem) from None
+
+    def unreadable(self, problem: WeftError) -> click.ClickException:
+        """One line: the file, the byte, the event, and what is wrong."""
+        place = problem if isinstance(problem, Unreadable) else Unreadable("")
+        return _OneLine(f"{self.path}: byte {place.offset}, event {place.event}: {problem}")
+
+
+class _OneLine(click.ClickException):
+    exit_code = UNREADABLE
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"weft: {self.format_message()}", err=True)
+
+
+def _read(path: str) -> bytes:
+    try:
+        if path == "-":
+            return sys.stdin.buffer.read()
+        return Path(path).read_bytes()
+    except OSError as problem:
+        raise _OneLine(f"{path}: byte 0, event 0: {problem.strerror}") from None
+
+
+def capture_argument(function: F) -> F:
+    return click.argument("capture", metavar="CAPTURE")(function)
+
+
+def from_option(function: F) -> F:
+    return click.option(
+        "--from",
+        "source",
+        type=click.Choice(READABLE),
+        metavar="DIALECT",
+        help=f"The dialect of the capture: {', '.join(READABLE)}. Left out: it is detected.",
+    )(function)
+
+
+def write_line(data: bytes) -> None:
+    """Writes one JSON value on one line, also if raw JSON inside it was spread over several."""
+    if b"\n" in data:
+        data = msgspec.json.format(data, indent=-1)
+    sys.stdout.buffer.write(data + b"\n")

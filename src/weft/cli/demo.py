@@ -1,0 +1,116 @@
+"""`weft demo`: the main job, live in the terminal. `make serve` runs it until the gateway can."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from weft.codec import Decoder, Encoder
+from weft.context import Context
+
+CHUNKS = 231
+_SHOWN = 14
+
+
+def broken_stream() -> Iterator[bytes]:
+    """One tool call as a DeepSeek-style upstream sends it: its id in each of 231 chunks, its
+    name only in the first. Naive readers make 231 calls of it.
+    """
+    code = "".join(f"print({number})\n" for number in range(200))
+    arguments = json.dumps({"code": code})
+    size = -(-len(arguments) // (CHUNKS - 1))
+    for number in range(CHUNKS):
+        piece = arguments[(number - 1) * size : number * size] if number else ""
+        name = "run-sandbox" if not number else ""
+        yield _chunk(
+            {
+                "tool_calls": [
+                    {
+                        "index": 0,
+                        "id": "functions.run-sandbox:2",
+                        "type": "function",
+                        "function": {"name": name, "arguments": piece},
+                    }
+                ]
+            }
+        )
+    yield _chunk({}, "tool_calls")
+    yield b"data: [DONE]\n\n"
+
+
+def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
+    chunk = {
+        "id": "gen-231",
+        "object": "chat.completion.chunk",
+        "created": 1770595200,
+        "model": "deepseek-style",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+    }
+    return b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
+
+
+class _Screen:
+    """What came in, what went out, and what was found, side by side."""
+
+    def __init__(self) -> None:
+        self.chunks = 0
+        self.events: list[tuple[int, str]] = []
+        self.findings: list[str] = []
+
+    def take(self, event: bytes) -> None:
+        line = event.partition(b"\n")[0].decode()
+        name = line.removeprefix("event: ")
+        if self.events and self.events[-1][1] == name:
+            self.events[-1] = (self.events[-1][0] + 1, name)
+        else:
+            self.events.append((1, name))
+
+    def __rich__(self) -> Table:
+        table = Table(expand=True, title="one tool call, its id in every chunk")
+        table.add_column("in: openai-chat", ratio=2)
+        table.add_column("out: openai-responses", ratio=4)
+        table.add_column("findings", ratio=4)
+        coming = Text(f"{self.chunks} chunks\n{min(self.chunks, CHUNKS)} of them with the id")
+        going = "\n".join(
+            name if count == 1 else f"{name}  x {count}" for count, name in self.events[-_SHOWN:]
+        )
+        table.add_row(coming, Text(going), Text("\n".join(self.findings) or "none yet"))
+        return table
+
+
+@click.command()
+@click.option("--raw", is_flag=True, help="Write the converted stream itself, and nothing else.")
+@click.option("--pace", default=8.0, show_default=True, help="Milliseconds between two chunks.")
+def demo(raw: bool, pace: float) -> None:
+    """Convert a broken stream live: one tool call whose id comes in each of 231 chunks.
+
+    \b
+      weft demo --raw --pace 0
+    """
+    context = Context(now=1770595200)
+    decoder = Decoder("openai-chat", context=context)
+    encoder = Encoder("openai-responses", context=context, fold=decoder.fold)
+    screen = _Screen()
+    console = Console(stderr=raw)
+    with Live(screen, console=console, auto_refresh=False, transient=raw) as live:
+        for chunk in (*broken_stream(), b""):
+            parts = decoder.feed(chunk) if chunk else decoder.finish()
+            screen.chunks += bool(chunk)
+            for event in encoder.feed(parts):
+                screen.take(event)
+                if raw:
+                    sys.stdout.buffer.write(event)
+            screen.findings = [
+                f"event {one.at}: {one.code}\n  {one.detail}" for one in decoder.findings
+            ]
+            live.update(screen, refresh=not raw and console.is_terminal)
+            time.sleep(pace / 1000)
+    if not raw:
+        calls = decoder.response.tool_calls
+        console.print(f"\n{CHUNKS} chunks with its id in, {len(calls)} call out: {calls[0].name}")
