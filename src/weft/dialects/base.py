@@ -123,6 +123,18 @@ class Salvage:
             raise ValueError(f"expected an object, got {_kind(value)}")
         return self._struct(value, wanted, "")
 
+    def item(self, raw: Raw | UnsetType, wanted: type[S]) -> S:
+        """Reads an object inside a frame, typed if it can be; an empty one if it is none."""
+        data = bytes(raw) if isinstance(raw, Raw) else b"{}"
+        try:
+            return msgspec.json.decode(data, type=wanted)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            return self.read(data, wanted)
+        except ValueError:
+            return wanted()
+
     def _struct(self, value: dict[str, object], wanted: type[S], path: str) -> S:
         known: dict[str, object] = {}
         for field in msgspec.structs.fields(wanted):

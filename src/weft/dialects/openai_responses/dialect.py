@@ -3,6 +3,7 @@
 import msgspec
 
 from weft.dialects.base import Dialect
+from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import NAME, ResponsesEncoder
 from weft.sse import DONE, Frame
 
@@ -41,6 +42,7 @@ OPENAI_RESPONSES = Dialect(
     NAME,
     speaks=_speaks,
     aliases=("open-responses",),
+    decoder=ResponsesDecoder,
     encoder=ResponsesEncoder,
     begins=_begins,
     ends=_ends,
