@@ -171,9 +171,14 @@ class Ledger:
         return out
 
     def finish(self, *, failed: bool = False) -> list[Part]:
-        """Returns the ends of all calls, in order of appearance. A second time: nothing."""
+        """Returns the ends of all calls, in order of appearance. A second time: nothing.
+
+        The tool-call of a call that was announced has no params of its own: they are what its
+        deltas add up to, and the guard knows that.
+        """
         out: list[Part] = []
         calls, self._calls = self._calls, []
+        self._by_id, self._by_index, self._last, self._group = {}, {}, None, []
         for call in calls:
             if call.half:
                 call.add(whole_characters(call.half))
@@ -398,7 +403,7 @@ class Ledger:
         return ToolCall(
             self._public_id(call),
             call.name or "",
-            call.buffer.text,
+            "" if call.sent else call.buffer.text,
             kind=call.kind,
             format=call.format,
             invalid="stream-failed" if failed else None if call.name else "nameless",

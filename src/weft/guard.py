@@ -425,7 +425,8 @@ class Guard:
 
     def _text(self, call: _Call) -> str:
         """All argument text that came, sent or not."""
-        return "".join((self.fold.joined(call.id), call.unsent.text))
+        sent = self.fold.joined(call.id)
+        return "".join((sent, call.unsent.text)) if call.unsent.length else sent
 
     def _complete(self, call: _Call, whole: str | None) -> None:
         """Takes in the full value that a wire repeats at the end: adds what is missing."""

@@ -82,7 +82,8 @@ class _Item:
         self.open = 0
         """How many of its parts are still being said."""
 
-    def written(self, status: wire.Status) -> bytes:
+    def wire(self, status: wire.Status) -> wire.Item:
+        """The item as it stands."""
         raise NotImplementedError
 
     def cut(self, last: bool) -> bool:
@@ -101,8 +102,8 @@ class _Message(_Item):
         self.phase = part.phase
         self.parts: list[wire.OutputText | wire.Refusal] = []
 
-    def written(self, status: wire.Status) -> bytes:
-        return _json(wire.Message(self.id, status, self.parts, phase=self.phase or UNSET))
+    def wire(self, status: wire.Status) -> wire.Item:
+        return wire.Message(self.id, status, self.parts, phase=self.phase or UNSET)
 
 
 class _Reasoning(_Item):
@@ -114,10 +115,10 @@ class _Reasoning(_Item):
         self.content: list[wire.Thought] = []
         self.encrypted: str | None = None
 
-    def written(self, status: wire.Status) -> bytes:
+    def wire(self, status: wire.Status) -> wire.Item:
         content = self.content or UNSET
         encrypted = self.encrypted or UNSET
-        return _json(wire.Reasoning(self.id, status, self.summary, content, encrypted))
+        return wire.Reasoning(self.id, status, self.summary, content, encrypted)
 
 
 class _Call(_Item):
@@ -136,8 +137,8 @@ class _Call(_Item):
         place = b'"item_id":%b,"output_index":%d' % (_json(id), index)
         self.head = _delta_head(self.shape.event + ".delta", place)
 
-    def written(self, status: wire.Status) -> bytes:
-        return _json(self.shape.item(self.id, status, self.call, self.name, self.arguments))
+    def wire(self, status: wire.Status) -> wire.Item:
+        return self.shape.item(self.id, status, self.call, self.name, self.arguments)
 
     def cut(self, last: bool) -> bool:
         return self.invalid or self.open > 0
@@ -154,8 +155,8 @@ class _Hosted(_Item):
         self.open = 1
         self.fields: dict[str, Raw] = {}
 
-    def written(self, status: wire.Status) -> bytes:
-        return _json({"type": self.kind, "id": self.id, "status": status, **self.fields})
+    def wire(self, status: wire.Status) -> wire.Item:
+        return {"type": self.kind, "id": self.id, "status": status, **self.fields}
 
     def cut(self, last: bool) -> bool:
         return self.open > 0
@@ -170,8 +171,8 @@ class _Fixed(_Item):
         super().__init__(index, id)
         self.raw = raw
 
-    def written(self, status: wire.Status) -> bytes:
-        return bytes(self.raw)
+    def wire(self, status: wire.Status) -> wire.Item:
+        return self.raw
 
     def cut(self, last: bool) -> bool:
         return False
@@ -290,7 +291,7 @@ class ResponsesEncoder:
         self._items: list[_Item] = []
         self._ripe: list[_Item] = []
         """Items that are all said: the next part closes them."""
-        self._done: dict[int, Raw] = {}
+        self._done: dict[int, wire.Item] = {}
         self._texts: dict[str, _SaidText] = {}
         self._thoughts: dict[str, _SaidThought] = {}
         self._calls: dict[str, _Call] = {}
@@ -299,6 +300,8 @@ class ResponsesEncoder:
         self._sources: list[Source] = []
         """Sources that wait for a text to annotate."""
         self._error: ErrorPart | None = None
+        self._cut_call = False
+        """A call was announced and never ended: a response with it is not whole."""
         self._resource = resource("", 0, "", context.request)
 
     def feed(self, parts: Sequence[Part]) -> list[bytes]:
@@ -323,11 +326,13 @@ class ResponsesEncoder:
 
     # Events and items
 
-    def _event(self, type: str, body: bytes, out: list[bytes]) -> None:
+    def _event(self, type: str, out: list[bytes], *body: bytes) -> None:
+        """Writes one event in one piece. Its body is joined here once: it may be large."""
         number = self._sequence
         self._sequence = number + 1
-        data = b'{"type":"%b","sequence_number":%d,%b}' % (type.encode(), number, body)
-        out.append(write(type, data))
+        name = type.encode()
+        head = b'event: %b\ndata: {"type":"%b","sequence_number":%d,' % (name, name, number)
+        out.append(b"".join((head, *body, b"}\n\n")))
 
     def _delta(self, head: bytes, delta: str, out: list[bytes]) -> None:
         number = self._sequence
@@ -335,7 +340,7 @@ class ResponsesEncoder:
         out.append(b'%b%b,"sequence_number":%d}\n\n' % (head, _json(delta), number))
 
     def _snapshot(self, type: str, out: list[bytes], more: bytes = b"") -> None:
-        self._event(type, b'"response":%b%b' % (_json(self._resource), more), out)
+        self._event(type, out, b'"response":', _json(self._resource), more)
 
     def _item_id(self, wanted: str | None, prefix: str) -> str:
         """The wire's own item id, once; otherwise a fresh one."""
@@ -345,14 +350,13 @@ class ResponsesEncoder:
 
     def _add(self, item: _Item, out: list[bytes]) -> None:
         self._items.append(item)
-        body = b'"output_index":%d,"item":%b' % (item.index, item.written("in_progress"))
-        self._event("response.output_item.added", body, out)
+        index = b'"output_index":%d,"item":' % item.index
+        self._event("response.output_item.added", out, index, _json(item.wire("in_progress")))
 
     def _close(self, item: _Item, status: wire.Status, out: list[bytes]) -> None:
-        written = item.written(status)
-        self._done[item.index] = Raw(written)
-        body = b'"output_index":%d,"item":%b' % (item.index, written)
-        self._event("response.output_item.done", body, out)
+        self._done[item.index] = done = item.wire(status)
+        index = b'"output_index":%d,"item":' % item.index
+        self._event("response.output_item.done", out, index, _json(done))
 
     def _said(self, item: _Item) -> None:
         item.open -= 1
@@ -412,8 +416,8 @@ class ResponsesEncoder:
         response.usage = usage(part.usage)
         if self._error is not None:
             self._failed(self._error, out)
-        elif part.reason in INCOMPLETE:
-            reason = INCOMPLETE[part.reason]
+        elif part.reason in INCOMPLETE or self._cut_call:
+            reason = INCOMPLETE.get(part.reason, "tool_call_incomplete")
             response.status = "incomplete"
             response.incomplete_details = wire.Incomplete(reason) if reason else None
             self._snapshot("response.incomplete", out)
@@ -422,7 +426,7 @@ class ResponsesEncoder:
         out.append(write("", DONE))
 
     def _close_all(self, part: Finish, out: list[bytes]) -> None:
-        cut = part.reason in INCOMPLETE or self._error is not None
+        cut = part.reason in INCOMPLETE or self._error is not None or self._cut_call
         for item in self._items:
             if item.index not in self._done:
                 incomplete = cut and item.cut(item is self._items[-1])
@@ -446,7 +450,7 @@ class ResponsesEncoder:
         """The error both flat, as the official client types it, and nested, as the text does."""
         detail = error_detail(error)
         flat = b'"code":%b,"message":%b,"param":null' % (_json(detail.code), _json(detail.message))
-        self._event("error", b'%b,"error":%b' % (flat, _json(detail)), out)
+        self._event("error", out, flat, b',"error":', _json(detail))
         self._resource.status = "failed"
         self._resource.error = wire.Failure(detail.code, detail.message)
         self._snapshot("response.failed", out)
@@ -461,8 +465,8 @@ class ResponsesEncoder:
         item.open += 1
         self._texts[part.id] = said = _SaidText(item, part.refusal)
         item.parts.append(said.part(""))
-        body = b'%b,"part":%b' % (said.place, _json(said.part("")))
-        self._event("response.content_part.added", body, out)
+        part_added = _json(said.part(""))
+        self._event("response.content_part.added", out, said.place, b',"part":', part_added)
         if not part.refusal:
             waiting, self._sources = self._sources, []
             for source in waiting:
@@ -478,14 +482,12 @@ class ResponsesEncoder:
         said = self._texts.pop(part.id)
         text = self._fold.text(part.id)
         if said.refusal:
-            body = b'%b,"refusal":%b' % (said.place, _json(text))
-            self._event("response.refusal.done", body, out)
+            self._event("response.refusal.done", out, said.place, b',"refusal":', _json(text))
         else:
-            body = b'%b,"text":%b,"logprobs":[]' % (said.place, _json(text))
-            self._event("response.output_text.done", body, out)
+            key = b',"logprobs":[],"text":'
+            self._event("response.output_text.done", out, said.place, key, _json(text))
         said.item.parts[said.index] = whole = said.part(text)
-        body = b'%b,"part":%b' % (said.place, _json(whole))
-        self._event("response.content_part.done", body, out)
+        self._event("response.content_part.done", out, said.place, b',"part":', _json(whole))
         self._said(said.item)
 
     def _source(self, part: Source, out: list[bytes]) -> None:
@@ -505,8 +507,9 @@ class ResponsesEncoder:
         )
         index = len(said.annotations)
         said.annotations.append(annotation)
-        body = b'%b,"annotation_index":%d,"annotation":%b' % (said.place, index, _json(annotation))
-        self._event("response.output_text.annotation.added", body, out)
+        key = b',"annotation_index":%d,"annotation":' % index
+        event = "response.output_text.annotation.added"
+        self._event(event, out, said.place, key, _json(annotation))
 
     # Reasoning
 
@@ -522,19 +525,17 @@ class ResponsesEncoder:
         said = self._thoughts[part.id]
         if said.index is None:
             said.begin()
-            body = b'%b,"part":%b' % (said.place, _json(said.kind.part("")))
-            self._event(said.kind.wrapper + ".added", body, out)
+            empty = _json(said.kind.part(""))
+            self._event(said.kind.wrapper + ".added", out, said.place, b',"part":', empty)
         self._delta(said.head, part.delta, out)
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
         said = self._thoughts.pop(part.id)
         if said.index is not None:
             text = self._fold.reasoning(part.id)
-            body = b'%b,"text":%b' % (said.place, _json(text))
-            self._event(said.kind.text + ".done", body, out)
+            self._event(said.kind.text + ".done", out, said.place, b',"text":', _json(text))
             said.kind.parts(said.item)[said.index] = whole = said.kind.part(text)
-            body = b'%b,"part":%b' % (said.place, _json(whole))
-            self._event(said.kind.wrapper + ".done", body, out)
+            self._event(said.kind.wrapper + ".done", out, said.place, b',"part":', _json(whole))
         if part.encrypted and part.origin in (None, NAME):
             said.item.encrypted = part.encrypted
         elif part.encrypted or part.signature or part.redacted:
@@ -564,13 +565,12 @@ class ResponsesEncoder:
 
     def _arguments_done(self, item: _Call, arguments: str, out: list[bytes]) -> None:
         item.arguments = arguments
-        body = b'"item_id":%b,"output_index":%d,"%b":%b' % (
+        place = b'"item_id":%b,"output_index":%d,"%b":' % (
             _json(item.id),
             item.index,
             item.shape.key,
-            _json(arguments),
         )
-        self._event(item.shape.event + ".done", body, out)
+        self._event(item.shape.event + ".done", out, place, _json(arguments))
 
     def _tool_call(self, part: ToolCall, out: list[bytes]) -> None:
         if part.provider_executed:
@@ -583,6 +583,7 @@ class ResponsesEncoder:
                 return
             item = self._whole_call(part, out)
         item.invalid = part.invalid is not None
+        self._cut_call = self._cut_call or part.invalid == "stream-failed"
         if part.invalid is None:
             self._pending.append(_pending(part))
         self._said(item)

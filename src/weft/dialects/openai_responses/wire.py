@@ -72,6 +72,10 @@ class CustomToolCall(msgspec.Struct, tag="custom_tool_call", tag_field="type"):
     input: str
 
 
+Item = Message | Reasoning | FunctionCall | CustomToolCall | dict[str, Raw | str] | Raw
+"""What stands in `output`. Hosted calls have the keys of their params and results."""
+
+
 class InputDetails(msgspec.Struct):
     cached_tokens: int
     cache_write_tokens: int | UnsetType = UNSET
@@ -178,7 +182,7 @@ class Resource(msgspec.Struct, kw_only=True):
     model: str
     previous_response_id: str | None = None
     instructions: str | None = None
-    output: list[Raw] = []
+    output: list[Item] = []
     error: Failure | None = None
     tools: list[FunctionTool | Raw] = []
     tool_choice: str | NamedTool | AllowedTools = "auto"
