@@ -426,10 +426,12 @@ class ResponsesEncoder:
         out.append(write("", DONE))
 
     def _close_all(self, part: Finish, out: list[bytes]) -> None:
-        cut = part.reason in INCOMPLETE or self._error is not None or self._cut_call
+        """What an error found open is incomplete; what a limit cut tells each kind itself."""
+        failed = self._error is not None
+        cut = part.reason in INCOMPLETE or self._cut_call
         for item in self._items:
             if item.index not in self._done:
-                incomplete = cut and item.cut(item is self._items[-1])
+                incomplete = failed or (cut and item.cut(item is self._items[-1]))
                 self._close(item, "incomplete" if incomplete else "completed", out)
         for source in self._sources:
             self._not_carried(source, "no text to annotate")
