@@ -37,7 +37,7 @@ class Markup:
     end: str
     separator: str | None = None
     section: tuple[str, ...] = ()
-    """Marks around all calls; dropped, with the blanks beside them."""
+    """Marks around all calls; dropped."""
 
 
 TAGS = Markup("<tool_call>", "</tool_call>")
@@ -111,15 +111,15 @@ class MarkupCalls:
             return False
         at, mark = min(found)
         if mark != self._markup.begin:
-            self._say(self._held[:at].rstrip(), out)
-            self._held = self._held[at + len(mark) :].lstrip()
+            self._say(self._held[:at], out)
+            self._held = self._held[at + len(mark) :]
             return True
         end = self._held.find(self._markup.end, at)
         if end < 0:
             return False
-        self._say(self._held[:at].rstrip(), out)
+        self._say(self._held[:at], out)
         whole = self._held[at : end + len(self._markup.end)]
-        self._held = self._held[end + len(self._markup.end) :].lstrip()
+        self._held = self._held[end + len(self._markup.end) :]
         self._call(whole, out)
         return True
 
