@@ -311,6 +311,8 @@ class Ledger:
     def _take_arguments(self, call: _Call, piece: str) -> None:
         if call.half or not piece.isascii():
             piece, call.half = join_halves(call.half, piece)
+            if call.half:
+                self._note("surrogate-lone", call, "a character of its arguments was cut in two")
         if call.format == "text" or not call.buffer.length:
             call.add(piece)
         elif call.finished:

@@ -14,6 +14,7 @@ line, and one JSON body. Rules, with the rows of the quirk catalogue they serve:
   of the frame to replace and to report.
 """
 
+import re
 from enum import Enum
 
 import msgspec
@@ -28,6 +29,7 @@ DONE = b"[DONE]"
 _BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = b"\r\n"
 _BLANK_LINES = frozenset((b"\n", b"\r\n", b"\r"))
+_GLUED = re.compile(rb"(?<=\})data: ?\[DONE\]")
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -197,6 +199,11 @@ class FrameReader:
 
     def _json_line(self, line: bytes, out: list[Frame]) -> None:
         """A JSON value may stand on one line or span many; it ends where it is finished."""
+        glued = _GLUED.search(line)
+        if glued is not None:  # a body with a terminator right behind it
+            self._json_line(line[: glued.start()], out)
+            self._first_line(line[glued.start() :], out)
+            return
         if not self._data:
             self._scan = Scan()
         self._scan.feed(line.decode("utf-8", "replace"))

@@ -7,6 +7,7 @@ ledger's business.
 """
 
 from enum import Enum
+from itertools import count
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -140,7 +141,7 @@ class ChatDecoder:
         self._id = ""
         self._half = ""  # a high surrogate that waits for its other half
         self._proof = _Proof()
-        self._message: wire.Delta | None = None
+        self._messages: list[wire.Delta] = []
         self._said = False
         self._terminated = False
         self._reason: str | None = None
@@ -178,9 +179,9 @@ class ChatDecoder:
         self._close_kind(out)
         out += self._ledger.finish()
         out.append(self._finish_part())
-        self._phase = _Phase.CLOSED
         if not self._announced:
             self._announce(out)
+        self._phase = _Phase.CLOSED
         return out
 
     def _judge(self, out: list[Part]) -> None:
@@ -201,7 +202,8 @@ class ChatDecoder:
         """Puts the metadata in front of the first part."""
         self._announced = True
         if not self._response_id:
-            self._findings.note("metadata-id-minted", "the wire gave the response no id")
+            if self._phase is not _Phase.FAILED:
+                self._findings.note("metadata-id-minted", "the wire gave the response no id")
             self._response_id = self._ids.mint("chatcmpl")
         metadata = ResponseMetadata(
             self._response_id, model=self._model, created=self._created, dialect=NAME
@@ -252,6 +254,8 @@ class ChatDecoder:
                 self._announce(out)
         if chunk.model:
             self._model = chunk.model
+        if chunk.choices and chunk.choices[0].message is not None:
+            self._messages = []  # each chunk tells all of it anew
         for choice in chunk.choices or ():
             if (choice.index or 0) == self._choice or self._all_choices:
                 self._take_choice(choice, chunk, out)
@@ -288,7 +292,7 @@ class ChatDecoder:
             if self._reason is not None and len(out) > before:
                 self._findings.once("finish-late-content", "", "content after the finish reason")
         if choice.message is not None:
-            self._message = choice.message
+            self._messages.append(choice.message)
         if choice.finish_reason:
             self._take_reason(choice.finish_reason)
         if choice.usage is not None and chunk.usage is None:
@@ -442,12 +446,14 @@ class ChatDecoder:
 
     def _use_message(self, out: list[Part]) -> None:
         """A whole message counts only where nothing was streamed."""
-        if self._message is None:
-            return
-        if self._said or self._ledger:
+        if self._messages and (self._said or self._ledger):
             self._findings.note("message-ignored", "a whole message repeats what was streamed")
-        else:
-            self._delta(self._message, out)
+            return
+        positions = count()
+        for message in self._messages:
+            for call in message.tool_calls or ():  # a whole list needs no index
+                call.index = next(positions)
+            self._delta(message, out)
 
     # Ends
 
