@@ -28,10 +28,11 @@ from weft.lifecycle import (
     OPEN,
     RESPONSE,
     Hold,
+    meaning,
     parses,
     settled,
 )
-from weft.partial_json import canonical, unwrapped
+from weft.partial_json import canonical
 from weft.parts import (
     ErrorKind,
     ErrorPart,
@@ -459,7 +460,7 @@ class Guard:
 
     def _mended(self, id: str, text: str) -> str:
         """Returns what arguments mean that say it in an odd way."""
-        meant, code = _meaning(text)
+        meant, code = meaning(text)
         if code is not None:
             self._findings.note(code, f"call {id!r}: {text[:40]!r} means {meant[:40]!r}")
         return meant
@@ -550,17 +551,9 @@ def _call_of(call: _Call) -> ToolCall:
     )
 
 
-def _meaning(text: str) -> tuple[str, Code | None]:
-    """What arguments mean: blank and null are none, an object in a string is that object."""
-    if text.strip(_BLANKS) in ("", "null"):
-        return "{}", "arguments-empty"
-    inner = unwrapped(text)
-    return (text, None) if inner is None else (inner, "arguments-double-encoded")
-
-
 def _same(one: str, other: str) -> bool:
-    spelled = canonical(_meaning(one)[0])
-    return spelled is not None and spelled == canonical(_meaning(other)[0])
+    spelled = canonical(meaning(one)[0])
+    return spelled is not None and spelled == canonical(meaning(other)[0])
 
 
 _HANDLERS: dict[type[Part], Callable[[Guard, Any, list[Part]], None]] = {

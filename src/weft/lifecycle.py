@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from weft.findings import Code
 from weft.partial_json import parse, unwrapped
 from weft.parts import (
     ErrorPart,
@@ -177,9 +178,19 @@ def parses(text: str) -> bool:
     return True
 
 
+def meaning(text: str) -> tuple[str, Code | None]:
+    """What argument text means, and how it is odd: blank and null are no arguments, an object
+    inside a string is that object.
+    """
+    if text.strip(" \t\r\n") in ("", "null"):
+        return "{}", "arguments-empty"
+    inner = unwrapped(text)
+    return (text, None) if inner is None else (inner, "arguments-double-encoded")
+
+
 def settled(text: str) -> bool:
-    """Whether argument text is JSON and means what it says: not null, not encoded twice."""
-    return parses(text) and text.strip() != "null" and unwrapped(text) is None
+    """Whether argument text is JSON and means what it says."""
+    return parses(text) and meaning(text)[1] is None
 
 
 class Hold:

@@ -12,20 +12,26 @@ from itertools import count
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.assembler import Buffer, merged
+from weft.assembler import merged
 from weft.calls import CallDelta, Ledger
 from weft.context import Context
 from weft.dialects.base import Replays, Salvage, told
 from weft.dialects.openai_chat import wire
+from weft.dialects.openai_chat.meaning import (
+    Proof,
+    call_delta,
+    error_of,
+    finish_reason,
+    total_of,
+    usage_of,
+)
 from weft.findings import Findings
 from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
     Finish,
-    FinishReason,
     Part,
     ReasoningDelta,
-    ReasoningEnd,
     ReasoningStart,
     ResponseMetadata,
     Source,
@@ -39,32 +45,6 @@ from weft.sse import DONE, Frame
 
 NAME = "openai-chat"
 
-REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "eos": "stop",
-    "complete": "stop",
-    "completed": "stop",
-    "stop_sequence": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "max_output_tokens": "length",
-    "model_length": "length",
-    "model_context_window_exceeded": "length",
-    "tool_calls": "tool-calls",
-    "tool_call": "tool-calls",
-    "tool_use": "tool-calls",
-    "function_call": "tool-calls",
-    "content_filter": "content-filter",
-    "refusal": "content-filter",
-    "safety": "content-filter",
-    "sensitive": "content-filter",
-    "pause_turn": "pause",
-    "error": "error",
-}
-"""Finish reasons, compared in lower case. A word that is not here is `other`."""
-
-_RETRYABLE = frozenset({408, 409, 425, 429})
 _LEGACY_INDEX = -1  # the one call of the old `function_call` field
 
 
@@ -80,43 +60,6 @@ class _Kind(Enum):
     TEXT = "text"
     REFUSAL = "refusal"
     REASONING = "reasoning"
-
-
-class _Proof:
-    """The `reasoning_details` of one reasoning part, merged by type and index."""
-
-    __slots__ = ("_details", "_texts")
-
-    def __init__(self) -> None:
-        self._details: dict[tuple[str | None, int | None], wire.Detail] = {}
-        self._texts: dict[tuple[str | None, int | None], Buffer] = {}
-
-    def add(self, detail: wire.Detail) -> None:
-        key = (detail.type, detail.index)
-        known = self._details.setdefault(key, detail)
-        self._texts.setdefault(key, Buffer()).add(detail.text or detail.summary or "")
-        known.signature = detail.signature or known.signature
-        known.data = detail.data or known.data
-        known.id = detail.id or known.id
-        known.format = detail.format or known.format
-
-    def end(self, id: str, origin: str) -> ReasoningEnd:
-        if not self._details:
-            return ReasoningEnd(id)
-        for key, detail in self._details.items():
-            text = whole_characters(self._texts[key].text) or None
-            if detail.summary is not None:
-                detail.summary = text
-            else:
-                detail.text = text
-        details = list(self._details.values())
-        return ReasoningEnd(
-            id,
-            signature=next((one.signature for one in details if one.signature), None),
-            encrypted=next((one.data for one in details if one.data), None),
-            origin=origin,
-            extra=Raw(msgspec.json.encode({"reasoning_details": details})),
-        )
 
 
 class ChatDecoder:
@@ -140,7 +83,7 @@ class ChatDecoder:
         self._kind: _Kind | None = None  # what is open, under which id
         self._id = ""
         self._half = ""  # a high surrogate that waits for its other half
-        self._proof = _Proof()
+        self._proof = Proof()
         self._messages: list[wire.Delta] = []
         self._said = False
         self._terminated = False
@@ -194,7 +137,7 @@ class ChatDecoder:
                 self._fail(ErrorPart("truncated", message, retryable=True), out)
             else:
                 self._findings.note("finish-inferred", "no finish reason came: stop is assumed")
-        elif _reason(self._reason) == "error":
+        elif finish_reason(self._reason) == "error":
             message = "the upstream finished with an error and did not say which"
             self._fail(ErrorPart("upstream", message, retryable=True), out)
 
@@ -277,7 +220,7 @@ class ChatDecoder:
         """Sorts out what only looks like a chunk: errors, pings, foreign events."""
         flagged = frame.event == "error" or chunk.type == Raw(b'"error"')
         if told(chunk.error) or chunk.success is False or (flagged and chunk.choices is None):
-            self._fail(_error(chunk), out)
+            self._fail(error_of(chunk), out)
         elif chunk.choices is None and chunk.usage is None:
             what = frame.event or frame.data[:40].decode("utf-8", "replace")
             self._findings.once("event-unknown", frame.event, f"{what!r}: ignored")
@@ -317,7 +260,7 @@ class ChatDecoder:
             for annotation in delta.annotations:
                 self._annotate(annotation, out)
         if delta.tool_calls:
-            self._call([_entry(call) for call in delta.tool_calls], out)
+            self._call([call_delta(call) for call in delta.tool_calls], out)
         if delta.function_call is not None:
             function = delta.function_call
             entry = CallDelta(_LEGACY_INDEX, None, function.name or None, function.arguments or "")
@@ -354,7 +297,7 @@ class ChatDecoder:
         self._flush_half(kind, out)
         if kind is _Kind.REASONING:
             out.append(self._proof.end(self._id, self._context.origin or NAME))
-            self._proof = _Proof()
+            self._proof = Proof()
         else:
             out.append(TextEnd(self._id))
 
@@ -382,7 +325,7 @@ class ChatDecoder:
             for detail in details:
                 self._proof.add(detail)
         elif proves:  # a proof on its own, perhaps beside open text: a part without text
-            id, proof = self._ids.local("reasoning"), _Proof()
+            id, proof = self._ids.local("reasoning"), Proof()
             for detail in details:
                 proof.add(detail)
             self._said = True
@@ -463,11 +406,11 @@ class ChatDecoder:
             self._reason = reason
             return
         self._findings.once("finish-repeated", "", f"finish reason {reason!r} after another one")
-        if _reason(self._reason) == "stop":
+        if finish_reason(self._reason) == "stop":
             self._reason = reason
 
     def _take_usage(self, usage: wire.Usage) -> None:
-        self._usage = merged(self._usage, _usage(usage))
+        self._usage = merged(self._usage, usage_of(usage))
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._phase is not _Phase.READING:
@@ -480,101 +423,11 @@ class ChatDecoder:
     def _finish_part(self) -> Finish:
         usage = self._usage
         if usage is not None and usage.total_tokens is None:
-            usage = msgspec.structs.replace(usage, total_tokens=_sum(usage))
+            usage = msgspec.structs.replace(usage, total_tokens=total_of(usage))
         failed = self._phase is _Phase.FAILED
         return Finish(
-            "error" if failed else _reason(self._reason or "stop"),
+            "error" if failed else finish_reason(self._reason or "stop"),
             raw_reason=self._reason,
             usage=usage,
             model=self._model,
         )
-
-
-def _reason(word: str) -> FinishReason:
-    return REASONS.get(word.lower(), "other")
-
-
-def _entry(call: wire.Call) -> CallDelta:
-    """One entry, normalised: what is empty is absent, a stray empty `custom` is nothing."""
-    signature = _signature(call.extra_content)
-    custom = call.custom
-    if custom is not None and (custom.name or custom.input):
-        return CallDelta(
-            call.index,
-            call.id or None,
-            custom.name or None,
-            custom.input or "",
-            kind="custom",
-            format="text",
-            signature=signature,
-            extra=call.extra_content,
-        )
-    kind = "custom" if (call.type or "").lower() == "custom" else "function"
-    function = call.function
-    return CallDelta(
-        call.index,
-        call.id or None,
-        (function.name or None) if function else None,
-        (function.arguments or "") if function else "",
-        kind=kind,
-        format="text" if kind == "custom" else "json",
-        signature=signature,
-        extra=call.extra_content,
-    )
-
-
-def _signature(extra: "Raw | msgspec.UnsetType") -> str | None:
-    if not isinstance(extra, Raw):
-        return None
-    try:
-        owners = wire.read_extra(extra)
-    except ValueError:
-        return None
-    return next((one.thought_signature for one in owners.values() if one.thought_signature), None)
-
-
-def _usage(usage: wire.Usage) -> Usage | None:
-    """Returns None for usage that tells nothing."""
-    prompt = usage.prompt_tokens_details or wire.TokenDetails()
-    completion = usage.completion_tokens_details or wire.TokenDetails()
-    cached = (prompt.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
-    found = Usage(
-        input_tokens=usage.prompt_tokens,
-        output_tokens=usage.completion_tokens,
-        total_tokens=usage.total_tokens,
-        reasoning_tokens=completion.reasoning_tokens,
-        cache_read_tokens=next((count for count in cached if count is not None), None),
-        cache_write_tokens=prompt.cache_write_tokens,
-    )
-    return None if found == Usage() else found
-
-
-def _sum(usage: Usage) -> int | None:
-    if usage.input_tokens is None or usage.output_tokens is None:
-        return None
-    return usage.input_tokens + usage.output_tokens
-
-
-def _error(chunk: wire.Chunk) -> ErrorPart:
-    """An error object in any of its shapes: the message and the code, of whatever type."""
-    error = _plain(chunk.error)
-    fields = error if isinstance(error, dict) else {}
-    code = fields.get("code", _plain(chunk.code))
-    message = fields.get("message") or (error if isinstance(error, str) else None)
-    message = message or _plain(chunk.message) or fields.get("type") or "unknown error"
-    status = next((one for one in (fields.get("status"), code) if _is_status(one)), None)
-    return ErrorPart(
-        "upstream",
-        message if isinstance(message, str) else msgspec.json.encode(message).decode(),
-        code=code if code is None or isinstance(code, str | int) else str(code),
-        status=status if isinstance(status, int) else None,
-        retryable=isinstance(status, int) and (status in _RETRYABLE or status >= 500),
-    )
-
-
-def _plain(raw: "Raw | msgspec.UnsetType") -> object:
-    return msgspec.json.decode(raw) if isinstance(raw, Raw) else None
-
-
-def _is_status(value: object) -> bool:
-    return isinstance(value, int) and 400 <= value <= 599

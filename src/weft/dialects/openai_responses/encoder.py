@@ -11,14 +11,26 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from weft.assembler import Assembler
 from weft.context import Context
 from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.items import (
+    SHAPES,
+    CallItem,
+    FixedItem,
+    HostedItem,
+    Item,
+    ItemKind,
+    MessageItem,
+    ReasoningItem,
+    SaidText,
+    SaidThought,
+)
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.snapshot import error_detail, resource, usage
 from weft.findings import Findings
@@ -27,11 +39,9 @@ from weft.parts import (
     File,
     Finish,
     Opaque,
-    ParamsFormat,
     Part,
     ReasoningDelta,
     ReasoningEnd,
-    ReasoningKind,
     ReasoningStart,
     ResponseMetadata,
     Source,
@@ -69,213 +79,6 @@ _json = msgspec.json.Encoder().encode
 _read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class _Item:
-    """One output item, from `added` to `done`."""
-
-    __slots__ = ("group", "id", "index", "open")
-
-    def __init__(self, index: int, id: str, group: str | None = None) -> None:
-        self.index = index
-        self.id = id
-        self.group = group
-        """The item_id that its parts share."""
-        self.open = 0
-        """How many of its parts are still being said."""
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        """The item as it stands."""
-        raise NotImplementedError
-
-    def cut(self, last: bool) -> bool:
-        """Whether this item is what a cut response was cut in."""
-        return last or self.open > 0
-
-
-ItemKind = TypeVar("ItemKind", bound=_Item)
-
-
-class _Message(_Item):
-    __slots__ = ("parts", "phase")
-
-    def __init__(self, index: int, id: str, part: TextStart) -> None:
-        super().__init__(index, id, part.item_id)
-        self.phase = part.phase
-        self.parts: list[wire.OutputText | wire.Refusal] = []
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        return wire.Message(self.id, status, self.parts, phase=self.phase or UNSET)
-
-
-class _Reasoning(_Item):
-    __slots__ = ("content", "encrypted", "summary")
-
-    def __init__(self, index: int, id: str, part: ReasoningStart) -> None:
-        super().__init__(index, id, part.item_id)
-        self.summary: list[wire.Thought] = []
-        self.content: list[wire.Thought] = []
-        self.encrypted: str | None = None
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        content = self.content or UNSET
-        encrypted = self.encrypted or UNSET
-        return wire.Reasoning(self.id, status, self.summary, content, encrypted)
-
-
-class _Call(_Item):
-    """A call for the client."""
-
-    __slots__ = ("arguments", "call", "head", "invalid", "name", "shape")
-
-    def __init__(self, index: int, id: str, part: ToolParamsStart | ToolCall) -> None:
-        super().__init__(index, id)
-        self.call = part.id
-        self.name = part.name
-        self.shape = _SHAPES[part.format]
-        self.arguments = ""
-        self.invalid = False
-        self.open = 1
-        place = b'"item_id":%b,"output_index":%d' % (_json(id), index)
-        self.head = _delta_head(self.shape.event + ".delta", place)
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        return self.shape.item(self.id, status, self.call, self.name, self.arguments)
-
-    def cut(self, last: bool) -> bool:
-        return self.invalid or self.open > 0
-
-
-class _Hosted(_Item):
-    """A call that the provider executes: what is known of it grows until its result."""
-
-    __slots__ = ("fields", "kind")
-
-    def __init__(self, index: int, id: str, kind: str) -> None:
-        super().__init__(index, id)
-        self.kind = kind
-        self.open = 1
-        self.fields: dict[str, Raw] = {}
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        return {"type": self.kind, "id": self.id, "status": status, **self.fields}
-
-    def cut(self, last: bool) -> bool:
-        return self.open > 0
-
-
-class _Fixed(_Item):
-    """An item of this dialect, replayed as it was."""
-
-    __slots__ = ("raw",)
-
-    def __init__(self, index: int, id: str, raw: Raw) -> None:
-        super().__init__(index, id)
-        self.raw = raw
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        return self.raw
-
-    def cut(self, last: bool) -> bool:
-        return False
-
-
-class _Shape(NamedTuple):
-    """How the two kinds of client calls are written."""
-
-    item: type[wire.FunctionCall] | type[wire.CustomToolCall]
-    prefix: str
-    event: str
-    key: bytes
-
-
-_SHAPES: dict[ParamsFormat, _Shape] = {
-    "json": _Shape(wire.FunctionCall, "fc", "response.function_call_arguments", b"arguments"),
-    "text": _Shape(wire.CustomToolCall, "ctc", "response.custom_tool_call_input", b"input"),
-}
-
-
-class _SaidText:
-    """A text part that is being said: its place in a message, and how its deltas begin."""
-
-    __slots__ = ("annotations", "head", "index", "item", "place", "refusal")
-
-    def __init__(self, item: _Message, refusal: bool) -> None:
-        self.item = item
-        self.index = len(item.parts)
-        self.refusal = refusal
-        self.annotations: list[wire.UrlCitation] = []
-        self.place = b'"item_id":%b,"output_index":%d,"content_index":%d' % (
-            _json(item.id),
-            item.index,
-            self.index,
-        )
-        if refusal:
-            self.head = _delta_head("response.refusal.delta", self.place)
-        else:
-            self.head = _delta_head("response.output_text.delta", self.place + b',"logprobs":[]')
-
-    def part(self, text: str) -> wire.OutputText | wire.Refusal:
-        return wire.Refusal(text) if self.refusal else wire.OutputText(text, self.annotations)
-
-
-class _Thought(NamedTuple):
-    """How the two kinds of reasoning are written."""
-
-    part: type[wire.SummaryText] | type[wire.ReasoningText]
-    parts: Callable[[_Reasoning], list[wire.Thought]]
-    index_key: bytes
-    text: str
-    wrapper: str
-
-
-_THOUGHTS: dict[ReasoningKind, _Thought] = {
-    "summary": _Thought(
-        wire.SummaryText,
-        lambda item: item.summary,
-        b"summary_index",
-        "response.reasoning_summary_text",
-        "response.reasoning_summary_part",
-    ),
-    "raw": _Thought(
-        wire.ReasoningText,
-        lambda item: item.content,
-        b"content_index",
-        "response.reasoning",
-        "response.content_part",
-    ),
-}
-
-
-class _SaidThought:
-    """A reasoning part that is being said. Its wire part is announced by its first delta."""
-
-    __slots__ = ("head", "index", "item", "kind", "place")
-
-    def __init__(self, item: _Reasoning, kind: ReasoningKind) -> None:
-        self.item = item
-        self.kind = _THOUGHTS[kind]
-        self.index: int | None = None
-        self.place = b""
-        self.head = b""
-
-    def begin(self) -> None:
-        parts = self.kind.parts(self.item)
-        self.index = len(parts)
-        parts.append(self.kind.part(""))
-        self.place = b'"item_id":%b,"output_index":%d,"%b":%d' % (
-            _json(self.item.id),
-            self.item.index,
-            self.kind.index_key,
-            self.index,
-        )
-        self.head = _delta_head(self.kind.text + ".delta", self.place)
-
-
-def _delta_head(type: str, place: bytes) -> bytes:
-    """All of a delta event up to its delta."""
-    name = type.encode()
-    return b'event: %b\ndata: {"type":"%b",%b,"delta":' % (name, name, place)
-
-
 class ResponsesEncoder:
     """Writes one response. `fold` is the fold of the very parts it is fed."""
 
@@ -288,14 +91,14 @@ class ResponsesEncoder:
         self._tool_session = asked or (isinstance(quirks, ResponsesQuirks) and quirks.tool_session)
         self._sequence = 0
         self._ids: set[str] = set()
-        self._items: list[_Item] = []
-        self._ripe: list[_Item] = []
+        self._items: list[Item] = []
+        self._ripe: list[Item] = []
         """Items that are all said: the next part closes them."""
         self._done: dict[int, wire.Item] = {}
-        self._texts: dict[str, _SaidText] = {}
-        self._thoughts: dict[str, _SaidThought] = {}
-        self._calls: dict[str, _Call] = {}
-        self._hosted: dict[str, _Hosted] = {}
+        self._texts: dict[str, SaidText] = {}
+        self._thoughts: dict[str, SaidThought] = {}
+        self._calls: dict[str, CallItem] = {}
+        self._hosted: dict[str, HostedItem] = {}
         self._pending: list[wire.PendingCall] = []
         self._sources: list[Source] = []
         """Sources that wait for a text to annotate."""
@@ -348,17 +151,17 @@ class ResponsesEncoder:
         self._ids.add(id)
         return id
 
-    def _add(self, item: _Item, out: list[bytes]) -> None:
+    def _add(self, item: Item, out: list[bytes]) -> None:
         self._items.append(item)
         index = b'"output_index":%d,"item":' % item.index
         self._event("response.output_item.added", out, index, _json(item.wire("in_progress")))
 
-    def _close(self, item: _Item, status: wire.Status, out: list[bytes]) -> None:
+    def _close(self, item: Item, status: wire.Status, out: list[bytes]) -> None:
         self._done[item.index] = done = item.wire(status)
         index = b'"output_index":%d,"item":' % item.index
         self._event("response.output_item.done", out, index, _json(done))
 
-    def _said(self, item: _Item) -> None:
+    def _said(self, item: Item) -> None:
         item.open -= 1
         if not item.open:
             self._ripe.append(item)
@@ -370,7 +173,7 @@ class ResponsesEncoder:
         group = part.item_id if isinstance(part, TextStart | ReasoningStart) else None
         ripe, self._ripe = self._ripe, []
         for item in ripe:
-            cut = isinstance(item, _Call) and item.invalid  # the finish tells its status
+            cut = isinstance(item, CallItem) and item.invalid  # the finish tells its status
             if cut or (group is not None and item.group == group):
                 self._ripe.append(item)
             else:
@@ -460,12 +263,12 @@ class ResponsesEncoder:
     # Text
 
     def _text_start(self, part: TextStart, out: list[bytes]) -> None:
-        item = self._grouped(part.item_id, _Message)
+        item = self._grouped(part.item_id, MessageItem)
         if item is None:
-            item = _Message(len(self._items), self._item_id(part.item_id, "msg"), part)
+            item = MessageItem(len(self._items), self._item_id(part.item_id, "msg"), part)
             self._add(item, out)
         item.open += 1
-        self._texts[part.id] = said = _SaidText(item, part.refusal)
+        self._texts[part.id] = said = SaidText(item, part.refusal)
         item.parts.append(said.part(""))
         part_added = _json(said.part(""))
         self._event("response.content_part.added", out, said.place, b',"part":', part_added)
@@ -503,7 +306,7 @@ class ResponsesEncoder:
         else:
             self._annotate(said, part, out)
 
-    def _annotate(self, said: _SaidText, source: Source, out: list[bytes]) -> None:
+    def _annotate(self, said: SaidText, source: Source, out: list[bytes]) -> None:
         annotation = wire.UrlCitation(
             source.url or "", source.title or "", source.start or 0, source.end or 0
         )
@@ -516,12 +319,12 @@ class ResponsesEncoder:
     # Reasoning
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
-        item = self._grouped(part.item_id, _Reasoning)
+        item = self._grouped(part.item_id, ReasoningItem)
         if item is None:
-            item = _Reasoning(len(self._items), self._item_id(part.item_id, "rs"), part)
+            item = ReasoningItem(len(self._items), self._item_id(part.item_id, "rs"), part)
             self._add(item, out)
         item.open += 1
-        self._thoughts[part.id] = _SaidThought(item, part.kind)
+        self._thoughts[part.id] = SaidThought(item, part.kind)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
         said = self._thoughts[part.id]
@@ -550,8 +353,8 @@ class ResponsesEncoder:
         if part.provider_executed:
             self._host(part, out)
             return
-        prefix = _SHAPES[part.format].prefix
-        item = _Call(len(self._items), self._item_id(part.item_id, prefix), part)
+        prefix = SHAPES[part.format].prefix
+        item = CallItem(len(self._items), self._item_id(part.item_id, prefix), part)
         self._calls[part.id] = item
         self._add(item, out)
 
@@ -565,7 +368,7 @@ class ResponsesEncoder:
         if item is not None:
             self._arguments_done(item, self._fold.joined(part.id), out)
 
-    def _arguments_done(self, item: _Call, arguments: str, out: list[bytes]) -> None:
+    def _arguments_done(self, item: CallItem, arguments: str, out: list[bytes]) -> None:
         item.arguments = arguments
         place = b'"item_id":%b,"output_index":%d,"%b":' % (
             _json(item.id),
@@ -590,9 +393,9 @@ class ResponsesEncoder:
             self._pending.append(_pending(part))
         self._said(item)
 
-    def _whole_call(self, part: ToolCall, out: list[bytes]) -> _Call:
-        prefix = _SHAPES[part.format].prefix
-        item = _Call(len(self._items), self._item_id(part.item_id, prefix), part)
+    def _whole_call(self, part: ToolCall, out: list[bytes]) -> CallItem:
+        prefix = SHAPES[part.format].prefix
+        item = CallItem(len(self._items), self._item_id(part.item_id, prefix), part)
         self._calls[part.id] = item
         self._add(item, out)
         if part.params:
@@ -600,12 +403,12 @@ class ResponsesEncoder:
         self._arguments_done(item, part.params, out)
         return item
 
-    def _host(self, part: ToolParamsStart | ToolCall, out: list[bytes]) -> _Hosted | None:
+    def _host(self, part: ToolParamsStart | ToolCall, out: list[bytes]) -> HostedItem | None:
         prefix = HOSTED.get(part.kind)
         if prefix is None:
             self._not_carried(part, f"no item for {part.kind} that the provider executes")
             return None
-        item = _Hosted(len(self._items), self._item_id(part.item_id, prefix), part.kind)
+        item = HostedItem(len(self._items), self._item_id(part.item_id, prefix), part.kind)
         self._hosted[part.id] = item
         self._add(item, out)
         return item
@@ -641,7 +444,7 @@ class ResponsesEncoder:
         if part.origin != NAME:
             self._not_carried(part, f"{part.kind} belongs to {part.origin}")
             return
-        item = _Fixed(len(self._items), self._item_id(None, "item"), part.raw)
+        item = FixedItem(len(self._items), self._item_id(None, "item"), part.raw)
         self._add(item, out)
         self._ripe.append(item)
 

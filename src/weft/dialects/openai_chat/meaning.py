@@ -1,0 +1,169 @@
+"""What the wire's words mean: entries, usage, finish reasons, errors, proofs of reasoning."""
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from weft.assembler import Buffer
+from weft.calls import CallDelta
+from weft.dialects.openai_chat import wire
+from weft.partial_json import parse, whole_characters
+from weft.parts import ErrorPart, FinishReason, ReasoningEnd, Usage
+
+REASONS: dict[str, FinishReason] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "eos": "stop",
+    "complete": "stop",
+    "completed": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_length": "length",
+    "model_context_window_exceeded": "length",
+    "tool_calls": "tool-calls",
+    "tool_call": "tool-calls",
+    "tool_use": "tool-calls",
+    "function_call": "tool-calls",
+    "content_filter": "content-filter",
+    "refusal": "content-filter",
+    "safety": "content-filter",
+    "sensitive": "content-filter",
+    "pause_turn": "pause",
+    "error": "error",
+}
+"""Finish reasons, compared in lower case. A word that is not here is `other`."""
+
+_RETRYABLE = frozenset({408, 409, 425, 429})
+
+
+class Proof:
+    """The `reasoning_details` of one reasoning part, merged by type and index."""
+
+    __slots__ = ("_details", "_texts")
+
+    def __init__(self) -> None:
+        self._details: dict[tuple[str | None, int | None], wire.Detail] = {}
+        self._texts: dict[tuple[str | None, int | None], Buffer] = {}
+
+    def add(self, detail: wire.Detail) -> None:
+        key = (detail.type, detail.index)
+        known = self._details.setdefault(key, detail)
+        self._texts.setdefault(key, Buffer()).add(detail.text or detail.summary or "")
+        known.signature = detail.signature or known.signature
+        known.data = detail.data or known.data
+        known.id = detail.id or known.id
+        known.format = detail.format or known.format
+
+    def end(self, id: str, origin: str) -> ReasoningEnd:
+        if not self._details:
+            return ReasoningEnd(id)
+        for key, detail in self._details.items():
+            text = whole_characters(self._texts[key].text) or None
+            if detail.summary is not None:
+                detail.summary = text
+            else:
+                detail.text = text
+        details = list(self._details.values())
+        return ReasoningEnd(
+            id,
+            signature=next((one.signature for one in details if one.signature), None),
+            encrypted=next((one.data for one in details if one.data), None),
+            origin=origin,
+            extra=Raw(msgspec.json.encode({"reasoning_details": details})),
+        )
+
+
+def finish_reason(word: str) -> FinishReason:
+    return REASONS.get(word.lower(), "other")
+
+
+def call_delta(call: wire.Call) -> CallDelta:
+    """One entry, normalised: what is empty is absent, a stray empty `custom` is nothing."""
+    extra = call.extra_content
+    extra = extra.copy() if isinstance(extra, Raw) else extra  # not the whole frame
+    signature = _signature(extra)
+    custom = call.custom
+    if custom is not None and (custom.name or custom.input):
+        return CallDelta(
+            call.index,
+            call.id or None,
+            custom.name or None,
+            custom.input or "",
+            kind="custom",
+            format="text",
+            signature=signature,
+            extra=extra,
+        )
+    kind = "custom" if (call.type or "").lower() == "custom" else "function"
+    function = call.function
+    return CallDelta(
+        call.index,
+        call.id or None,
+        (function.name or None) if function else None,
+        (function.arguments or "") if function else "",
+        kind=kind,
+        format="text" if kind == "custom" else "json",
+        signature=signature,
+        extra=extra,
+    )
+
+
+def _signature(extra: Raw | UnsetType) -> str | None:
+    if not isinstance(extra, Raw):
+        return None
+    try:
+        owners = wire.read_extra(extra)
+    except ValueError:
+        return None
+    return next((one.thought_signature for one in owners.values() if one.thought_signature), None)
+
+
+def usage_of(usage: wire.Usage) -> Usage | None:
+    """Returns None for usage that tells nothing."""
+    prompt = usage.prompt_tokens_details or wire.TokenDetails()
+    completion = usage.completion_tokens_details or wire.TokenDetails()
+    cached = (prompt.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
+    found = Usage(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        reasoning_tokens=completion.reasoning_tokens,
+        cache_read_tokens=next((count for count in cached if count is not None), None),
+        cache_write_tokens=prompt.cache_write_tokens,
+    )
+    return None if found == Usage() else found
+
+
+def total_of(usage: Usage) -> int | None:
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    return usage.input_tokens + usage.output_tokens
+
+
+def error_of(chunk: wire.Chunk) -> ErrorPart:
+    """An error object in any of its shapes: the message and the code, of whatever type."""
+    error = _plain(chunk.error)
+    fields = error if isinstance(error, dict) else {}
+    code = fields.get("code", _plain(chunk.code))
+    message = fields.get("message") or (error if isinstance(error, str) else None)
+    message = message or _plain(chunk.message) or fields.get("type") or "unknown error"
+    status = next((one for one in (fields.get("status"), code) if _is_status(one)), None)
+    return ErrorPart(
+        "upstream",
+        message if isinstance(message, str) else msgspec.json.encode(message).decode(),
+        code=code if code is None or isinstance(code, str | int) else str(code),
+        status=status if isinstance(status, int) else None,
+        retryable=isinstance(status, int) and (status in _RETRYABLE or status >= 500),
+    )
+
+
+def _plain(raw: Raw | UnsetType) -> object:
+    try:
+        return parse(bytes(raw)) if isinstance(raw, Raw) else None
+    except ValueError:
+        return None
+
+
+def _is_status(value: object) -> bool:
+    return isinstance(value, int) and 400 <= value <= 599
