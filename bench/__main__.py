@@ -1,7 +1,7 @@
 """`make bench`: what a stream costs, beside the least that it could cost.
 
-Each figure is the median of five runs, and each verdict a ratio of two figures of this run:
-machines differ and are noisy, ratios hold. Exits 1 when one is over its limit.
+Each figure is the median of five runs, and each verdict a ratio of two figures of one run, whose
+runs take turns: machines differ and are noisy, ratios hold. Exits 1 when one is over its limit.
 """
 
 import gc
@@ -11,6 +11,7 @@ import tracemalloc
 from collections.abc import Callable, Iterable
 from itertools import chain
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,16 +39,30 @@ def weft(reads: Iterable[bytes]) -> None:
     encoder.feed(decoder.finish())
 
 
-def seconds(job: Callable[[list[bytes]], None], reads: list[bytes], repeat: int) -> float:
-    """The median time of one job, of which `repeat` are timed together."""
-    times = []
-    for _ in range(RUNS):
+class Job(NamedTuple):
+    """What is timed: `repeat` times at once, and how many events that is each time."""
+
+    run: Callable[[list[bytes]], None]
+    reads: list[bytes]
+    repeat: int
+    events: int
+
+    def time(self) -> float:
+        """Microseconds an event."""
         gc.collect()
         start = time.perf_counter()
-        for _ in range(repeat):
-            job(reads)
-        times.append((time.perf_counter() - start) / repeat)
-    return median(times)
+        for _ in range(self.repeat):
+            self.run(self.reads)
+        return (time.perf_counter() - start) * 1e6 / self.repeat / self.events
+
+
+def compare(one: Job, other: Job) -> tuple[float, float, float]:
+    """The medians of both, and of their ratios. They take turns, so that a busy machine slows
+    both of them.
+    """
+    rounds = [(one.time(), other.time()) for _ in range(RUNS)]
+    ones, others = zip(*rounds, strict=True)
+    return median(ones), median(others), median(a / b for a, b in rounds)
 
 
 def peak(reads: Iterable[bytes]) -> int:
@@ -86,20 +101,19 @@ class Verdicts:
 def main() -> None:
     verdicts = Verdicts()
     thousand = list(streams.reads(streams.text(1000)))
-    least = seconds(bare_minimum, thousand, 5)
-    ours = seconds(weft, thousand, 5)
-    print(
-        f"      1,000 events: bare minimum {least * 1e3:.2f} µs an event, weft {ours * 1e3:.2f} µs"
+    ours, least, ratio = compare(
+        Job(weft, thousand, 10, 1000), Job(bare_minimum, thousand, 10, 1000)
     )
-    verdicts.say("decode + guard + assemble + encode / bare minimum", ours / least, 3.5, 3)
+    print(f"      µs an event: weft {ours:.2f}, bare minimum {least:.2f}")
+    verdicts.say("decode + guard + assemble + encode / bare minimum", ratio, 3.5, 3)
 
-    hundred = seconds(weft, list(streams.reads(streams.text(100))), 50) / 100
-    many = seconds(weft, list(streams.reads(streams.text(10_000))), 1) / 10_000
-    verdicts.say("an event of 10,000 / an event of 100", many / hundred, 1.2)
+    hundred, many = (list(streams.reads(streams.text(size))) for size in (100, 10_000))
+    *_, ratio = compare(Job(weft, many, 1, 10_000), Job(weft, hundred, 100, 100))
+    verdicts.say("an event of 10,000 / an event of 100", ratio, 1.2)
 
-    short = seconds(weft, list(streams.reads(streams.arguments(5_000))), 1) / 5_000
-    long = seconds(weft, list(streams.reads(streams.arguments(50_000))), 1) / 50_000
-    verdicts.say("a delta of 1 MB arguments / a delta of 100 KB", long / short, 1.5)
+    short, long = (list(streams.reads(streams.arguments(size))) for size in (5_000, 50_000))
+    *_, ratio = compare(Job(weft, long, 1, 50_000), Job(weft, short, 10, 5_000))
+    verdicts.say("a delta of 1 MB arguments / a delta of 100 KB", ratio, 1.5)
 
     for what, events, size in (
         ("text", streams.text(50_000, 40), 50_000 * 40),
