@@ -7,7 +7,8 @@ One procedure answers for all of them. For each entry of a chunk:
 2. *New?* Only an entry with a name can start a new call where a candidate exists (`_is_new`).
 3. *Update*: the first id and name stay; arguments are appended, or recognised as a repetition,
    a placeholder or a snapshot (`_take_arguments`).
-4. *Announce* once there is a name and argument text, so that a late id is still in time.
+4. *Announce* once there is a name and argument text, so that a late id is still in time; and
+   in order of appearance (`_announce_in_order`).
 5. *Close* only at the end, never because the text happens to parse. Nameless calls are never
    announced: they end as a lone, invalid tool-call.
 
@@ -17,6 +18,7 @@ still become JSON) are asked lazily, and each scan resumes where the last one st
 
 from collections.abc import Sequence
 from enum import Enum
+from itertools import islice, takewhile
 
 import msgspec
 from msgspec import UNSET
@@ -66,9 +68,8 @@ class _Call:
     """One call being read."""
 
     __slots__ = (
-        "_hold", "_scan", "_scanned", "announced", "buffer", "extra", "format", "half",
-        "held", "id",
-        "index", "kind", "name", "ordinal", "sent", "signature",
+        "_hold", "_scan", "_scanned", "announced", "buffer", "extra", "format", "half", "held",
+        "id", "index", "kind", "name", "ordinal", "sent", "signature", "snapshots",
     )  # fmt: skip
 
     def __init__(self, entry: CallDelta, ordinal: int) -> None:
@@ -86,6 +87,8 @@ class _Call:
         self.sent = 0
         """How many characters of the buffer went out."""
         self.half = ""
+        self.snapshots = False
+        """It has sent all its arguments anew before."""
         self._scan = Scan()
         self._scanned = 0
         self._hold = Hold()
@@ -150,6 +153,8 @@ class Ledger:
         self._last: _Call | None = None
         self._group: list[_Call | None] = []
         self._taken: set[str] = set()
+        self._first = 0
+        """The first call that is not announced."""
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -229,7 +234,7 @@ class Ledger:
         if same_name:
             moved = None not in (entry.index, call.index) and entry.index != call.index
             return (entry.id is None or moved) and self._brings_another(call, entry.arguments)
-        if call.finished:
+        if call.finished or (call.format == "text" and not call.empty):
             return True
         if call.empty and call.announced is None:
             joined_is_known = call.name + entry.name in self._declared
@@ -247,6 +252,7 @@ class Ledger:
 
     def _apply(self, entry: CallDelta, position: int | None) -> _Call:
         if entry.name == "null" and any(call.name for call in self._calls):
+            self._findings.once("call-name-contradicted", "null", "a call named null: no name")
             entry = msgspec.structs.replace(entry, name=None)
         call, by = self._candidate(entry, position)
         if call is not None and self._is_new(call, entry, by):
@@ -319,6 +325,7 @@ class Ledger:
             self._after_finished(call, piece)
         elif len(piece) >= call.buffer.length and self._is_snapshot(call, piece):
             call.replace(piece)
+            call.snapshots = True
             self._note("arguments-snapshot", call, "each delta repeats all arguments so far")
         else:
             call.add(piece)
@@ -346,11 +353,13 @@ class Ledger:
 
     @staticmethod
     def _is_snapshot(call: _Call, piece: str) -> bool:
-        """Whether the piece repeats the buffer and goes on. Appending has precedence as long as
-        it could be JSON: nested objects look alike.
+        """Whether the piece repeats the buffer and goes on. Until a call has shown that it sends
+        snapshots, appending has precedence as long as it could be JSON: nested objects look alike.
         """
         if not piece.startswith(call.buffer.text):
             return False
+        if call.snapshots:
+            return _viable(piece)
         ahead = call.scan().fork()
         ahead.feed(piece)
         return not ahead.viable and _viable(piece)
@@ -359,14 +368,30 @@ class Ledger:
 
     def _release(self, call: _Call, out: list[Part]) -> None:
         """Sends what may be sent. Nothing that may yet be replaced goes out."""
-        buffer = call.buffer
-        if call.name is None or buffer.length == call.sent:
-            return
-        if call.announced is None:
+        if call.announced is not None:
+            if call.sent < call.buffer.length:
+                self._let_flow(call, out)
+        elif call.name is not None and (call.buffer.length or call.ordinal == self._first):
+            self._announce_in_order(out)
+
+    def _announce_in_order(self, out: list[Part]) -> None:
+        """Announces all calls that have a name and arguments, and those with a name that stand
+        before one. A call without a name lets none behind it pass: order is what clients see.
+        """
+        waiting = islice(self._calls, self._first, None)
+        named = list(takewhile(lambda call: call.name is not None, waiting))
+        while named and not named[-1].buffer.length:
+            named.pop()
+        self._first += len(named)
+        for call in named:
             self._announce(call, out)
-        if not call.sent and call.format == "json" and (call.held or call.finished):
-            return
-        self._send(call, out)
+            if call.buffer.length:
+                self._let_flow(call, out)
+
+    def _let_flow(self, call: _Call, out: list[Part]) -> None:
+        held = not call.sent and call.format == "json" and (call.held or call.finished)
+        if not held:
+            self._send(call, out)
 
     def _announce(self, call: _Call, out: list[Part]) -> None:
         id = self._public_id(call)

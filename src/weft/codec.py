@@ -11,6 +11,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 
+import msgspec
+
 from weft.assembler import Assembler, Response
 from weft.context import Context
 from weft.dialects import DIALECTS, dialect_named
@@ -90,12 +92,25 @@ class _Pipe:
         for frame in frames:
             findings.at = frame.number
             findings.offset = frame.offset
+            if not frame.data.isascii():
+                frame = self._readable(frame)
             parts = decode(frame)
             if parts:
                 for stage in self._stages:
                     parts = stage.feed(parts)
                 out += guard(parts)
         return out
+
+    def _readable(self, frame: Frame) -> Frame:
+        """Replaces what is not UTF-8, so that no codec has to think of it."""
+        try:
+            frame.data.decode()
+        except UnicodeDecodeError:
+            self.findings.once("frame-invalid-utf8", "", "bytes that are not UTF-8: replaced")
+            return msgspec.structs.replace(
+                frame, data=frame.data.decode("utf-8", "replace").encode()
+            )
+        return frame
 
     def finish(self) -> list[Part]:
         parts = self._decoder.finish()
@@ -197,13 +212,20 @@ def decode_all(raw: bytes, dialect: str, *, context: Context | None = None) -> l
     context = context or capture_context(raw)
     found: list[Decoded] = []
     for number, frames in enumerate(_responses(reader, _frames(raw))):
-        choices = sorted(frozenset[int]().union(*map(reader.choices, frames))) or [context.choice]
-        for choice in choices:
+        for choice in _choices(reader, frames, context):
             seed = f"{context.ids.mint('seed')} {number} {choice}".encode()
             pipe = _Pipe(reader, replace(context, ids=Ids(seed), choice=choice))
             parts = pipe.feed(frames) + pipe.finish()
             found.append(Decoded(parts, pipe.guard.fold, pipe.response))
     return found
+
+
+def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[int]:
+    """Which choices a response has: one, if one was asked for."""
+    found = frozenset[int]().union(*map(dialect.choices, frames))
+    if not found or (context.request is not None and context.request.choices == 1):
+        return [context.choice]
+    return sorted(found)
 
 
 def _frames(raw: bytes) -> list[Frame]:

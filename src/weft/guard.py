@@ -195,7 +195,7 @@ class Guard:
             part = _replace(part, reason="error", raw_reason=part.raw_reason or part.reason)
         elif part.reason == "stop" and self._dispatchable:
             self._findings.note("stop-with-calls", "finish says stop, but calls were made")
-            part = _replace(part, reason="tool-calls", raw_reason=part.raw_reason or "stop")
+            part = _replace(part, reason="tool-calls")
         self._emit(part, out)
         self._response = CLOSED
 

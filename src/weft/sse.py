@@ -231,9 +231,9 @@ class FrameReader:
         name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
         value = value.removeprefix(b" ")
         if name == b"event":
-            self._event = value.decode("utf-8", "replace")
+            self._event = "" if value == b"message" else value.decode("utf-8", "replace")
         elif name == b"id":
-            self._id = value.decode("utf-8", "replace")
+            self._id = value.decode("utf-8", "replace") or None
         elif name == b"error" and value:
             self._event = "error"
             self._add(value.strip())
@@ -251,10 +251,10 @@ class FrameReader:
 
     def _dispatch(self, out: list[Frame], *, cut: bool) -> None:
         lines, self._data, self._size = self._data, [], 0
-        if len(lines) == 1:
+        if self._form is _Form.JSON:
+            out.append(self._frame(b"".join(lines).strip(), cut))
+        elif len(lines) == 1:
             out.append(self._frame(lines[0], cut))
-        elif self._form is _Form.JSON:
-            out.append(self._frame(b"".join(lines), cut))
         else:
             joined = b"\n".join(lines)
             if _is_json(joined) or not any(_is_whole(line) for line in lines):

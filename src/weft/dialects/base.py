@@ -112,13 +112,12 @@ class Salvage:
 
     def read(self, data: bytes, wanted: type[S]) -> S:
         """Raises ValueError when this is not a JSON object at all."""
-        text = data.decode("utf-8", "replace")
-        if "\ufffd" in text and "\ufffd".encode() not in data:
-            self._findings.once("frame-invalid-utf8", "", "bytes that are not UTF-8: replaced")
         try:
-            value = json.loads(text, strict=False)
+            value = json.loads(data.decode("utf-8", "replace"), strict=False)
         except RecursionError:
             raise ValueError("nested too deeply") from None
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
         if not isinstance(value, dict):
             raise ValueError(f"expected an object, got {_kind(value)}")
         return self._struct(value, wanted, "")
@@ -182,13 +181,20 @@ class Salvage:
 
     def _coerced(self, value: object, options: tuple[object, ...], path: str) -> object:
         if int in options and isinstance(value, str | float):
-            return int(value)
-        if str in options and not isinstance(value, str):
-            return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
+            return _whole(value)
         for option in options:
             if get_origin(option) is list and isinstance(value, dict):
                 return self._list([value], get_args(option)[0], path)
+        if str in options and not isinstance(value, str):
+            return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
         raise ValueError(f"{path}: {_kind(value)}")
+
+
+def _whole(value: str | float) -> int:
+    try:
+        return int(value)
+    except OverflowError:
+        raise ValueError(f"{value} is no whole number") from None
 
 
 def _is_struct(option: object) -> bool:
@@ -199,6 +205,9 @@ def _kind(value: object) -> str:
     return _JSON_NAMES.get(value.__class__, "number")
 
 
+_NOTHING = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
+
+
 def told(value: Raw | UnsetType) -> bool:
-    """Whether a raw field is there and not null."""
-    return isinstance(value, Raw) and bytes(value) != b"null"
+    """Whether a raw field is there and says something."""
+    return isinstance(value, Raw) and bytes(value) not in _NOTHING

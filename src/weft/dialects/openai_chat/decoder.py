@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import count
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import merged
 from weft.calls import CallDelta, Ledger
@@ -22,6 +22,7 @@ from weft.dialects.openai_chat.meaning import (
     call_delta,
     error_of,
     finish_reason,
+    signature_of,
     total_of,
     usage_of,
 )
@@ -84,9 +85,11 @@ class ChatDecoder:
         self._id = ""
         self._half = ""  # a high surrogate that waits for its other half
         self._proof = Proof()
+        self._signature: str | None = None  # of the text that is open
         self._messages: list[wire.Delta] = []
         self._said = False
         self._terminated = False
+        self._cut = False
         self._reason: str | None = None
         self._usage: Usage | None = None
         self._model: str | None = None
@@ -130,7 +133,7 @@ class ChatDecoder:
     def _judge(self, out: list[Part]) -> None:
         """Decides whether this end is a clean one."""
         if self._reason is None:
-            if not self._said and not self._ledger:
+            if not self._said and not self._ledger and not self._cut:
                 self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
             elif not self._terminated:
                 message = "the stream ended without a finish reason or a terminator"
@@ -171,6 +174,7 @@ class ChatDecoder:
     def _unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
         text = frame.data.decode("utf-8", "replace")
         if frame.cut:
+            self._cut = True
             self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
         elif frame.event and frame.event != "error":
             self._findings.once("event-unknown", frame.event, f"event {frame.event!r}: ignored")
@@ -218,7 +222,7 @@ class ChatDecoder:
 
     def _is_answer(self, chunk: wire.Chunk, frame: Frame, out: list[Part]) -> bool:
         """Sorts out what only looks like a chunk: errors, pings, foreign events."""
-        flagged = frame.event == "error" or chunk.type == Raw(b'"error"')
+        flagged = "error" in (frame.event, chunk.object) or chunk.type == Raw(b'"error"')
         if told(chunk.error) or chunk.success is False or (flagged and chunk.choices is None):
             self._fail(error_of(chunk), out)
         elif chunk.choices is None and chunk.usage is None:
@@ -234,6 +238,8 @@ class ChatDecoder:
             self._delta(delta, out)
             if self._reason is not None and len(out) > before:
                 self._findings.once("finish-late-content", "", "content after the finish reason")
+        elif delta is not None and (delta.content or delta.tool_calls):
+            self._findings.once("after-error", "", "content after the error: dropped")
         if choice.message is not None:
             self._messages.append(choice.message)
         if choice.finish_reason:
@@ -253,7 +259,10 @@ class ChatDecoder:
                 self._say(_Kind.TEXT, content, out)
             else:
                 for part in content:
-                    self._content_part(part, out)
+                    if isinstance(part, str):
+                        self._say(_Kind.TEXT, part, out)
+                    else:
+                        self._content_part(part, out)
         if delta.refusal:
             self._say(_Kind.REFUSAL, delta.refusal, out)
         if delta.annotations:
@@ -261,6 +270,8 @@ class ChatDecoder:
                 self._annotate(annotation, out)
         if delta.tool_calls:
             self._call([call_delta(call) for call in delta.tool_calls], out)
+        if told(delta.extra_content):
+            self._sign(delta.extra_content)
         if delta.function_call is not None:
             function = delta.function_call
             entry = CallDelta(_LEGACY_INDEX, None, function.name or None, function.arguments or "")
@@ -270,8 +281,9 @@ class ChatDecoder:
         if kind is not self._kind:
             self._open(kind, out)
         if self._half or not text.isascii():
-            text, self._half = join_halves(self._half, text)
-            if self._half:
+            came = "".join((self._half, text))
+            text, self._half = join_halves("", came)
+            if text != came:
                 self._findings.once("surrogate-lone", "", "a character was cut in two")
             if not text:
                 return
@@ -299,7 +311,9 @@ class ChatDecoder:
             out.append(self._proof.end(self._id, self._context.origin or NAME))
             self._proof = Proof()
         else:
-            out.append(TextEnd(self._id))
+            signature, self._signature = self._signature, None
+            origin = (self._context.origin or NAME) if signature else None
+            out.append(TextEnd(self._id, signature=signature, origin=origin))
 
     def _flush_half(self, kind: _Kind | None, out: list[Part]) -> None:
         if self._half:
@@ -339,8 +353,11 @@ class ChatDecoder:
             for text in texts:
                 if text:
                     self._say(_Kind.REASONING, text, out)
+        elif part.refusal:
+            self._say(_Kind.REFUSAL, part.refusal, out)
         elif part.text:
-            self._say(_Kind.TEXT, part.text, out)
+            kind = _Kind.REASONING if part.type in ("thinking", "reasoning") else _Kind.TEXT
+            self._say(kind, part.text, out)
         elif told(part.reference_ids):
             raw = Raw(msgspec.json.encode(part))
             out.append(Source(self._ids.local("source"), "document", self._text_id(), raw=raw))
@@ -376,7 +393,6 @@ class ChatDecoder:
         if not url or mark in self._sources or self._phase is not _Phase.READING:
             return
         self._sources.add(mark)
-        self._said = True
         id = self._ids.local("source")
         text = self._text_id()
         out.append(Source(id, "url", text, url=url, title=title, start=start, end=end))
@@ -386,6 +402,14 @@ class ChatDecoder:
         if self._kind is not None and any(part.__class__ is ToolParamsStart for part in made):
             self._close_kind(out)
         out += made
+
+    def _sign(self, extra: Raw | UnsetType) -> None:
+        """A signature alone in a delta belongs to what came last: a call, or the text."""
+        signature = signature_of(extra)
+        if signature and self._ledger:
+            self._ledger.feed([CallDelta(signature=signature)])
+        else:
+            self._signature = signature
 
     def _use_message(self, out: list[Part]) -> None:
         """A whole message counts only where nothing was streamed."""

@@ -82,7 +82,7 @@ def call_delta(call: wire.Call) -> CallDelta:
     """One entry, normalised: what is empty is absent, a stray empty `custom` is nothing."""
     extra = call.extra_content
     extra = extra.copy() if isinstance(extra, Raw) else extra  # not the whole frame
-    signature = _signature(extra)
+    signature = signature_of(extra)
     custom = call.custom
     if custom is not None and (custom.name or custom.input):
         return CallDelta(
@@ -109,7 +109,7 @@ def call_delta(call: wire.Call) -> CallDelta:
     )
 
 
-def _signature(extra: Raw | UnsetType) -> str | None:
+def signature_of(extra: Raw | UnsetType) -> str | None:
     if not isinstance(extra, Raw):
         return None
     try:
@@ -145,7 +145,7 @@ def error_of(chunk: wire.Chunk) -> ErrorPart:
     """An error object in any of its shapes: the message and the code, of whatever type."""
     error = _plain(chunk.error)
     fields = error if isinstance(error, dict) else {}
-    code = fields.get("code", _plain(chunk.code))
+    code = _plain(chunk.code) if fields.get("code") is None else fields["code"]
     message = fields.get("message") or (error if isinstance(error, str) else None)
     message = message or _plain(chunk.message) or fields.get("type") or "unknown error"
     status = next((one for one in (fields.get("status"), code) if _is_status(one)), None)

@@ -45,9 +45,10 @@ class Detail(msgspec.Struct, omit_defaults=True):
     index: int | None = None
 
 
-class ContentPart(msgspec.Struct):
+class ContentPart(msgspec.Struct, omit_defaults=True):
     type: str | None = None
     text: str | None = None
+    refusal: str | None = None
     thinking: "str | list[ContentPart] | None" = None
     reference_ids: Raw | UnsetType = UNSET
 
@@ -67,7 +68,7 @@ class Annotation(msgspec.Struct):
 class Delta(msgspec.Struct):
     """What a chunk adds; a whole `message` has the same fields."""
 
-    content: str | list[ContentPart] | None = None
+    content: str | list[ContentPart | str] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: list[Detail] | None = None
@@ -75,6 +76,7 @@ class Delta(msgspec.Struct):
     tool_calls: list[Call] | None = None
     function_call: Function | None = None
     annotations: list[Annotation] | None = None
+    extra_content: Raw | UnsetType = UNSET
 
 
 class TokenDetails(msgspec.Struct):

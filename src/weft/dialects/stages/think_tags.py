@@ -32,6 +32,7 @@ class _Where(Enum):
     BEFORE = "before"  # no answer text yet: a tag may come
     THINKING = "thinking"
     AFTER = "after"  # right behind the closing tag: newlines are dropped
+    CUT = "cut"  # an error came: the end of a text that never began is dropped
     PLAIN = "plain"
 
 
@@ -80,8 +81,6 @@ class ThinkTags:
             out.append(part)
             return
         self._start = part
-        if self._implicit and self._where is _Where.BEFORE and self._tag is _OPENER:
-            self._think(out)
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
         if self._start is None or part.id != self._start.id:
@@ -107,6 +106,12 @@ class ThinkTags:
                 self._findings.note("think-closer-dropped", f"{_CLOSER} without an opening tag")
                 self._where = _Where.AFTER
         elif not self._tag.startswith(text):
+            self._no_tag(out)
+
+    def _no_tag(self, out: list[Part]) -> None:
+        if self._implicit and self._tag is _OPENER:
+            self._think(out)
+        else:
             self._plain(out)
 
     def _think(self, out: list[Part]) -> None:
@@ -141,12 +146,13 @@ class ThinkTags:
         self._held = ""
 
     def _text_end(self, part: TextEnd, out: list[Part]) -> None:
-        mine = self._start is not None and part.id == self._start.id
-        said = self._where is _Where.BEFORE  # as text: what was held is no tag
-        if mine:
-            self._let_go(out)
-        if said or not mine:
+        if self._start is None or part.id != self._start.id:
             out.append(part)
+            return
+        self._let_go(out)
+        if self._where is _Where.PLAIN:
+            out.append(part)
+        self._where, self._start = _Where.PLAIN, None
 
     def _last(self, part: Part, out: list[Part]) -> None:
         """An error or a finish: no text may follow, so what is held goes first."""
@@ -154,12 +160,14 @@ class ThinkTags:
         out.append(part)
 
     def _let_go(self, out: list[Part]) -> None:
+        """Says what is held. Where it is text, the rest is plain; where not, the text is cut."""
+        if self._where is _Where.BEFORE and self._start is not None:
+            self._no_tag(out)
         if self._where is _Where.THINKING:
             self._say(self._held, out)
             out.append(ReasoningEnd(self._thought))
-        elif self._where is _Where.BEFORE and self._start is not None:
-            self._plain(out)
-        self._where, self._start, self._held = _Where.PLAIN, None, ""
+        if self._where is not _Where.PLAIN:
+            self._where, self._held = _Where.CUT, ""
 
 
 def _overlap(text: str) -> int:
