@@ -395,6 +395,28 @@ REASONS: dict[str, str] = {
     "number-out-of-range": "a number that no integer can hold is dropped",
     "error-that-is-not-utf-8": "invalid UTF-8 in an error is replaced, and said",
     "signature-that-is-not-utf-8": "invalid UTF-8 in what is kept raw is replaced, and said",
+    "error-in-an-array": "an error object in an array of one",
+    "error-named-by-object": "an error object that says so only by its `object`",
+    "error-that-says-nothing": "an empty error in a normal chunk is none",
+    "json-lines-with-a-bare-terminator": "one JSON event a line, and the terminator bare",
+    "arguments-snapshot-cut-behind-a-colon": (
+        "once a call sends snapshots, a piece that starts with the buffer is one"
+    ),
+    "content-as-strings-and-refusal-parts": (
+        "content as strings, as a refusal part, as one part without a list"
+    ),
+    "signature-alone-in-a-delta-after-text": (
+        "a signature alone in a delta stays with the text before it"
+    ),
+    "event-named-message": "`message` is the default name of an event, so it is no name",
+    "cut-in-the-first-chunk": "an input that ends inside its first event is cut, not empty",
+    "implicit-think-with-an-opener": (
+        "an opening tag where none was expected is a tag all the same"
+    ),
+    "content-after-an-error": "content after an error is dropped, and said",
+    "free-text-calls-on-one-index": (
+        "free text never looks finished: another name is another call"
+    ),
 }
 """Why a capture exists that no row asks for, or how a row's ambiguous case is decided."""
 
@@ -410,5 +432,6 @@ READINGS: dict[str, Reading] = {
     "markup-calls-tokens": Reading(quirks=ChatQuirks(text_markup_calls=TOKENS)),
     "markup-that-is-no-call": Reading(quirks=ChatQuirks(text_markup_calls=TAGS)),
     "orphan-think-closer": Reading(quirks=ChatQuirks(implicit_think=True)),
+    "implicit-think-with-an-opener": Reading(quirks=ChatQuirks(implicit_think=True)),
 }
 """Captures that mean something else, or more, when this is known. All others are read bare."""

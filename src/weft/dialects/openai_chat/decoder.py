@@ -270,7 +270,7 @@ class ChatDecoder:
                 self._annotate(annotation, out)
         if delta.tool_calls:
             self._call([call_delta(call) for call in delta.tool_calls], out)
-        if told(delta.extra_content):
+        if delta.extra_content is not UNSET:
             self._sign(delta.extra_content)
         if delta.function_call is not None:
             function = delta.function_call

@@ -1,12 +1,14 @@
 """What the wire's words mean: entries, usage, finish reasons, errors, proofs of reasoning."""
 
+import json
+
 import msgspec
 from msgspec import Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.calls import CallDelta
 from weft.dialects.openai_chat import wire
-from weft.partial_json import parse, whole_characters
+from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, FinishReason, ReasoningEnd, Usage
 
 REASONS: dict[str, FinishReason] = {
@@ -159,10 +161,13 @@ def error_of(chunk: wire.Chunk) -> ErrorPart:
 
 
 def _plain(raw: Raw | UnsetType) -> object:
-    try:
-        return parse(bytes(raw)) if isinstance(raw, Raw) else None
-    except ValueError:
+    """The value of a raw field, read as leniently as can be: an error must not get lost."""
+    if not isinstance(raw, Raw):
         return None
+    try:
+        return mended(json.loads(bytes(raw), strict=False))
+    except (ValueError, RecursionError):
+        return bytes(raw).decode("utf-8", "replace")
 
 
 def _is_status(value: object) -> bool:
