@@ -25,7 +25,7 @@ from msgspec import UNSET
 
 from weft.assembler import Buffer
 from weft.findings import Code, Findings
-from weft.ids import Ids, distinct
+from weft.ids import Claims, Ids
 from weft.lifecycle import Hold
 from weft.partial_json import Scan, canonical, join_halves, parse, whole_characters
 from weft.parts import (
@@ -152,7 +152,7 @@ class Ledger:
         self._by_index: dict[int, _Call] = {}
         self._last: _Call | None = None
         self._group: list[_Call | None] = []
-        self._taken: set[str] = set()
+        self._claims = Claims()
         self._first = 0
         """The first call that is not announced."""
 
@@ -401,8 +401,7 @@ class Ledger:
         if call.announced is None:
             if call.id is None:
                 self._note("call-id-minted", call, "the wire gave it no id")
-            call.announced = distinct(call.id or self._ids.mint("call"), self._taken)
-            self._taken.add(call.announced)
+            call.announced = self._claims.claim(call.id or self._ids.mint("call"))
         return call.announced
 
     def _send(self, call: _Call, out: list[Part]) -> None:

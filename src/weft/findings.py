@@ -84,6 +84,10 @@ LIMIT = 1000
 """Findings kept for one response; a hostile stream must not fill the memory with them."""
 
 
+MAX_DETAIL = 300
+"""Characters of a detail: what an upstream sent may be quoted, but not at any length."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """Something noticed at event `at` (counted from 0), whose first byte is `offset`."""
 
@@ -106,7 +110,7 @@ class Findings:
 
     def note(self, code: Code, detail: str) -> None:
         if len(self.found) < LIMIT:
-            self.found.append(Finding(code, self.at, self.offset, detail))
+            self.found.append(Finding(code, self.at, self.offset, detail[:MAX_DETAIL]))
         elif len(self.found) == LIMIT:
             detail = f"more than {LIMIT} findings; the rest is not listed"
             self.found.append(Finding("findings-suppressed", self.at, self.offset, detail))

@@ -20,7 +20,7 @@ import msgspec
 
 from weft.assembler import Assembler, Buffer
 from weft.findings import Code, Findings
-from weft.ids import Ids, distinct
+from weft.ids import Claims, Ids
 from weft.lifecycle import (
     ABSENT,
     CLOSED,
@@ -82,7 +82,7 @@ class _Spans:
         self.end = end
         self.joined = joined
         self.open: dict[str, str] = {}
-        self.used: set[str] = set()
+        self.used = Claims()
 
 
 class _Stage(Enum):
@@ -228,12 +228,11 @@ class Guard:
         if wanted in spans.open:
             self._findings.once("start-repeated", wanted, f"{part.type} of {wanted!r} again")
             return
-        id = distinct(wanted, spans.used)
+        id = spans.used.claim(wanted)
         if id != wanted:
             self._findings.note("id-reused", f"{wanted!r} was closed before; this one is {id!r}")
             part = _replace(part, id=id)
         spans.open[wanted] = id
-        spans.used.add(id)
         self._emit(part, out)
 
     def _span_delta(self, spans: _Spans, part: Delta, out: list[Part]) -> None:

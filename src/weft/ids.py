@@ -4,7 +4,6 @@ Ids come from a seed, so that equal input gives equal bytes. The relay seeds fro
 the command line from the capture.
 """
 
-from collections.abc import Container
 from hashlib import blake2b
 
 
@@ -33,11 +32,25 @@ class Ids:
         return number
 
 
-def distinct(wanted: str, taken: Container[str]) -> str:
-    """Returns `wanted`, or `wanted_2`, `wanted_3` … if that is taken."""
-    if wanted not in taken:
-        return wanted
-    number = 2
-    while f"{wanted}_{number}" in taken:
-        number += 1
-    return f"{wanted}_{number}"
+class Claims:
+    """Ids that are taken in one response. The second of its kind becomes `<id>_2`."""
+
+    __slots__ = ("_next", "_taken")
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._taken
+
+    def claim(self, wanted: str) -> str:
+        """Takes the id, or the first one of `wanted_2`, `wanted_3` … that is free."""
+        id = wanted
+        number = self._next.get(wanted, 2)
+        while id in self._taken:
+            id = f"{wanted}_{number}"
+            number += 1
+        self._taken.add(id)
+        self._next[wanted] = number
+        return id

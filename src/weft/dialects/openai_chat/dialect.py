@@ -7,6 +7,7 @@ import msgspec
 from weft.context import Context
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.openai_chat.decoder import NAME, ChatDecoder
+from weft.dialects.openai_chat.encoder import ChatEncoder
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.stages.markup_calls import MarkupCalls
 from weft.dialects.stages.think_tags import ThinkTags
@@ -55,5 +56,11 @@ def _stages(context: Context, findings: Findings) -> Sequence[Stage]:
 
 
 OPENAI_CHAT = Dialect(
-    NAME, speaks=_speaks, decoder=ChatDecoder, stages=_stages, ends=_ends, choices=_choices
+    NAME,
+    speaks=_speaks,
+    decoder=ChatDecoder,
+    encoder=ChatEncoder,
+    stages=_stages,
+    ends=_ends,
+    choices=_choices,
 )

@@ -1,0 +1,1 @@
+"""The Messages API, as Anthropic sends it and as its imitators do."""

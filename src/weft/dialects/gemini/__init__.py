@@ -1,0 +1,1 @@
+"""Gemini's generateContent: streams over server-sent events, and whole bodies."""

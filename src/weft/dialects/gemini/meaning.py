@@ -1,0 +1,200 @@
+"""What the wire's words mean, both ways: finish reasons, usage, errors, times."""
+
+import calendar
+import re
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.dialects.gemini import wire
+from weft.parts import ErrorKind, ErrorPart, Finish, FinishReason, Json, Usage
+
+STOP, UNSPECIFIED = "STOP", "FINISH_REASON_UNSPECIFIED"
+
+REASONS: dict[str, FinishReason] = {
+    STOP: "stop",
+    "MAX_TOKENS": "length",
+    "SAFETY": "content-filter",
+    "RECITATION": "content-filter",
+    "BLOCKLIST": "content-filter",
+    "PROHIBITED_CONTENT": "content-filter",
+    "SPII": "content-filter",
+    "LANGUAGE": "content-filter",
+    "IMAGE_SAFETY": "content-filter",
+    "IMAGE_PROHIBITED_CONTENT": "content-filter",
+    "IMAGE_RECITATION": "content-filter",
+    "MALFORMED_FUNCTION_CALL": "error",
+    "MALFORMED_RESPONSE": "error",
+    "UNEXPECTED_TOOL_CALL": "error",
+    "TOO_MANY_TOOL_CALLS": "error",
+    "MISSING_THOUGHT_SIGNATURE": "error",
+    "CONTINUATION": "pause",
+}
+"""Finish reasons. A word that is not here is `other`."""
+
+_AGAIN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"})
+"""Reasons that are an error, and that the same request may not meet again."""
+
+_WRITTEN: dict[FinishReason, str] = {
+    "stop": STOP,
+    "tool-calls": STOP,  # there is no word for it: the calls are there to be seen
+    "length": "MAX_TOKENS",
+    "content-filter": "SAFETY",
+    "pause": "OTHER",
+    "other": "OTHER",
+}
+
+_CODES: dict[str, int] = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ABORTED": 409,
+    "ALREADY_EXISTS": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "INTERNAL": 500,
+    "UNKNOWN": 500,
+    "DATA_LOSS": 500,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""The words of `error.status`, with the HTTP status of each."""
+
+_WORDS: dict[int, str] = {
+    401: "UNAUTHENTICATED",
+    402: "RESOURCE_EXHAUSTED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    499: "CANCELLED",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",
+}
+"""The word for an HTTP status. Others below 500 are INVALID_ARGUMENT, the rest INTERNAL."""
+
+_KINDS: dict[ErrorKind, int] = {"timeout": 504, "cancelled": 499}
+"""The HTTP status of an error that came without one. Others are 500."""
+
+_RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)")
+
+
+def finish_reason(word: str) -> FinishReason:
+    return REASONS.get(word.upper(), "other")
+
+
+def finish_word(finish: Finish) -> str:
+    """The wire's own word where the finish still has it, else the nearest."""
+    raw = finish.raw_reason or ""
+    if REASONS.get(raw) == finish.reason:
+        return raw
+    return _WRITTEN.get(finish.reason, "OTHER")
+
+
+def reason_error(word: str, message: str | None) -> ErrorPart:
+    """The error that a finish reason stands for."""
+    message = message or f"the model's turn failed: {word}"
+    return ErrorPart("upstream", message, code=word, retryable=word in _AGAIN)
+
+
+# Usage
+
+
+def merged(first: wire.Usage, second: wire.Usage) -> wire.Usage:
+    """Per field the last one told wins: counts grow from frame to frame, and are never summed."""
+    fields = msgspec.structs.asdict(second)
+    told = {key: value for key, value in fields.items() if value is not None}
+    return msgspec.structs.replace(first, **told)
+
+
+def usage_of(usage: wire.Usage) -> Usage | None:
+    """Returns None for usage that tells nothing."""
+    if usage == wire.Usage():
+        return None
+    given = _sum(usage.prompt_token_count, usage.tool_use_prompt_token_count)
+    made = _sum(usage.candidates_token_count, usage.thoughts_token_count)
+    total = usage.total_token_count
+    if total is None and given is not None and made is not None:
+        total = given + made
+    return Usage(given, made, total, usage.thoughts_token_count, usage.cached_content_token_count)
+
+
+def usage_written(usage: Usage) -> wire.Usage:
+    given, made, thoughts = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
+    total = usage.total_tokens
+    if given is not None and made is not None:
+        total = given + made
+    return wire.Usage(
+        prompt_token_count=given,
+        cached_content_token_count=usage.cache_read_tokens,
+        candidates_token_count=None if made is None else max(made - (thoughts or 0), 0),
+        thoughts_token_count=thoughts,
+        total_token_count=total,
+    )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)
+
+
+# Errors
+
+
+def error_of(error: wire.Error) -> ErrorPart:
+    code = error.code if error.code is not None and 400 <= error.code <= 599 else None
+    status = _CODES.get(error.status or "") if code is None else code
+    extra: Json = UNSET
+    if isinstance(error.details, Raw):
+        extra = Raw(msgspec.json.encode(wire.Failed(error.details)))
+    return ErrorPart(
+        "upstream",
+        error.message or error.status or "unknown error",
+        code=error.status or error.code,
+        status=status,
+        retryable=status in _RETRYABLE,
+        extra=extra,
+    )
+
+
+def is_status(word: str | None) -> bool:
+    """Whether this is a word that only this wire has for an error."""
+    return word in _CODES
+
+
+def error_written(error: ErrorPart) -> wire.Error:
+    status = error.status or _KINDS.get(error.kind) or _CODES.get(str(error.code)) or 500
+    word = _WORDS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
+    own = _CODES.get(str(error.code)) is not None
+    return wire.Error(status, error.message, str(error.code) if own else word)
+
+
+# Time
+
+
+def created_of(time: str | None) -> int | None:
+    """Unix seconds of a time in UTC; None for what is none."""
+    found = _TIME.match(time or "")
+    return None if found is None else calendar.timegm(tuple(map(int, found.groups())))
+
+
+def time_of(created: int) -> str:
+    """The time in UTC of Unix seconds, by the calendar of the years 1970 to 9999."""
+    days, seconds = divmod(created, 86400)
+    days += 719468  # from the first of March of the year 0, so that a leap day is the last
+    era, day = divmod(days, 146097)
+    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5 - 1
+    year += 400 * era + (month > 9)
+    hours, seconds = divmod(seconds, 3600)
+    date = f"{year:04}-{(month + 2) % 12 + 1:02}-{day:02}"
+    return f"{date}T{hours:02}:{seconds // 60:02}:{seconds % 60:02}Z"

@@ -1,0 +1,349 @@
+"""The shapes of Chat Completions that are written, and what parts become in them.
+
+`wire.py` holds what is read, where everything may be missing. Here nothing is missing: what is
+optional on the wire is UNSET when it was not told, so that zero is never invented.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from weft.assembler import Failure, ReasoningItem, TextItem
+from weft.context import Context
+from weft.findings import Findings
+from weft.parts import (
+    ErrorPart,
+    File,
+    FinishReason,
+    Json,
+    Opaque,
+    ParamsFormat,
+    Part,
+    ReasoningEnd,
+    ReasoningStart,
+    Source,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolParamsStart,
+    ToolResult,
+)
+from weft.parts import Usage as Tokens
+
+WORDS: dict[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool-calls": "tool_calls",
+    "content-filter": "content_filter",
+    "pause": "stop",
+    "other": "stop",
+}
+"""Finish reasons. An error has none: it is written instead of a finish reason."""
+
+CUT_WORDS: dict[FinishReason, str] = dict.fromkeys(WORDS, "length") | {
+    "content-filter": "content_filter"
+}
+"""The same for a response with a call that was never ended: nobody may take it for whole."""
+
+UNSAID: dict[type[Part], str] = {
+    ToolResult: "results have no field",
+    ToolApprovalRequest: "approvals have no field",
+    File: "files have no field",
+    Opaque: "items of a dialect have no field",
+}
+"""Parts that cannot be said here, and why."""
+
+Start = TextStart | ReasoningStart | TextItem | ReasoningItem
+
+START_TYPES: dict[type[Start], str] = {
+    TextStart: "text-start",
+    TextItem: "text-start",
+    ReasoningStart: "reasoning-start",
+    ReasoningItem: "reasoning-start",
+}
+
+KINDS: dict[ParamsFormat, str] = {"json": "function", "text": "custom"}
+"""The two kinds of calls that the wire has, by the format of their params."""
+
+ERROR_TYPES = {429: "rate_limit_error"}
+"""By status; other faults of the request, and all faults of the server, have one word each."""
+
+
+class Function(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class Custom(msgspec.Struct):
+    name: str
+    input: str
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """A whole call, or the first delta of one, which has an index and no arguments yet."""
+
+    index: int | UnsetType = UNSET
+    id: str
+    type: str
+    function: Function | UnsetType = UNSET
+    custom: Custom | UnsetType = UNSET
+    extra_content: Json = UNSET
+
+
+class UrlCitation(msgspec.Struct):
+    """Clients want all four, so what was not told is empty."""
+
+    url: str
+    title: str
+    start_index: int
+    end_index: int
+
+
+class Annotation(msgspec.Struct, tag="url_citation", tag_field="type"):
+    url_citation: UrlCitation
+
+
+class Thought(msgspec.Struct):
+    """A delta of reasoning with its proof."""
+
+    reasoning_content: str | UnsetType = UNSET
+    reasoning_details: list[Raw] | UnsetType = UNSET
+
+
+class Message(msgspec.Struct, kw_only=True):
+    role: str = "assistant"
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | UnsetType = UNSET
+    reasoning_details: list[Raw] | UnsetType = UNSET
+    tool_calls: list[Call] | UnsetType = UNSET
+    annotations: list[Annotation] | UnsetType = UNSET
+
+
+class Choice(msgspec.Struct):
+    message: Message
+    finish_reason: str | None
+    index: int = 0
+    logprobs: None = None
+
+
+class InputDetails(msgspec.Struct):
+    cached_tokens: int | UnsetType = UNSET
+    cache_write_tokens: int | UnsetType = UNSET
+
+
+class OutputDetails(msgspec.Struct):
+    reasoning_tokens: int
+
+
+class Usage(msgspec.Struct):
+    prompt_tokens: int | UnsetType = UNSET
+    completion_tokens: int | UnsetType = UNSET
+    total_tokens: int | UnsetType = UNSET
+    prompt_tokens_details: InputDetails | UnsetType = UNSET
+    completion_tokens_details: OutputDetails | UnsetType = UNSET
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """A response that is not streamed."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: Usage | UnsetType = UNSET
+
+
+class Error(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str | int | None
+
+
+class Failed(msgspec.Struct):
+    """An error, as an event or as a body."""
+
+    error: Error
+    usage: Usage | UnsetType = UNSET
+
+
+class _Proof(msgspec.Struct):
+    reasoning_details: list[Raw]
+
+
+_read_proof = msgspec.json.Decoder(_Proof).decode
+
+
+def response_id(context: Context) -> str:
+    """The id that the response must have, or a fresh one, spelled as this wire spells it."""
+    return context.response_id or context.ids.mint("chatcmpl").replace("_", "-", 1)
+
+
+def model_name(told: str | None, context: Context) -> str:
+    return told or (context.request.model if context.request else "")
+
+
+def call(
+    part: ToolParamsStart | ToolCall,
+    params: str,
+    *,
+    index: int | UnsetType = UNSET,
+    extra: Json = UNSET,
+) -> Call:
+    """A call by the format of its params: JSON is a function's, free text a custom tool's."""
+    text = part.format == "text"
+    return Call(
+        index=index,
+        id=part.id,
+        type=KINDS[part.format],
+        function=UNSET if text else Function(part.name, params),
+        custom=Custom(part.name, params) if text else UNSET,
+        extra_content=extra,
+    )
+
+
+def one_line(raw: Raw) -> Raw:
+    """The same JSON without line ends, which would end the data of an event."""
+    return Raw(msgspec.json.format(bytes(raw), indent=-1))
+
+
+def places(lengths: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Where each text part begins in the one text of the message, from their lengths in order."""
+    found: dict[str, int] = {}
+    end = 0
+    for id, length in lengths:
+        found[id] = end
+        end += length
+    return found
+
+
+def annotations(sources: Iterable[Source], places: Mapping[str, int]) -> list[Annotation]:
+    """Citations of the one text of the message."""
+    return [Annotation(_citation(source, places)) for source in sources]
+
+
+def _citation(source: Source, places: Mapping[str, int]) -> UrlCitation:
+    url, title = source.url or "", source.title or ""
+    if source.start is None or source.end is None:
+        return UrlCitation(url, title, 0, 0)
+    place = places.get(source.text_id or "", 0)
+    return UrlCitation(url, title, place + source.start, place + source.end)
+
+
+def usage(told: Tokens | None) -> Usage | UnsetType:
+    """Tokens as they were told. The total is a sum only if nobody told it."""
+    if told is None:
+        return UNSET
+    total = told.total_tokens
+    if total is None and told.input_tokens is not None and told.output_tokens is not None:
+        total = told.input_tokens + told.output_tokens
+    cached, written = _known(told.cache_read_tokens), _known(told.cache_write_tokens)
+    thought = told.reasoning_tokens
+    return Usage(
+        _known(told.input_tokens),
+        _known(told.output_tokens),
+        _known(total),
+        UNSET if cached is written is UNSET else InputDetails(cached, written),
+        UNSET if thought is None else OutputDetails(thought),
+    )
+
+
+def _known(count: int | None) -> int | UnsetType:
+    return UNSET if count is None else count
+
+
+def error(told: ErrorPart | Failure, *, ours: bool) -> Error:
+    """The error object. A code is text here; one that came from this dialect stays as it was."""
+    code = told.code
+    if code is None:
+        code = None if told.kind == "upstream" else told.kind
+    elif not ours:
+        code = str(code)
+    status = told.status or 500
+    kind = "invalid_request_error" if status < 500 else "server_error"
+    return Error(told.message, ERROR_TYPES.get(status, kind), None, code)
+
+
+class Carried:
+    """What of a part this wire carries. Whatever it does not carry leaves a finding.
+
+    `origins` are the names of this dialect. `ours`: the parts come from it, so that what their
+    `extra` holds is this wire's own, and goes back to it.
+    """
+
+    __slots__ = ("_findings", "_origins", "ours")
+
+    def __init__(
+        self, findings: Findings, origins: tuple[str | None, ...], *, ours: bool = False
+    ) -> None:
+        self._findings = findings
+        self._origins = origins
+        self.ours = ours
+
+    def lost(self, what: str, why: str) -> None:
+        self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
+
+    def nothing(self, part: Part) -> None:
+        """A part that has no place here at all."""
+        self.lost(part.type, UNSAID[part.__class__])
+
+    def joined(self, part: Start) -> None:
+        """A part that readers will take for more of the one before it."""
+        self.lost(START_TYPES[part.__class__], "joined to the one before it")
+
+    def text(self, part: TextEnd | TextItem) -> None:
+        if part.signature:
+            self.lost("text-end", f"its proof goes back to {part.origin} only")
+
+    def call(self, part: ToolCall) -> bool:
+        """Whether a call can be written at all."""
+        if part.provider_executed:
+            self.lost(part.type, "calls that the provider executes have no field")
+        elif not part.name:
+            self.lost(part.type, "it has no name")
+        return bool(part.name) and not part.provider_executed
+
+    def kind(self, part: ToolParamsStart | ToolCall) -> None:
+        written = KINDS[part.format]
+        if part.kind != written:
+            self.lost(part.type, f"kind {part.kind} is written as {written}")
+
+    def extra(self, part: ToolCall) -> Json:
+        """What the call brought for its way back."""
+        if self.ours and isinstance(part.extra, Raw):
+            return one_line(part.extra)
+        if part.signature:
+            self.lost(part.type, "its signature goes back to its origin only")
+        return UNSET
+
+    def proof(self, part: ReasoningEnd | ReasoningItem) -> list[Raw]:
+        """The details of reasoning that this dialect's decoder left in `extra`."""
+        if self.ours and part.origin in self._origins and isinstance(part.extra, Raw):
+            try:
+                return _read_proof(bytes(one_line(part.extra))).reasoning_details
+            except ValueError:
+                pass
+        if part.signature or part.encrypted or part.redacted:
+            self.lost("reasoning-end", f"its proof goes back to {part.origin} only")
+        return []
+
+    def citation(self, part: Source) -> bool:
+        """Whether a source can be an annotation."""
+        if part.kind != "url" or part.url is None:
+            self.lost(part.type, "only addresses can be annotations")
+            return False
+        return True
+
+    def finish(self, reason: FinishReason, words: dict[FinishReason, str]) -> str:
+        word = words[reason]
+        if word != reason.replace("-", "_"):
+            self.lost("finish", f"reason {reason} is written as {word}")
+        return word
+
+    def stop_sequence(self, told: str | None) -> None:
+        if told is not None:
+            self.lost("finish", "the stop sequence has no field")
