@@ -55,6 +55,8 @@ class ItemPart(Part, frozen=True):
 
 
 class ResponseMetadata(Part, frozen=True):
+    """What the whole response is: always the first part."""
+
     id: str
     model: str | None = None
     created: int | None = None
@@ -65,6 +67,8 @@ class ResponseMetadata(Part, frozen=True):
 
 
 class TextStart(ItemPart, frozen=True):
+    """A text begins; or a refusal."""
+
     item_id: str | None = None
     phase: str | None = None
     refusal: bool = False
@@ -72,11 +76,15 @@ class TextStart(ItemPart, frozen=True):
 
 
 class TextDelta(ItemPart, frozen=True, gc=False):
+    """More of a text; never empty."""
+
     delta: str
     extra: Json = UNSET
 
 
 class TextEnd(ItemPart, frozen=True):
+    """A text is whole. `annotations` are the wire's own, as they came."""
+
     annotations: tuple[Raw, ...] = ()
     signature: str | None = None
     origin: str | None = None
@@ -85,17 +93,23 @@ class TextEnd(ItemPart, frozen=True):
 
 
 class ReasoningStart(ItemPart, frozen=True):
+    """A reasoning begins: a summary for people, or the raw trace."""
+
     kind: ReasoningKind
     item_id: str | None = None
     extra: Json = UNSET
 
 
 class ReasoningDelta(ItemPart, frozen=True, gc=False):
+    """More of a reasoning; never empty."""
+
     delta: str
     extra: Json = UNSET
 
 
 class ReasoningEnd(ItemPart, frozen=True):
+    """A reasoning is whole, with the proof that goes back to its origin only."""
+
     signature: str | None = None
     encrypted: str | None = None
     redacted: str | None = None
@@ -116,11 +130,15 @@ class ToolParamsStart(ItemPart, frozen=True):
 
 
 class ToolParamsDelta(ItemPart, frozen=True, gc=False):
+    """More of a call's arguments; never empty."""
+
     delta: str
     extra: Json = UNSET
 
 
 class ToolParamsEnd(ItemPart, frozen=True):
+    """A call's arguments are whole."""
+
     whole: str | None = None
     extra: Json = UNSET
 
@@ -156,6 +174,8 @@ class ToolResult(ItemPart, frozen=True):
 
 
 class ToolApprovalRequest(ItemPart, frozen=True):
+    """A call waits for somebody to allow it."""
+
     approval_id: str
     extra: Json = UNSET
 
@@ -196,6 +216,8 @@ class Opaque(Part, frozen=True):
 
 
 class ErrorPart(Part, frozen=True):
+    """The response failed: what is open is closed, and nothing of it may be dispatched."""
+
     kind: ErrorKind
     message: str
     code: str | int | None = None
@@ -205,6 +227,8 @@ class ErrorPart(Part, frozen=True):
 
 
 class Finish(Part, frozen=True):
+    """The end, always the last part. `raw_reason` is the wire's own word."""
+
     reason: FinishReason
     raw_reason: str | None = None
     usage: Usage | None = None

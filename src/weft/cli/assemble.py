@@ -5,7 +5,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Response
-from weft.cli.captures import Capture, capture_argument, from_option, write_line
+from weft.cli.captures import Capture, capture_argument, from_option, write_lines
 from weft.codec import decode_all
 from weft.errors import WeftError
 from weft.findings import Finding
@@ -129,5 +129,4 @@ def assemble(capture: str, source: str | None) -> None:
         decoded = decode_all(read.raw, read.dialect)
     except WeftError as problem:
         raise read.unreadable(problem) from None
-    for one in decoded:
-        write_line(msgspec.json.encode(assembled(one.response)))
+    write_lines(assembled(one.response) for one in decoded)

@@ -1,7 +1,7 @@
 """What the commands that read a capture share: the argument, the options, the error line."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,8 +78,11 @@ def from_option(function: F) -> F:
     )(function)
 
 
-def write_line(data: bytes) -> None:
-    """Writes one JSON value on one line, also if raw JSON inside it was spread over several."""
-    if b"\n" in data:
-        data = msgspec.json.format(data, indent=-1)
-    sys.stdout.buffer.write(data + b"\n")
+def write_lines(values: Iterable[msgspec.Struct]) -> None:
+    """Writes each value on one line, also if raw JSON inside it was spread over several."""
+    for value in values:
+        data = msgspec.json.encode(value)
+        if b"\n" in data:
+            data = msgspec.json.format(data, indent=-1)
+        sys.stdout.buffer.write(data + b"\n")
+    sys.stdout.buffer.flush()  # while click can still be quiet about a reader that went away

@@ -36,3 +36,4 @@ def convert(capture: str, source: str | None, target: str) -> None:
     except WeftError as problem:
         raise read.unreadable(problem) from None
     sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()  # while click can still be quiet about a reader that went away

@@ -106,6 +106,7 @@ def demo(raw: bool, pace: float) -> None:
                 screen.take(event)
                 if raw:
                     sys.stdout.buffer.write(event)
+                    sys.stdout.buffer.flush()
             screen.findings = [
                 f"event {one.at}: {one.code}\n  {one.detail}" for one in decoder.findings
             ]

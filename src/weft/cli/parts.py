@@ -1,9 +1,8 @@
 """`weft parts`: a capture as guarded canonical parts."""
 
 import click
-import msgspec
 
-from weft.cli.captures import Capture, capture_argument, from_option, write_line
+from weft.cli.captures import Capture, capture_argument, from_option, write_lines
 from weft.codec import decode_all
 from weft.errors import WeftError
 
@@ -12,10 +11,10 @@ from weft.errors import WeftError
 @capture_argument
 @from_option
 def parts(capture: str, source: str | None) -> None:
-    """Print the guarded canonical parts of a CAPTURE, one JSON object a line, `type` first.
+    """Print the guarded canonical parts of a CAPTURE, one JSON object a line.
 
-    Fields that hold their default are left out. Several responses, or choices, follow one
-    another: each begins with response-metadata and ends with finish.
+    `type` comes first. Fields that hold their default are left out. Several responses, or
+    choices, follow one another: each begins with response-metadata and ends with finish.
 
     Exit: 0, or 2 if the capture is unreadable.
 
@@ -28,6 +27,4 @@ def parts(capture: str, source: str | None) -> None:
         decoded = decode_all(read.raw, read.dialect)
     except WeftError as problem:
         raise read.unreadable(problem) from None
-    for one in decoded:
-        for part in one.parts:
-            write_line(msgspec.json.encode(part))
+    write_lines(part for one in decoded for part in one.parts)

@@ -26,6 +26,7 @@ from weft.dialects.openai_chat.meaning import (
     total_of,
     usage_of,
 )
+from weft.dialects.openai_chat.wire import NAME
 from weft.findings import Findings
 from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
@@ -43,8 +44,6 @@ from weft.parts import (
     Usage,
 )
 from weft.sse import DONE, Frame
-
-NAME = "openai-chat"
 
 _LEGACY_INDEX = -1  # the one call of the old `function_call` field
 

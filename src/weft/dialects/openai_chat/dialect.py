@@ -6,9 +6,10 @@ import msgspec
 
 from weft.context import Context
 from weft.dialects.base import Dialect, Stage
-from weft.dialects.openai_chat.decoder import NAME, ChatDecoder
+from weft.dialects.openai_chat.decoder import ChatDecoder
 from weft.dialects.openai_chat.encoder import ChatEncoder
 from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.stages.markup_calls import MarkupCalls
 from weft.dialects.stages.think_tags import ThinkTags
 from weft.findings import Findings

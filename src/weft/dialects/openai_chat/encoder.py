@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw
 from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.openai_chat import written
-from weft.dialects.openai_chat.decoder import NAME
+from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.openai_chat.fields import Field
 from weft.dialects.openai_chat.written import Carried
 from weft.findings import Findings
@@ -184,16 +184,21 @@ class ChatEncoder:
             field.wait(part.id, part)
 
     def _text_end(self, part: TextEnd, out: list[bytes]) -> None:
-        self._carried.text(part)
         field = self._texts.pop(part.id)
         if field.speaker != part.id:
             field.wait(part.id, part)
             return
-        out += [
-            field.head + _json(waited.delta) + field.tail
-            for waited in field.end()
-            if isinstance(waited, TextDelta)
-        ]
+        self._sign(part, out)
+        for waited in field.end():
+            if isinstance(waited, TextDelta):
+                out.append(field.head + _json(waited.delta) + field.tail)
+            elif isinstance(waited, TextEnd):
+                self._sign(waited, out)
+
+    def _sign(self, part: TextEnd, out: list[bytes]) -> None:
+        extra = self._carried.signed(part)
+        if isinstance(extra, Raw):
+            out.append(self._chunks.delta(b'{"extra_content":%b}' % bytes(extra)))
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
         self._begin(self._reasoning, part)
@@ -349,6 +354,7 @@ def _message(response: Response, carried: Carried) -> written.Message:
     calls = [item for item in items if isinstance(item, ToolCall) and carried.call(item)]
     sources = [item for item in items if isinstance(item, Source) and carried.citation(item)]
     places = written.places((item.id, len(item.text)) for item in texts if not item.refusal)
+    signed = [extra for extra in map(carried.signed, texts) if isinstance(extra, Raw)]
     _note_losses(response, carried)
     return written.Message(
         content=response.text or None,
@@ -357,6 +363,7 @@ def _message(response: Response, carried: Carried) -> written.Message:
         reasoning_details=[one for item in thoughts for one in carried.proof(item)] or UNSET,
         tool_calls=[_whole_call(call, carried) for call in calls] or UNSET,
         annotations=written.annotations(sources, places) or UNSET,
+        extra_content=signed[-1] if signed else UNSET,
     )
 
 
@@ -369,8 +376,6 @@ def _note_losses(response: Response, carried: Carried) -> None:
     """What has no place in a message: some items, and the bounds between those of a kind."""
     said: set[tuple[type[Item], bool]] = set()
     for item in response.items:
-        if isinstance(item, TextItem):
-            carried.text(item)
         if isinstance(item, TextItem | ReasoningItem):
             kind = (item.__class__, isinstance(item, TextItem) and item.refusal)
             if kind in said:

@@ -6,6 +6,8 @@ Everything is optional: imitators leave out what they like. Unknown fields are s
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+NAME = "openai-chat"
+
 GROWING = frozenset(
     {"content", "text", "summary", "thinking", "refusal", "reasoning", "reasoning_content"}
     | {"arguments", "input"}

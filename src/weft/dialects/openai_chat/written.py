@@ -120,6 +120,7 @@ class Message(msgspec.Struct, kw_only=True):
     reasoning_details: list[Raw] | UnsetType = UNSET
     tool_calls: list[Call] | UnsetType = UNSET
     annotations: list[Annotation] | UnsetType = UNSET
+    extra_content: Json = UNSET
 
 
 class Choice(msgspec.Struct):
@@ -236,7 +237,7 @@ def _citation(source: Source, places: Mapping[str, int]) -> UrlCitation:
 
 def usage(told: Tokens | None) -> Usage | UnsetType:
     """Tokens as they were told. The total is a sum only if nobody told it."""
-    if told is None:
+    if told is None or told == Tokens():
         return UNSET
     total = told.total_tokens
     if total is None and told.input_tokens is not None and told.output_tokens is not None:
@@ -295,9 +296,13 @@ class Carried:
         """A part that readers will take for more of the one before it."""
         self.lost(START_TYPES[part.__class__], "joined to the one before it")
 
-    def text(self, part: TextEnd | TextItem) -> None:
+    def signed(self, part: TextEnd | TextItem) -> Json:
+        """What a text brought for its way back."""
+        if self.ours and isinstance(part.extra, Raw):
+            return one_line(part.extra)
         if part.signature:
             self.lost("text-end", f"its proof goes back to {part.origin} only")
+        return UNSET
 
     def call(self, part: ToolCall) -> bool:
         """Whether a call can be written at all."""

@@ -16,7 +16,7 @@ from msgspec import Raw
 from weft.context import Context
 from weft.dialects.base import Replays, Salvage
 from weft.dialects.openai_responses import incoming as wire
-from weft.dialects.openai_responses.encoder import NAME
+from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,

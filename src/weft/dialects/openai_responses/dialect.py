@@ -4,7 +4,8 @@ import msgspec
 
 from weft.dialects.base import Dialect
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
-from weft.dialects.openai_responses.encoder import NAME, ResponsesEncoder
+from weft.dialects.openai_responses.encoder import ResponsesEncoder
+from weft.dialects.openai_responses.wire import NAME
 from weft.sse import DONE, Frame
 
 

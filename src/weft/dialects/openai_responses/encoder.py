@@ -33,6 +33,7 @@ from weft.dialects.openai_responses.items import (
 )
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.snapshot import error_detail, resource, usage
+from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -56,8 +57,6 @@ from weft.parts import (
     ToolResult,
 )
 from weft.sse import DONE, comment, write
-
-NAME = "openai-responses"
 
 HOSTED = {
     "code_interpreter_call": "ci",

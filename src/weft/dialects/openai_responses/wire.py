@@ -9,6 +9,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+NAME = "openai-responses"
+
 Status = Literal["in_progress", "completed", "incomplete"]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from weft.assembler import Buffer
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -64,7 +65,7 @@ class MarkupCalls:
         self._marks = (markup.begin, *markup.section)
         self._start: TextStart | None = None  # a text part that said nothing yet
         self._text = ""  # the id of the text part
-        self._held = ""
+        self._held = Buffer()
 
     def feed(self, parts: list[Part]) -> list[Part]:
         out: list[Part] = []
@@ -78,15 +79,15 @@ class MarkupCalls:
 
     def finish(self) -> list[Part]:
         out: list[Part] = []
-        self._say(self._held, out)
-        self._held = ""
+        self._say(self._held.text, out)
+        self._held.set("")
         return out
 
     def _text_start(self, part: TextStart, out: list[Part]) -> None:
         self._start, self._text = part, part.id
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
-        self._held += part.delta
+        self._held.add(part.delta)
         while self._step(out):
             pass
 
@@ -102,25 +103,24 @@ class MarkupCalls:
 
     def _step(self, out: list[Part]) -> bool:
         """Takes one piece off what is held; returns whether there may be another."""
-        found = [(self._held.find(mark), mark) for mark in self._marks if mark in self._held]
+        held = self._held.text
+        found = [(held.find(mark), mark) for mark in self._marks if mark in held]
         if not found:
-            keep = max(_overlap(self._held, mark) for mark in self._marks)
-            cut = len(self._held) - keep
-            self._say(self._held[:cut], out)
-            self._held = self._held[cut:]
+            cut = len(held) - max(_overlap(held, mark) for mark in self._marks)
+            self._say(held[:cut], out)
+            self._held.set(held[cut:])
             return False
         at, mark = min(found)
-        if mark != self._markup.begin:
-            self._say(self._held[:at], out)
-            self._held = self._held[at + len(mark) :]
-            return True
-        end = self._held.find(self._markup.end, at)
-        if end < 0:
-            return False
-        self._say(self._held[:at], out)
-        whole = self._held[at : end + len(self._markup.end)]
-        self._held = self._held[end + len(self._markup.end) :]
-        self._call(whole, out)
+        end = at + len(mark)
+        if mark == self._markup.begin:
+            closed = held.find(self._markup.end, end)
+            if closed < 0:
+                return False
+            end = closed + len(self._markup.end)
+        self._say(held[:at], out)
+        self._held.set(held[end:])
+        if mark == self._markup.begin:
+            self._call(held[at:end], out)
         return True
 
     def _call(self, whole: str, out: list[Part]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from weft.assembler import Buffer
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -46,7 +47,7 @@ class ThinkTags:
         self._where = _Where.BEFORE
         self._tag = _OPENER
         self._start: TextStart | None = None  # the text part that is held back
-        self._held = ""
+        self._held = Buffer()
         self._thought = ""  # the id of the reasoning part
 
     def feed(self, parts: list[Part]) -> list[Part]:
@@ -86,20 +87,20 @@ class ThinkTags:
         if self._start is None or part.id != self._start.id:
             out.append(part)
             return
-        self._held += part.delta
+        self._held.add(part.delta)
         if self._where is _Where.BEFORE:
             self._look_for_tag(out)
         if self._where is _Where.THINKING:
             self._look_for_closer(out)
         if self._where is _Where.AFTER:
-            self._held = self._held.lstrip("\r\n")
-            if self._held:
+            self._held.set(self._held.text.lstrip("\r\n"))
+            if self._held.length:
                 self._plain(out)
 
     def _look_for_tag(self, out: list[Part]) -> None:
-        text = self._held.lstrip(_BLANKS)
+        text = self._held.text.lstrip(_BLANKS)
         if text.startswith(self._tag):
-            self._held = text[len(self._tag) :]
+            self._held.set(text[len(self._tag) :])
             if self._tag is _OPENER:
                 self._think(out)
             else:
@@ -121,16 +122,16 @@ class ThinkTags:
         out.append(ReasoningStart(self._thought, "raw"))
 
     def _look_for_closer(self, out: list[Part]) -> None:
-        before, closer, after = self._held.partition(_CLOSER)
+        before, closer, after = self._held.text.partition(_CLOSER)
         if closer:
             self._say(before, out)
-            self._held = after
+            self._held.set(after)
             self._where = _Where.AFTER
             out.append(ReasoningEnd(self._thought))
         else:
             keep = _overlap(before)
             self._say(before[: len(before) - keep], out)
-            self._held = before[len(before) - keep :]
+            self._held.set(before[len(before) - keep :])
 
     def _say(self, text: str, out: list[Part]) -> None:
         if text:
@@ -141,9 +142,9 @@ class ThinkTags:
         self._where = _Where.PLAIN
         if self._start is not None:
             out.append(self._start)
-            if self._held:
-                out.append(TextDelta(self._start.id, self._held))
-        self._held = ""
+            if self._held.length:
+                out.append(TextDelta(self._start.id, self._held.text))
+        self._held.set("")
 
     def _text_end(self, part: TextEnd, out: list[Part]) -> None:
         if self._start is None or part.id != self._start.id:
@@ -164,10 +165,11 @@ class ThinkTags:
         if self._where is _Where.BEFORE and self._start is not None:
             self._no_tag(out)
         if self._where is _Where.THINKING:
-            self._say(self._held, out)
+            self._say(self._held.text, out)
             out.append(ReasoningEnd(self._thought))
         if self._where is not _Where.PLAIN:
-            self._where, self._held = _Where.CUT, ""
+            self._where = _Where.CUT
+            self._held.set("")
 
 
 def _overlap(text: str) -> int:
