@@ -298,6 +298,19 @@ def test_an_item_of_this_dialect_comes_back_as_it_was() -> None:
     assert found[-1]["response"]["output"] == [json.loads(bytes(raw))]
 
 
+def test_raw_json_that_is_spread_over_lines_stays_one_event() -> None:
+    raw = Raw(b'{\n "type": "compaction",\n "id": "cmp_1"\n}')
+    found = written(Opaque("openai-responses", "compaction", raw))
+    assert found[-1]["response"]["output"] == [{"type": "compaction", "id": "cmp_1"}]
+
+
+def test_usage_told_at_the_start_counts_until_the_end_says_otherwise() -> None:
+    start = ResponseMetadata("r", usage=Usage(input_tokens=9, cache_read_tokens=2))
+    parts: list[Part] = [start, Finish("stop", usage=Usage(output_tokens=4))]
+    last = events(b"".join(encode(parts, "openai-responses")))[-1]["response"]["usage"]
+    assert (last["input_tokens"], last["output_tokens"], last["total_tokens"]) == (9, 4, 13)
+
+
 def test_what_has_no_place_here_leaves_a_finding() -> None:
     parts: list[Part] = [
         START,

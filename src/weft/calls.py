@@ -53,7 +53,8 @@ class CallDelta(msgspec.Struct, frozen=True):
 
     @property
     def says_nothing(self) -> bool:
-        return not (self.id or self.name or self.arguments or self.signature)
+        told = self.id or self.name or self.arguments or self.signature
+        return not told and self.extra is UNSET
 
 
 class _By(Enum):

@@ -32,6 +32,7 @@ from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
     Finish,
+    Json,
     Part,
     ReasoningDelta,
     ReasoningStart,
@@ -84,7 +85,7 @@ class ChatDecoder:
         self._id = ""
         self._half = ""  # a high surrogate that waits for its other half
         self._proof = Proof()
-        self._signature: str | None = None  # of the text that is open
+        self._signed: Json = UNSET  # what came beside the text that is open
         self._messages: list[wire.Delta] = []
         self._said = False
         self._terminated = False
@@ -310,9 +311,10 @@ class ChatDecoder:
             out.append(self._proof.end(self._id, self._context.origin or NAME))
             self._proof = Proof()
         else:
-            signature, self._signature = self._signature, None
+            extra, self._signed = self._signed, UNSET
+            signature = signature_of(extra)
             origin = (self._context.origin or NAME) if signature else None
-            out.append(TextEnd(self._id, signature=signature, origin=origin))
+            out.append(TextEnd(self._id, signature=signature, origin=origin, extra=extra))
 
     def _flush_half(self, kind: _Kind | None, out: list[Part]) -> None:
         if self._half:
@@ -404,11 +406,11 @@ class ChatDecoder:
 
     def _sign(self, extra: Raw | UnsetType) -> None:
         """A signature alone in a delta belongs to what came last: a call, or the text."""
-        signature = signature_of(extra)
-        if signature and self._ledger:
-            self._ledger.feed([CallDelta(signature=signature)])
+        kept = extra.copy() if isinstance(extra, Raw) else extra
+        if self._ledger:
+            self._ledger.feed([CallDelta(signature=signature_of(kept), extra=kept)])
         else:
-            self._signature = signature
+            self._signed = kept
 
     def _use_message(self, out: list[Part]) -> None:
         """A whole message counts only where nothing was streamed."""

@@ -19,8 +19,8 @@ from msgspec import UNSET, Raw
 from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.openai_chat import written
-from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.openai_chat.fields import Field
+from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.openai_chat.written import Carried
 from weft.findings import Findings
 from weft.parts import (

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from weft.assembler import Assembler
+from weft.assembler import Assembler, merged
 from weft.context import Context
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.items import (
@@ -55,6 +55,7 @@ from weft.parts import (
     ToolParamsEnd,
     ToolParamsStart,
     ToolResult,
+    Usage,
 )
 from weft.sse import DONE, comment, write
 
@@ -101,6 +102,7 @@ class ResponsesEncoder:
         self._pending: list[wire.PendingCall] = []
         self._sources: list[Source] = []
         """Sources that wait for a text to annotate."""
+        self._usage: Usage | None = None
         self._error: ErrorPart | None = None
         self._cut_call = False
         """A call was announced and never ended: a response with it is not whole."""
@@ -134,6 +136,8 @@ class ResponsesEncoder:
         self._sequence = number + 1
         name = type.encode()
         head = b'event: %b\ndata: {"type":"%b","sequence_number":%d,' % (name, name, number)
+        if any(b"\n" in piece for piece in body):  # raw JSON that was spread over lines
+            body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
         out.append(b"".join((head, *body, b"}\n\n")))
 
     def _delta(self, head: bytes, delta: str, out: list[bytes]) -> None:
@@ -200,6 +204,7 @@ class ResponsesEncoder:
             part.model or (request.model if request else ""),
             request,
         )
+        self._usage = part.usage
         if part.store is not None:
             self._resource.store = part.store
         if self._tool_session:
@@ -215,7 +220,7 @@ class ResponsesEncoder:
         response = self._resource
         response.model = part.model or response.model
         response.output = [self._done[item.index] for item in self._items]
-        response.usage = usage(part.usage)
+        response.usage = usage(merged(self._usage, part.usage))
         if self._error is not None:
             self._failed(self._error, out)
         elif part.reason in INCOMPLETE or self._cut_call:

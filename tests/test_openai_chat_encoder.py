@@ -1,0 +1,1001 @@
+"""The Chat Completions encoder: clean chunks, one message, nothing mixed; the same as a body."""
+
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import openai
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from tests.captures import CHAT, Capture
+from tests.strategies import OBJECTS, SOUP, cuts, spelled
+from weft import (
+    Context,
+    Decoded,
+    Encoder,
+    ErrorPart,
+    File,
+    Finish,
+    Guard,
+    Ids,
+    Opaque,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningItem,
+    ReasoningStart,
+    Request,
+    Response,
+    ResponseMetadata,
+    Source,
+    TextDelta,
+    TextEnd,
+    TextItem,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+    Usage,
+    assemble,
+    decode_all,
+    encode,
+)
+from weft.dialects.openai_chat.encoder import body
+from weft.findings import Findings
+from weft.parts import FinishReason, Json
+
+Chunk = dict[str, Any]
+
+DIALECT = "openai-chat"
+START = ResponseMetadata("up_1", model="m-1", created=1790000000)
+OURS = ResponseMetadata("up_1", model="m-1", created=1790000000, dialect=DIALECT)
+TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]
+CALL: list[Part] = [
+    ToolParamsStart("call_1", "look"),
+    ToolParamsDelta("call_1", '{"at":'),
+    ToolParamsDelta("call_1", "1}"),
+    ToolParamsEnd("call_1"),
+    ToolCall("call_1", "look", '{"at":1}'),
+]
+PARALLEL: list[Part] = [
+    ToolParamsStart("a", "look"),
+    ToolParamsStart("b", "read"),
+    ToolParamsDelta("a", '{"x":'),
+    ToolParamsDelta("b", '{"y":'),
+    ToolParamsDelta("a", "1}"),
+    ToolParamsDelta("b", "2}"),
+    ToolParamsEnd("a"),
+    ToolParamsEnd("b"),
+    ToolCall("a", "look", '{"x":1}'),
+    ToolCall("b", "read", '{"y":2}'),
+]
+
+
+def plain() -> Context:
+    return Context(ids=Ids(b"1"))
+
+
+def asked() -> Context:
+    return Context(request=Request("asked", include_usage=True), ids=Ids(b"1"))
+
+
+def write(
+    *parts: Part,
+    finish: Part | None = None,
+    context: Context | None = None,
+    start: ResponseMetadata = START,
+) -> bytes:
+    stream = [start, *parts, finish or Finish("stop", usage=Usage(3, 4, 7))]
+    return b"".join(encode(stream, DIALECT, context=context or plain()))
+
+
+def chunks(raw: bytes) -> list[Chunk]:
+    """The events, after checking the framing: one data line each, no names, `[DONE]` is last."""
+    blocks = raw.split(b"\n\n")
+    assert blocks.pop() == b""
+    assert blocks.pop() == b"data: [DONE]"
+    assert all(block.startswith(b"data: {") and b"\n" not in block for block in blocks)
+    return [json.loads(block.removeprefix(b"data: ")) for block in blocks]
+
+
+def written(
+    *parts: Part,
+    finish: Part | None = None,
+    context: Context | None = None,
+    start: ResponseMetadata = START,
+) -> list[Chunk]:
+    return chunks(write(*parts, finish=finish, context=context, start=start))
+
+
+def deltas(found: list[Chunk]) -> list[Chunk]:
+    """What the chunks between the first and the finish add."""
+    return [chunk["choices"][0]["delta"] for chunk in found[1:-1]]
+
+
+def entries(found: list[Chunk]) -> list[Chunk]:
+    """The entries of `tool_calls`, which come one a chunk."""
+    return [entry for delta in deltas(found) for entry in delta["tool_calls"]]
+
+
+def lost(*parts: Part, start: ResponseMetadata = START, finish: Part | None = None) -> list[str]:
+    """What the findings of the encoder say. They all have one code."""
+    guard = Guard(Ids(b"1"), Findings())
+    encoder = Encoder(DIALECT, context=plain())
+    encoder.feed(guard.feed([start, *parts, finish or Finish("stop")]))
+    assert {finding.code for finding in encoder.findings} <= {"not-carried"}
+    return [finding.detail for finding in encoder.findings]
+
+
+# The stream
+
+
+def test_text_is_a_role_then_content_then_a_reason_then_done() -> None:
+    found = written(*TEXT)
+    id = found[0]["id"]
+    assert id.startswith("chatcmpl-")
+    head = {
+        "id": id,
+        "object": "chat.completion.chunk",
+        "created": 1790000000,
+        "model": "m-1",
+    }
+    said: list[tuple[Chunk, str | None]] = [
+        ({"role": "assistant", "content": "", "refusal": None}, None),
+        ({"content": "Hel"}, None),
+        ({"content": "lo"}, None),
+        ({}, "stop"),
+    ]
+    assert found == [
+        {
+            **head,
+            "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}],
+        }
+        for delta, reason in said
+    ]
+
+
+def test_the_response_id_and_the_time_are_the_gateways() -> None:
+    context = Context(response_id="chatcmpl-ours", now=1790000009, request=Request("asked"))
+    raw = b"".join(
+        encode([ResponseMetadata("x"), Finish("stop", model="later")], DIALECT, context=context)
+    )
+    first, last = chunks(raw)
+    assert (first["id"], first["created"], first["model"]) == (
+        "chatcmpl-ours",
+        1790000009,
+        "asked",
+    )
+    assert (last["id"], last["model"]) == ("chatcmpl-ours", "later")
+
+
+def test_a_refusal_has_a_field_of_its_own() -> None:
+    found = written(TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t"))
+    assert deltas(found) == [{"refusal": "No."}]
+
+
+@pytest.mark.parametrize("kind", ["raw", "summary"])
+def test_reasoning_of_either_kind_has_a_field_of_its_own(kind: Any) -> None:
+    found = written(ReasoningStart("r", kind), ReasoningDelta("r", "hmm"), ReasoningEnd("r"))
+    assert deltas(found) == [{"reasoning_content": "hmm"}]
+
+
+def test_a_call_begins_with_id_and_name_and_goes_on_by_index() -> None:
+    assert entries(written(*CALL)) == [
+        {
+            "index": 0,
+            "id": "call_1",
+            "type": "function",
+            "function": {"name": "look", "arguments": ""},
+        },
+        {"index": 0, "function": {"arguments": '{"at":'}},
+        {"index": 0, "function": {"arguments": "1}"}},
+    ]
+
+
+def test_parallel_calls_interleave_by_index() -> None:
+    found = entries(written(*PARALLEL))
+    assert [entry["index"] for entry in found] == [0, 1, 0, 1, 0, 1]
+    assert [entry.get("id") for entry in found] == ["a", "b", None, None, None, None]
+    told = [(entry["index"], entry["function"]["arguments"]) for entry in found[2:]]
+    assert told == [(0, '{"x":'), (1, '{"y":'), (0, "1}"), (1, "2}")]
+
+
+def test_a_call_that_came_whole_is_written_like_a_streamed_one() -> None:
+    whole = ToolCall("call_1", "look", '{"at":1}')
+    streamed = [*CALL[:1], ToolParamsDelta("call_1", '{"at":1}'), *CALL[3:]]
+    assert written(whole) == written(*streamed)
+
+
+def test_a_custom_call_is_free_text() -> None:
+    found = written(
+        ToolParamsStart("call_1", "sh", kind="custom", format="text"),
+        ToolParamsDelta("call_1", "ls -l"),
+        ToolParamsEnd("call_1"),
+        ToolCall("call_1", "sh", "ls -l", kind="custom", format="text"),
+        ToolCall("call_2", "sh", "", kind="custom", format="text"),
+    )
+    assert entries(found) == [
+        {"index": 0, "id": "call_1", "type": "custom", "custom": {"name": "sh", "input": ""}},
+        {"index": 0, "custom": {"input": "ls -l"}},
+        {"index": 1, "id": "call_2", "type": "custom", "custom": {"name": "sh", "input": ""}},
+    ]
+
+
+def test_sources_are_annotations_in_one_chunk_before_the_finish() -> None:
+    parts: list[Part] = [
+        Source("s0", "url", url="https://a.example"),
+        *TEXT,
+        *CALL,
+        TextStart("u"),
+        TextDelta("u", "world"),
+        Source("s1", "url", "u", url="https://b.example", title="B", start=1, end=3),
+        TextEnd("u"),
+    ]
+    found = written(*parts)
+    assert deltas(found)[-1] == {
+        "annotations": [
+            {
+                "type": "url_citation",
+                "url_citation": {
+                    "url": "https://a.example",
+                    "title": "",
+                    "start_index": 0,
+                    "end_index": 0,
+                },
+            },
+            {
+                "type": "url_citation",
+                "url_citation": {
+                    "url": "https://b.example",
+                    "title": "B",
+                    "start_index": 6,  # the message has one text: "Helloworld"
+                    "end_index": 8,
+                },
+            },
+        ]
+    }
+    assert sum("annotations" in delta for delta in deltas(found)) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("stop", "stop"),
+        ("length", "length"),
+        ("tool-calls", "tool_calls"),
+        ("content-filter", "content_filter"),
+        ("other", "stop"),
+        ("pause", "stop"),
+    ],
+)
+def test_the_finish_reason_is_one_of_the_wires_words(reason: Any, word: str) -> None:
+    found = written(*TEXT, finish=Finish(reason))
+    assert found[-1]["choices"][0]["delta"] == {}
+    assert found[-1]["choices"][0]["finish_reason"] == word
+    inexact = [f"finish: reason {reason} is written as stop"] * (reason in ("other", "pause"))
+    assert lost(*TEXT, finish=Finish(reason)) == inexact
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"), [("stop", "length"), ("content-filter", "content_filter")]
+)
+def test_a_call_that_never_ended_never_looks_whole(reason: Any, word: str) -> None:
+    found = written(ToolParamsStart("a", "look"), ToolParamsDelta("a", '{"x":1}'),
+                    finish=Finish(reason))  # fmt: skip
+    assert found[-1]["choices"][0]["finish_reason"] == word
+
+
+def test_broken_arguments_are_handed_over_as_they_are() -> None:
+    bad: list[Part] = [
+        *CALL[:2],
+        ToolParamsEnd("call_1"),
+        ToolCall("call_1", "look", '{"at":', invalid="bad-arguments"),
+    ]
+    found = written(*bad, finish=Finish("tool-calls"))
+    assert entries(found)[1]["function"] == {"arguments": '{"at":'}
+    assert found[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+# Usage
+
+
+def test_usage_comes_after_the_finish_and_only_if_it_was_asked_for() -> None:
+    assert not any("usage" in chunk for chunk in written(*TEXT))
+    found = written(*TEXT, context=asked())
+    assert [chunk["usage"] for chunk in found[:-1]] == [None] * 4
+    assert found[-1]["choices"] == []
+    assert found[-1]["usage"] == {
+        "prompt_tokens": 3,
+        "completion_tokens": 4,
+        "total_tokens": 7,
+    }
+
+
+def test_usage_tells_what_is_known_and_invents_nothing() -> None:
+    start = msgspec.structs.replace(START, usage=Usage(10, cache_read_tokens=3))
+    told = Usage(output_tokens=5, reasoning_tokens=2, cache_write_tokens=1)
+    found = written(*TEXT, start=start, finish=Finish("stop", usage=told), context=asked())
+    assert found[-1]["usage"] == {
+        "prompt_tokens": 10,
+        "completion_tokens": 5,
+        "total_tokens": 15,
+        "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
+        "completion_tokens_details": {"reasoning_tokens": 2},
+    }
+    half = written(*TEXT, finish=Finish("stop", usage=Usage(10)), context=asked())
+    assert half[-1]["usage"] == {"prompt_tokens": 10}
+    for nothing in (None, Usage()):
+        none = written(*TEXT, finish=Finish("stop", usage=nothing), context=asked())
+        assert none[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorPart("truncated", "cut off"), ("server_error", "truncated")),
+        (ErrorPart("upstream", "cut off"), ("server_error", None)),
+        (ErrorPart("upstream", "cut off", code=529, status=529), ("server_error", "529")),
+        (ErrorPart("upstream", "cut off", code="x", status=429), ("rate_limit_error", "x")),
+        (ErrorPart("upstream", "cut off", status=400), ("invalid_request_error", None)),
+    ],
+)
+def test_an_error_is_the_last_event_and_there_is_no_finish_reason(
+    error: ErrorPart, told: tuple[str, str | None]
+) -> None:
+    found = written(*TEXT[:2], *CALL[:2], error, finish=Finish("error"))
+    type, code = told
+    assert found[-1] == {"error": {"message": "cut off", "type": type, "param": None, "code": code}}
+    assert all(chunk["choices"][0]["finish_reason"] is None for chunk in found[:-1])
+    assert body(assemble([START, error]), plain()) == json.dumps(
+        found[-1], separators=(",", ":")
+    ).encode()  # fmt: skip
+
+
+def test_an_error_tells_the_usage_that_was_asked_for() -> None:
+    error, end = ErrorPart("upstream", "no"), Finish("error", usage=Usage(3))
+    assert written(error, finish=end, context=asked())[-1]["usage"] == {"prompt_tokens": 3}
+    assert written(error, finish=end)[-1].keys() == {"error"}
+
+
+def test_sources_and_text_that_waited_come_before_the_error() -> None:
+    found = written(
+        *TEXT[:2],
+        TextStart("u"),
+        TextDelta("u", "wait"),
+        Source("s", "url", url="https://a.example"),
+        ErrorPart("upstream", "no"),
+        finish=Finish("error"),
+    )
+    assert [next(iter(delta)) for delta in deltas(found)] == ["content", "content", "annotations"]
+    assert "error" in found[-1]
+
+
+# One message
+
+
+def test_texts_that_overlap_are_said_one_after_the_other() -> None:
+    found = written(
+        TextStart("a"),
+        TextStart("b"),
+        TextStart("c"),
+        TextStart("d"),
+        TextDelta("a", "a1 "),
+        TextDelta("b", "b1 "),
+        TextDelta("c", "c1 "),
+        TextEnd("b"),
+        TextDelta("a", "a2 "),
+        TextEnd("a"),
+        TextDelta("c", "c2 "),
+        TextDelta("d", "d1 "),
+        TextEnd("c"),
+        TextEnd("d"),
+    )
+    said = "".join(delta["content"] for delta in deltas(found))
+    assert said == "a1 a2 b1 c1 c2 d1 "
+
+
+def test_reasonings_that_overlap_are_said_one_after_the_other() -> None:
+    parts: list[Part] = [
+        ReasoningStart("a", "raw"),
+        ReasoningStart("b", "raw"),
+        ReasoningDelta("b", "b1"),
+        ReasoningDelta("a", "a1"),
+        ReasoningEnd("b"),
+        ReasoningDelta("a", "a2"),
+        ReasoningEnd("a"),
+    ]
+    for start in (START, OURS):
+        found = written(*parts, start=start)
+        said = [delta["reasoning_content"] for delta in deltas(found)]
+        assert said == ["a1", "a2", "b1"]
+
+
+def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> None:
+    again: list[Part] = [TextStart("u"), TextDelta("u", "x"), TextEnd("u")]
+    joined = ["text-start: joined to the one before it"]
+    assert lost(*TEXT, *again) == joined
+    assert lost(*TEXT, *CALL, *again) == []
+    assert lost(*TEXT, ReasoningStart("r", "raw"), ReasoningEnd("r"), *again) == []
+
+
+# What is not carried
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([File("f", "image/png", data="AA==")], "file: files have no field"),
+        ([Opaque("gemini", "x", Raw(b"1"))], "opaque: items of a dialect have no field"),
+        ([Source("s", "document", file_id="f")], "source: only addresses can be annotations"),
+        ([ToolResult("c", Raw(b"1"), earlier=True)], "tool-result: results have no field"),
+        (
+            [*CALL, ToolApprovalRequest("call_1", "ap_1")],
+            "tool-approval-request: approvals have no field",
+        ),
+        (
+            [
+                ToolParamsStart("w", "search", kind="web_search_call", provider_executed=True),
+                ToolParamsDelta("w", '{"q":1}'),
+                ToolParamsEnd("w"),
+                ToolCall("w", "search", '{"q":1}', kind="web_search_call", provider_executed=True),
+            ],
+            "tool-call: calls that the provider executes have no field",
+        ),
+        ([ToolCall("n", "", "{", invalid="nameless")], "tool-call: it has no name"),
+        (
+            [ToolCall("n", "look", "{", invalid="stream-failed")],
+            "tool-call: it was never announced",
+        ),
+        (
+            [ToolCall("n", "sh", "{}", kind="shell_call")],
+            "tool-call: kind shell_call is written as function",
+        ),
+        (
+            [ToolCall("n", "look", "{}", signature="s")],
+            "tool-call: its signature goes back to its origin only",
+        ),
+        (
+            [ReasoningStart("r", "raw"), ReasoningEnd("r", signature="s", origin="other")],
+            "reasoning-end: its proof goes back to other only",
+        ),
+        (
+            [TextStart("t"), TextDelta("t", "x"), TextEnd("t", signature="s", origin="other")],
+            "text-end: its proof goes back to other only",
+        ),
+    ],
+)
+def test_what_has_no_place_leaves_a_finding_in_streams_and_bodies(
+    parts: list[Part], why: str
+) -> None:
+    assert lost(*parts) == [why]
+    findings = Findings()
+    whole = body(assemble([START, *parts, Finish("stop")]), plain(), findings)
+    told = [finding.detail for finding in findings.found]
+    if "never announced" in why:  # a fold does not know; the reason says that it was cut
+        assert told == ["finish: reason stop is written as length"]
+    else:
+        assert told == [why]
+    assert json.loads(whole)["object"] == "chat.completion"
+
+
+def test_a_stop_sequence_has_no_field() -> None:
+    finish = Finish("stop", stop_sequence="END")
+    assert lost(*TEXT, finish=finish) == ["finish: the stop sequence has no field"]
+
+
+# What goes back to this dialect
+
+
+DETAILS = b'{"reasoning_details":[{"type":"reasoning.text","text":"hmm","signature":"s"}]}'
+
+
+def thought(extra: Json, origin: str | None = DIALECT) -> list[Part]:
+    return [
+        ReasoningStart("r", "raw"),
+        ReasoningDelta("r", "h"),
+        ReasoningDelta("r", "mm"),
+        ReasoningEnd("r", signature="s", origin=origin, extra=extra),
+    ]
+
+
+def test_details_of_reasoning_go_out_beside_its_last_delta() -> None:
+    found = written(*thought(Raw(DETAILS)), start=OURS)
+    details = json.loads(DETAILS)["reasoning_details"]
+    assert deltas(found) == [
+        {"reasoning_content": "h"},
+        {"reasoning_content": "mm", "reasoning_details": details},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("start", "extra", "origin"),
+    [
+        (START, Raw(DETAILS), DIALECT),  # the parts are another dialect's
+        (OURS, Raw(DETAILS), "another"),
+        (OURS, Raw(b'{"x":1}'), DIALECT),
+    ],
+)
+def test_a_proof_of_another_origin_stays_behind(
+    start: ResponseMetadata, extra: Raw, origin: str
+) -> None:
+    found = written(*thought(extra, origin), start=start)
+    assert deltas(found) == [{"reasoning_content": "h"}, {"reasoning_content": "mm"}]
+    assert lost(*thought(extra, origin), start=start) == [
+        f"reasoning-end: its proof goes back to {origin} only"
+    ]
+
+
+def test_what_a_call_brought_goes_out_with_an_entry_that_says_nothing_else() -> None:
+    extra = Raw(b'{"loom":\n {"thought_signature": "c2ln"}}')
+    call = ToolCall("call_1", "look", '{"at":1}', signature="c2ln", extra=extra)
+    found = written(*CALL[:-1], call, start=OURS)
+    assert entries(found)[-1] == {
+        "index": 0,
+        "function": {"arguments": ""},
+        "extra_content": {"loom": {"thought_signature": "c2ln"}},
+    }
+    assert entries(written(*CALL[:-1], call)) == entries(written(*CALL))
+
+
+def test_what_a_text_brought_goes_out_at_its_end() -> None:
+    extra = Raw(b'{"loom":{"thought_signature":"c2ln"}}')
+    signed: list[Part] = [
+        *TEXT[:2],
+        TextStart("u"),
+        TextDelta("u", "x"),
+        TextEnd("u", signature="c2ln", origin=DIALECT, extra=extra),
+        TextEnd("t"),
+    ]
+    found = written(*signed, start=OURS)
+    assert deltas(found) == [
+        {"content": "Hel"},
+        {"content": "x"},
+        {"extra_content": json.loads(bytes(extra))},
+    ]
+    whole = json.loads(body(assemble([OURS, *signed, Finish("stop")]), plain()))
+    assert whole["choices"][0]["message"]["extra_content"] == json.loads(bytes(extra))
+
+
+def test_the_code_of_an_error_of_this_dialect_stays_a_number() -> None:
+    error = ErrorPart("upstream", "no", code=503, status=503)
+    assert written(error, start=OURS)[-1]["error"]["code"] == 503
+
+
+# Verbs
+
+
+def test_a_keepalive_is_a_comment() -> None:
+    assert Encoder(DIALECT).keepalive() == [b": keepalive\n\n"]
+
+
+def test_finish_adds_nothing() -> None:
+    assert Encoder(DIALECT).finish() == []
+
+
+@settings(max_examples=150, deadline=None)
+@given(SOUP)
+def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
+    pieces = list(encode(soup, DIALECT, context=asked()))
+    assert all(piece.endswith(b"\n\n") and piece.count(b"\n") == 2 for piece in pieces)
+    found = chunks(b"".join(pieces))
+    said = [choice for one in found for choice in one.get("choices", ())]
+    assert said[0]["delta"]["role"] == "assistant"
+    ends = [choice["finish_reason"] is not None for choice in said]
+    assert ends == [False] * (len(said) - 1) + ["error" not in found[-1]]
+    assert sum("annotations" in choice["delta"] for choice in said) <= 1
+    begun = [one for choice in said for one in choice["delta"].get("tool_calls", ())]
+    ids = [entry["id"] for entry in begun if "id" in entry]
+    assert len(set(ids)) == len(ids)
+    assert [entry["index"] for entry in begun if "id" in entry] == list(range(len(ids)))
+    assert all(entry["index"] < len(ids) for entry in begun)
+
+
+# Bodies
+
+
+def test_a_body_says_it_all_at_once() -> None:
+    parts: list[Part] = [
+        OURS,
+        *thought(Raw(DETAILS)),
+        *TEXT,
+        Source("s", "url", "t", url="https://a.example", title="A", start=0, end=5),
+        *CALL,
+        ToolCall("call_2", "sh", "ls", kind="custom", format="text"),
+        Finish("tool-calls", usage=Usage(3, 4)),
+    ]
+    whole = json.loads(body(assemble(parts), Context(response_id="chatcmpl-ours")))
+    citation = {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 5}
+    assert whole == {
+        "id": "chatcmpl-ours",
+        "object": "chat.completion",
+        "created": 1790000000,
+        "model": "m-1",
+        "choices": [
+            {
+                "index": 0,
+                "message": {
+                    "role": "assistant",
+                    "content": "Hello",
+                    "refusal": None,
+                    "reasoning_content": "hmm",
+                    **json.loads(DETAILS),
+                    "tool_calls": [
+                        {
+                            "id": "call_1",
+                            "type": "function",
+                            "function": {"name": "look", "arguments": '{"at":1}'},
+                        },
+                        {"id": "call_2", "type": "custom", "custom": {"name": "sh", "input": "ls"}},
+                    ],
+                    "annotations": [{"type": "url_citation", "url_citation": citation}],
+                },
+                "logprobs": None,
+                "finish_reason": "tool_calls",
+            }
+        ],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7},
+    }
+
+
+def test_a_body_without_text_has_null_content() -> None:
+    parts: list[Part] = [TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t")]
+    whole = json.loads(body(assemble([START, *parts, Finish("stop")]), plain()))
+    message = {"role": "assistant", "content": None, "refusal": "No."}
+    assert whole["choices"][0]["message"] == message
+    assert whole["id"].startswith("chatcmpl-")
+    assert "usage" not in whole
+
+
+def test_a_fold_that_is_not_finished_has_no_reason_yet() -> None:
+    whole = json.loads(body(Response("r", items=(TextItem("t", "x"),)), plain()))
+    assert whole["choices"][0]["finish_reason"] is None
+
+
+def test_bounds_between_texts_are_always_lost_in_a_body() -> None:
+    again: list[Part] = [TextStart("u"), TextDelta("u", " x"), TextEnd("u")]
+    findings = Findings()
+    whole = body(assemble([START, *TEXT, *CALL, *again, Finish("stop")]), plain(), findings)
+    assert json.loads(whole)["choices"][0]["message"]["content"] == "Hello x"
+    told = [finding.detail for finding in findings.found]
+    assert told == ["text-start: joined to the one before it"]
+
+
+# There and back
+
+WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
+REASONS: list[FinishReason] = ["stop", "length", "tool-calls", "content-filter"]
+
+
+def spans(
+    start: type[TextStart] | type[ReasoningStart], id: str, pieces: list[str], **fields: Any
+) -> list[Part]:
+    delta, end = (
+        (TextDelta, TextEnd) if start is TextStart else (ReasoningDelta, ReasoningEnd)
+    )  # fmt: skip
+    return [start(id, **fields), *[delta(id, piece) for piece in pieces], end(id)]
+
+
+def params(id: str, pieces: list[str], **fields: Any) -> list[Part]:
+    whole = ToolCall(id, "look", "".join(pieces), **fields)
+    deltas = [ToolParamsDelta(id, piece) for piece in pieces if piece]
+    return [ToolParamsStart(id, "look", **fields), *deltas, ToolParamsEnd(id), whole]
+
+
+@st.composite
+def items(draw: st.DrawFn, id: str) -> list[Part]:
+    """The parts of one item that the wire can say."""
+    words = draw(st.lists(WORDS, min_size=1, max_size=3))
+    value = draw(OBJECTS)
+    arguments = draw(spelled(value))
+    custom: dict[str, Any] = {"kind": "custom", "format": "text"}
+    length = draw(st.integers(1, len(arguments)))
+    source = Source(id, "url", url=f"https://{id}.example", title=draw(st.none() | WORDS))
+    return draw(
+        st.sampled_from(
+            [
+                spans(TextStart, id, words),
+                spans(TextStart, id, words, refusal=True),
+                spans(ReasoningStart, id, words, kind="raw"),
+                spans(ReasoningStart, id, words, kind="summary"),
+                params(id, draw(cuts(arguments))),
+                params(id, draw(cuts(arguments[:length]))),
+                params(id, words, **custom),
+                [ToolCall(id, "look", arguments)],
+                [source],
+            ]
+        )
+    )
+
+
+@st.composite
+def streams(draw: st.DrawFn, *, mixed: bool) -> list[Part]:
+    """A legal stream of such items, one after the other or mixed, with any end."""
+    waiting = [draw(items(id)) for id in draw(st.permutations("abcde"))[: draw(st.integers(0, 5))]]
+    parts: list[Part] = []
+    while waiting:
+        item = draw(st.sampled_from(waiting)) if mixed else waiting[0]
+        parts.append(item.pop(0))
+        waiting = [item for item in waiting if item]
+    usage = draw(st.none() | st.builds(Usage, *[st.none() | st.integers(0, 9)] * 6))
+    reason: FinishReason = draw(st.sampled_from(REASONS))
+    end: list[Part] = [Finish(reason, usage=usage)]
+    if draw(st.integers(0, 3)) == 0:
+        del parts[draw(st.integers(0, len(parts))) :]
+        end = [ErrorPart("upstream", draw(WORDS), code=draw(st.none() | WORDS))]
+        end.append(Finish("error", usage=usage))
+    start = ResponseMetadata("r", model="m", dialect=draw(st.sampled_from([None, DIALECT])))
+    guard = Guard(Ids(b"guard"), Findings())
+    return guard.feed([start, *parts, *end]) + guard.finish()
+
+
+def back(raw: bytes) -> Decoded:
+    (one,) = decode_all(raw, DIALECT)
+    return one
+
+
+def normal(parts: Sequence[Part]) -> list[Part]:
+    """What the wire can say: one reasoning, one text and one refusal; calls whose order is that
+    of their first arguments, so none; sources with every field; a total that is a sum.
+    """
+    response = assemble(parts)
+    said: list[Part] = [ResponseMetadata("r", model=response.model)]
+    if response.reasoning:
+        said += spans(ReasoningStart, "reasoning", [response.reasoning], kind="raw")
+    if response.text:
+        said += spans(TextStart, "text", [response.text])
+    if response.refusal:
+        said += spans(TextStart, "refusal", [response.refusal], refusal=True)
+    said += [_source(item) for item in response.items if isinstance(item, Source)]
+    calls = sorted((*response.tool_calls, *response.invalid_tool_calls), key=lambda call: call.id)
+    if response.error is None:
+        said += calls
+    else:
+        said += [ErrorPart("upstream", response.error.message, code=response.error.code), *calls]
+    reason = response.finish_reason
+    assert reason is not None
+    return [*said, Finish(reason, usage=_usage(response.usage))]
+
+
+def _source(part: Source) -> Source:
+    title, start, end = part.title or "", part.start or 0, part.end or 0
+    return Source(part.url or "", "url", url=part.url, title=title, start=start, end=end)
+
+
+def _usage(usage: Usage | None) -> Usage | None:
+    if usage is None or usage == Usage():
+        return None
+    if usage.total_tokens is not None or None in (usage.input_tokens, usage.output_tokens):
+        return usage
+    total = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    return msgspec.structs.replace(usage, total_tokens=total)
+
+
+def unavoidable(parts: Sequence[Part]) -> set[str]:
+    """Findings that any reader has: arguments that are no JSON, unless all of it failed."""
+    failed = any(isinstance(part, ErrorPart) for part in parts)
+    bad = any(isinstance(part, ToolCall) and part.invalid == "bad-arguments" for part in parts)
+    return {"arguments-invalid"} if bad and not failed else set()
+
+
+@settings(max_examples=150, deadline=None)
+@given(streams(mixed=True))
+def test_what_is_encoded_decodes_to_the_same_parts_and_without_findings(
+    parts: list[Part],
+) -> None:
+    there = back(b"".join(encode(parts, DIALECT, context=asked())))
+    assert normal(there.parts) == normal(parts)
+    assert {finding.code for finding in there.response.findings} == unavoidable(parts)
+
+
+def in_order(response: Response) -> list[tuple[str, str]]:
+    """What is said, in order; what stands between two parts of a kind parts them."""
+    said: list[tuple[str, str]] = []
+    for item in response.items:
+        match item:
+            case TextItem(text=text, refusal=refusal):
+                kind = "refusal" if refusal else "text"
+            case ReasoningItem(text=text):
+                kind = "reasoning"
+            case ToolCall(id=text):
+                kind = "call"
+            case _:  # sources come last
+                continue
+        if not text:
+            continue
+        if said and said[-1][0] == kind != "call":
+            text = said.pop()[1] + text
+        said.append((kind, text))
+    return said
+
+
+@settings(max_examples=100, deadline=None)
+@given(streams(mixed=False))
+def test_items_that_follow_one_another_come_back_in_their_order(parts: list[Part]) -> None:
+    there = back(b"".join(encode(parts, DIALECT, context=asked())))
+    assert in_order(there.response) == in_order(assemble(parts))
+
+
+@settings(max_examples=100, deadline=None)
+@given(streams(mixed=True))
+def test_the_normalisation_is_idempotent(parts: list[Part]) -> None:
+    once = normal(parts)
+    assert normal(once) == once
+
+
+@settings(max_examples=150, deadline=None)
+@given(streams(mixed=True))
+def test_a_body_decodes_to_what_the_stream_decodes_to(parts: list[Part]) -> None:
+    streamed = back(b"".join(encode(parts, DIALECT, context=asked())))
+    whole = back(body(assemble(parts), asked()))
+    assert whole.response.error == streamed.response.error
+    if whole.response.error is None:  # a failed response has no body but the error
+        assert normal(whole.parts) == normal(streamed.parts)
+        assert {finding.code for finding in whole.response.findings} == unavoidable(parts)
+
+
+# Captures: what this dialect says in any of its accents, said cleanly
+
+
+NOT_CARRIED = {
+    # references without an address
+    "content-as-parts": "source: only addresses can be annotations",
+    # words that the wire itself does not have
+    "finish-reason-cancelled": "finish: reason other is written as stop",
+    "finish-reason-network-error": "finish: reason other is written as stop",
+    "finish-reason-unknown": "finish: reason other is written as stop",
+    # calls that nobody can make
+    "ends-before-a-name": "tool-call: it has no name",
+    "phantom-arguments": "tool-call: it has no name",
+    "phantom-entry-with-id": "tool-call: it has no name",
+}  # fmt: skip
+"""What a clean stream cannot say of a capture, and why."""
+
+
+def told(response: Response) -> dict[str, object]:
+    """All that the wire can say of a response. What kind of error it was is its code there."""
+    error = response.error
+    kind = error.kind if error and error.kind != "upstream" else None
+    calls = [*response.tool_calls, *response.invalid_tool_calls]
+    proofs = [
+        (item.signature, item.encrypted, item.extra)
+        for item in response.items
+        if isinstance(item, ReasoningItem)
+    ]
+    return {
+        "text": response.text,
+        "reasoning": response.reasoning,
+        "refusal": response.refusal,
+        "calls": [call for call in calls if call.name],
+        "proofs": [proof for proof in proofs if any(proof[:2])],
+        "sources": [one.url for one in response.items if isinstance(one, Source) and one.url],
+        "finish": response.finish_reason if response.finish_reason != "other" else "stop",
+        "usage": response.usage,
+        "model": response.model if error is None else None,
+        "error": error and (error.message, error.code or kind, error.status),
+    }
+
+
+@pytest.mark.parametrize("capture", CHAT, ids=str)
+def test_a_capture_said_cleanly_is_the_same_response(capture: Capture) -> None:
+    for one in capture.decode_all():
+        encoder = Encoder(DIALECT, context=asked(), fold=one.fold)
+        there = back(b"".join(encoder.feed(one.parts)))
+        assert told(there.response) == told(one.response)
+        unsaid = [NOT_CARRIED[str(capture)]] if str(capture) in NOT_CARRIED else []
+        assert [finding.detail for finding in encoder.findings] == unsaid
+        assert {finding.code for finding in there.response.findings} == unavoidable(one.parts)
+
+
+# The official client, over real HTTP
+
+
+@contextmanager
+def served(answer: bytes, type: str = "text/event-stream") -> Iterator[openai.OpenAI]:
+    """A client of a server that answers every request with these bytes."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", type)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Tests are quiet."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            yield client
+        server.shutdown()
+        thread.join()
+
+
+HELLO: Any = [{"role": "user", "content": "hi"}]
+EVERYTHING: list[Part] = [
+    *thought(Raw(DETAILS)),
+    *TEXT,
+    *PARALLEL[:-1],
+    ToolCall("b", "read", '{"y":2}', signature="c2ln", extra=Raw(b'{"loom":{"n":1}}')),
+    Source("s", "url", "t", url="https://a.example", title="A", start=0, end=5),
+    Source("s", "url", "t", url="https://b.example", title="B", start=0, end=5),
+]
+"""Reasoning with its proof, text, calls that interleave, sources: of this dialect."""
+
+
+def check(message: Any, usage: Any) -> None:
+    """What a client has in the end."""
+    assert (message.content, message.reasoning_content) == ("Hello", "hmm")
+    calls = [(call.id, call.function.name, call.function.arguments) for call in message.tool_calls]
+    assert calls == [("a", "look", '{"x":1}'), ("b", "read", '{"y":2}')]
+    assert message.tool_calls[1].extra_content == {"loom": {"n": 1}}
+    assert message.reasoning_details == json.loads(DETAILS)["reasoning_details"]
+    assert len(message.annotations) == 2
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (3, 4, 7)
+
+
+def test_the_official_client_ends_with_the_same_text_calls_and_usage() -> None:
+    answer = write(*EVERYTHING, start=OURS, context=asked())
+    with (
+        served(answer) as client,
+        client.chat.completions.stream(model="m-1", messages=HELLO) as stream,
+    ):
+        seen = [event.type for event in stream]
+        final = stream.get_final_completion()
+    assert seen.count("tool_calls.function.arguments.delta") == 7
+    assert final.choices[0].finish_reason == "tool_calls"
+    check(final.choices[0].message, final.usage)
+
+
+def test_the_official_client_reads_chunk_by_chunk() -> None:
+    answer = write(*TEXT, *PARALLEL, context=asked())
+    with served(answer) as client:
+        found = list(client.chat.completions.create(model="m-1", messages=HELLO, stream=True))
+    text = "".join(one.choices[0].delta.content or "" for one in found if one.choices)
+    assert text == "Hello"
+    assert found[-2].choices[0].finish_reason == "tool_calls"
+    assert found[-1].choices == []
+    assert found[-1].usage is not None
+    assert found[-1].usage.total_tokens == 7
+
+
+def test_the_official_client_reads_the_body() -> None:
+    parts = [OURS, *EVERYTHING, Finish("tool-calls", usage=Usage(3, 4, 7))]
+    with served(body(assemble(parts), plain()), "application/json") as client:
+        completion = client.chat.completions.create(model="m-1", messages=HELLO)
+    check(completion.choices[0].message, completion.usage)
+
+
+def by_the_helper(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(model="m-1", messages=HELLO) as stream:
+        stream.until_done()
+
+
+def by_chunks(client: openai.OpenAI) -> None:
+    list(client.chat.completions.create(model="m-1", messages=HELLO, stream=True))
+
+
+@pytest.mark.parametrize("read", [by_the_helper, by_chunks])
+def test_the_official_client_raises_on_a_stream_that_failed(
+    read: Callable[[openai.OpenAI], None],
+) -> None:
+    answer = write(*TEXT[:2], ErrorPart("truncated", "cut off"), finish=Finish("error"))
+    with served(answer) as client, pytest.raises(openai.APIError, match="cut off") as caught:
+        read(client)
+    assert (caught.value.code, caught.value.type) == ("truncated", "server_error")
