@@ -188,8 +188,10 @@ TEXT_CASES: dict[str, tuple[bytes, int]] = {
         stream(
             [
                 chunk({"content": "a"}, message={"content": "a"}),
-                b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"b"},'
-                b'"message":{"content":"ab"}}]}\n\n',
+                (
+                    b'data: {"id":"c","choices":[{"index":0,"delta":{"content":"b"},'
+                    b'"message":{"content":"ab"}}]}\n\n'
+                ),
                 b'data: {"id":"c","choices":[{"index":0,"message":{"content":"ab"}}]}\n\n',
             ]
         ),
