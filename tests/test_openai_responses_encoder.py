@@ -178,7 +178,7 @@ def test_reasoning_is_a_summary_or_raw(kind: str, wrapper: str, text: str, index
     found = written(
         ReasoningStart("r", kind),  # type: ignore[arg-type]
         ReasoningDelta("r", "hmm"),
-        ReasoningEnd("r", encrypted="xyz"),
+        ReasoningEnd("r", encrypted="xyz", origin="openai-responses"),
     )
     assert types(found)[2:] == [
         "output_item.added",
@@ -219,7 +219,10 @@ def test_reasoning_parts_of_one_item_share_it_and_its_proof() -> None:
 
 
 def test_silent_reasoning_keeps_its_proof_and_shows_nothing() -> None:
-    found = written(ReasoningStart("r", "summary"), ReasoningEnd("r", encrypted="xyz"))
+    found = written(
+        ReasoningStart("r", "summary"),
+        ReasoningEnd("r", encrypted="xyz", origin="openai-responses"),
+    )
     assert types(found)[2:] == ["output_item.added", "output_item.done", "completed"]
     assert found[3]["item"]["summary"] == []
 

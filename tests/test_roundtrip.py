@@ -121,7 +121,7 @@ def told(part: Part) -> Part:
         case ReasoningStart():  # parts that share an item share one proof: another test's matter
             return msgspec.structs.replace(part, item_id=None)
         case ReasoningEnd():
-            return msgspec.structs.replace(part, origin=None)
+            return msgspec.structs.replace(part, origin="openai-responses")
         case ErrorPart():
             return ErrorPart("upstream", part.message or "broken", code="c")
         case Finish(reason="other" | "pause" as reason):

@@ -69,8 +69,9 @@ class _Call:
     """One call being read."""
 
     __slots__ = (
-        "_hold", "_scan", "_scanned", "announced", "buffer", "extra", "format", "half", "held",
-        "id", "index", "kind", "name", "ordinal", "sent", "signature", "snapshots",
+        "_hold", "_scan", "_scanned", "_spelled", "announced", "buffer", "empty", "extra",
+        "format", "half", "held", "id", "index", "kind", "name", "ordinal", "sent", "signature",
+        "snapshots",
     )  # fmt: skip
 
     def __init__(self, entry: CallDelta, ordinal: int) -> None:
@@ -94,9 +95,13 @@ class _Call:
         self._scanned = 0
         self._hold = Hold()
         self.held = False
+        self.empty = True
+        """No argument text yet, but for blanks."""
+        self._spelled: tuple[int, bytes | None] = (0, None)
 
     def add(self, piece: str) -> None:
         self.buffer.add(piece)
+        self.empty = self.empty and not piece.strip()
         if not self.sent:
             self.held = self._hold.feed(piece)
 
@@ -117,19 +122,21 @@ class _Call:
         """Has arguments, and more must follow."""
         return self.format == "json" and self.buffer.length > 0 and not self.finished
 
-    @property
-    def empty(self) -> bool:
-        return not self.buffer.length or not self.buffer.text.strip()
-
     def replace(self, text: str) -> None:
         """Only what was not yet sent may change: `text` begins with all that was."""
         self.buffer.set(text)
+        self.empty = not text.strip()
         self._scan, self._scanned, self._hold = Scan(), 0, Hold()
+        self._spelled = (0, None)
         self.held = self._hold.feed(text)
 
     def equals(self, piece: str) -> bool:
         """Whether the piece is this call's arguments again, perhaps encoded once more."""
-        mine = canonical(self.buffer.text)
+        if self._spelled[0] != self.buffer.length:
+            self._spelled = (self.buffer.length, canonical(self.buffer.text))
+        mine = self._spelled[1]
+        if mine is None:
+            return False
         if mine == canonical(piece):
             return True
         try:
@@ -184,7 +191,7 @@ class Ledger:
         """
         out: list[Part] = []
         calls, self._calls = self._calls, []
-        self._by_id, self._by_index, self._last, self._group = {}, {}, None, []
+        self._by_id, self._by_index, self._last, self._group, self._first = {}, {}, None, [], 0
         for call in calls:
             if call.half:
                 call.add(whole_characters(call.half))

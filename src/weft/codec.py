@@ -53,10 +53,12 @@ class Decoder:
 
     def finish(self) -> list[Part]:
         """Returns the rest. The last part ever is a finish; a second call returns nothing."""
-        try:
-            parts = self._pipe.feed(self._reader.finish())
-        except TooLarge as problem:
-            parts = self._pipe.too_large(problem)
+        parts: list[Part] = []
+        for _ in range(2):  # what came before a failure, and the failure
+            try:
+                parts += self._pipe.feed(self._reader.finish())
+            except TooLarge as problem:
+                parts += self._pipe.too_large(problem)
         return parts + self._pipe.finish()
 
     @property
@@ -231,7 +233,7 @@ def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[in
 def _frames(raw: bytes) -> list[Frame]:
     reader = FrameReader()
     try:
-        return reader.feed(raw) + reader.finish()
+        return reader.feed(raw) + reader.finish() + reader.finish()
     except TooLarge as problem:
         raise Unreadable(str(problem), offset=problem.offset, event=problem.event) from None
 
@@ -241,8 +243,8 @@ def _responses(dialect: Dialect, frames: list[Frame]) -> list[list[Frame]]:
     responses: list[list[Frame]] = [[]]
     ended = False
     for frame in frames:
-        another = dialect.begins(frame) or (ended and dialect.speaks(frame))
-        if another and responses[-1]:
+        before = responses[-1]
+        if before and (dialect.begins(frame, before) or (ended and dialect.speaks(frame))):
             responses.append([])
             ended = False
         responses[-1].append(frame)

@@ -180,6 +180,9 @@ class Guard:
         self._emit(part, out)
 
     def _on_error(self, part: ErrorPart, out: list[Part]) -> None:
+        for call in self._calls.values():  # text that was held goes out now or never
+            if call.unsent.length and call.stage in (_Stage.OPEN, _Stage.ENDING):
+                self._hand_over(call, _replace(_call_of(call), invalid="stream-failed"), out)
         self._response = FAILED
         self._emit(part, out)
 
@@ -198,6 +201,12 @@ class Guard:
             part = _replace(part, reason="tool-calls")
         self._emit(part, out)
         self._response = CLOSED
+
+    def _source(self, part: Source, out: list[Part]) -> None:
+        """A source goes with its text, also if that got another id."""
+        text = self._texts.open.get(part.text_id or "")
+        renamed = text is not None and text != part.text_id
+        self._emit(_replace(part, text_id=text) if renamed else part, out)
 
     # Text and reasoning
 
@@ -280,7 +289,8 @@ class Guard:
         if not whole.startswith(streamed):
             self._findings.note("whole-contradicts", f"{what}: the whole is not what was streamed")
             return ""
-        if self._response is FAILED:  # no content after an error
+        if self._response is FAILED:
+            self._findings.once("after-error", what, f"{what}: the rest came after the error")
             return ""
         self._findings.note("whole-extends", f"{what}: the whole holds more than was streamed")
         return whole[len(streamed) :]
@@ -303,12 +313,13 @@ class Guard:
             call.start = part
 
     def _params_delta(self, part: ToolParamsDelta, out: list[Part]) -> None:
+        if not part.delta:
+            self._findings.once("delta-empty", part.id, f"{part.type} of {part.id!r}: dropped")
+            return
         call = self._call(part.id)
-        if call.hold is None and part.delta and call.stage is _Stage.OPEN:
+        if call.hold is None and call.stage is _Stage.OPEN:
             self.fold.feed(part)
             out.append(part)
-        elif not part.delta:
-            self._findings.once("delta-empty", part.id, f"{part.type} of {part.id!r}: dropped")
         elif call.stage in (_Stage.SEALED, _Stage.CALLED, _Stage.CLOSED):
             self._findings.once("delta-late", part.id, f"{part.type} of {part.id!r}: dropped")
         else:
@@ -331,7 +342,7 @@ class Guard:
             self._complete(call, part.whole)
         elif call.stage is _Stage.OPEN:
             self._complete(call, part.whole)
-            if _is_json(call) and not settled(self._text(call)):
+            if _is_json(call) and not settled(self._sendable(call)):
                 call.stage, call.end = _Stage.ENDING, part
             else:
                 self._seal(call, part, out, mend=False)
@@ -428,9 +439,13 @@ class Guard:
         sent = self.fold.joined(call.id)
         return "".join((sent, call.unsent.text)) if call.unsent.length else sent
 
+    def _sendable(self, call: _Call) -> str:
+        """All argument text that can still go out: nothing new after an error."""
+        return self.fold.joined(call.id) if self._response is FAILED else self._text(call)
+
     def _complete(self, call: _Call, whole: str | None) -> None:
         """Takes in the full value that a wire repeats at the end: adds what is missing."""
-        if whole is None or not whole.strip(_BLANKS):
+        if not whole or (_is_json(call) and not whole.strip(_BLANKS)):
             return
         sent, text = self.fold.joined(call.id), self._text(call)
         if whole == text or (_is_json(call) and _same(whole, text)):
@@ -446,6 +461,9 @@ class Guard:
             else:
                 self._tail(text, whole, f"params of {call.id!r}")
             call.unsent.set(whole)
+            call.hold = Hold()
+            if call.stage is not _Stage.HELD:  # else it is asked when the name comes
+                call.hold.feed(whole)
 
     def _seal(self, call: _Call, end: ToolParamsEnd, out: list[Part], *, mend: bool) -> None:
         text = call.unsent.text
@@ -569,7 +587,7 @@ _HANDLERS: dict[type[Part], Callable[[Guard, Any, list[Part]], None]] = {
     ToolCall: Guard._tool_call,
     ToolResult: Guard._tool_result,
     ToolApprovalRequest: Guard._approval_request,
-    Source: Guard._emit,
+    Source: Guard._source,
     File: Guard._emit,
     Opaque: Guard._emit,
     ErrorPart: Guard._on_error,

@@ -65,6 +65,7 @@ ABSENT, OPEN, SEALED, CALLED, FAILED, CLOSED = State
 PRELIMINARY, EARLIER = "preliminary", "earlier"
 EARLIER_PRELIMINARY = "earlier preliminary"
 
+_BLANKS = " \t\r\n"
 _RESULTS = {(True, False): PRELIMINARY, (False, True): EARLIER, (True, True): EARLIER_PRELIMINARY}
 
 Event = type[Part] | tuple[type[Part], str]
@@ -208,11 +209,12 @@ class Hold:
         """Returns whether the text is still held after this piece. Once let go, for ever."""
         if self._seen is None or self._seen == '"':
             return self._seen is not None
-        text = (self._seen + piece).strip(" \t\r\n")
+        text = (self._seen + piece).lstrip(_BLANKS)
+        bare = text.rstrip(_BLANKS)
         if text.startswith('"'):
             self._seen = '"'
-        elif text in ("{}", "[]") or "null".startswith(text):
-            self._seen = text
+        elif bare in ("{}", "[]") or "null".startswith(bare):
+            self._seen = bare if bare == text else bare + " "
         else:
             self._seen = None
         return self._seen is not None

@@ -229,10 +229,9 @@ def parse(text: str | bytes) -> object:
 
 def _parse_slowly(text: str | bytes) -> object:
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return mended(json.loads(text, parse_constant=_refuse, parse_float=_finite))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    return mended(value)
 
 
 def _refuse(constant: str) -> NoReturn:

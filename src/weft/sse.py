@@ -29,7 +29,7 @@ DONE = b"[DONE]"
 _BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = b"\r\n"
 _BLANK_LINES = frozenset((b"\n", b"\r\n", b"\r"))
-_GLUED = re.compile(rb"(?<=\})data: ?\[DONE\]")
+_GLUED = re.compile(rb"(?<=\})data: ?\[DONE\]\s*\Z")
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -113,10 +113,14 @@ class FrameReader:
         out: list[Frame] = []
         if self._form is _Form.DEAD:
             return self._fail(out)
-        if self._tail:
-            self._line(self._tail_with(b""), out)
-        if self._data:
-            self._dispatch(out, cut=True)
+        try:
+            if self._tail:
+                self._line(self._tail_with(b""), out)
+            if self._data:
+                self._dispatch(out, cut=True)
+        except TooLarge as failure:
+            self._failure, self._form = failure, _Form.DEAD
+            return self._fail(out)
         return out
 
     def _fail(self, out: list[Frame]) -> list[Frame]:
@@ -211,7 +215,8 @@ class FrameReader:
             self._dispatch(out, cut=False)  # what came before this line never closed
             self._first_line(line, out)
             return
-        self._add(line)
+        text = line.rstrip(_LINE_ENDS)
+        self._add(text if text == line else text + b"\n")  # a CRLF may have been cut in two
         if self._scan.finished or not self._scan.viable:
             self._dispatch(out, cut=False)
 
@@ -234,7 +239,7 @@ class FrameReader:
             self._event = "" if value == b"message" else value.decode("utf-8", "replace")
         elif name == b"id":
             self._id = value.decode("utf-8", "replace") or None
-        elif name == b"error" and value:
+        elif name == b"error" and value.strip():
             self._event = "error"
             self._add(value.strip())
         elif name[:1] == b"{" and not self._data:  # a body behind keepalive comments
@@ -253,6 +258,7 @@ class FrameReader:
         lines, self._data, self._size = self._data, [], 0
         if self._form is _Form.JSON:
             out.append(self._frame(b"".join(lines).strip(), cut))
+            self._event, self._id = "", None
         elif len(lines) == 1:
             out.append(self._frame(lines[0], cut))
         else:

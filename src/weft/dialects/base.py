@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Raw, UnsetType
 
-from weft.assembler import Assembler
+from weft.assembler import Assembler, Response
 from weft.context import Context
 from weft.findings import Findings
 from weft.partial_json import mended, whole_characters
@@ -49,10 +49,6 @@ class Encoder(Protocol):
         ...
 
 
-def _never(frame: Frame) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One streaming language. What it cannot do yet is None."""
@@ -64,13 +60,16 @@ class Dialect:
     aliases: tuple[str, ...] = ()
     decoder: Callable[[Context, Findings], Decoder] | None = None
     encoder: Callable[[Context, Assembler, Findings], Encoder] | None = None
+    body: Callable[[Response, Context, Findings], bytes] | None = None
+    """Writes a response that is not streamed, or its error."""
+
     stages: Callable[[Context, Findings], Sequence[Stage]] = lambda context, findings: ()
     """What reads the decoder's parts before the guard does."""
 
-    begins: Callable[[Frame], bool] = _never
-    """Whether this frame starts another response."""
+    begins: Callable[[Frame, Sequence[Frame]], bool] = lambda frame, before: False
+    """Whether this frame starts another response than the frames before it belong to."""
 
-    ends: Callable[[Frame], bool] = _never
+    ends: Callable[[Frame], bool] = lambda frame: False
     """Whether whatever follows this frame belongs to another response."""
 
     choices: Callable[[Frame], frozenset[int]] = lambda frame: frozenset((0,))

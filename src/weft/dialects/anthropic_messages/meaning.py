@@ -1,15 +1,12 @@
-"""What the wire's words mean: stop reasons, usage, errors, citations; and what goes back."""
-
-from typing import TypeVar
+"""What the wire's words mean: stop reasons, usage, errors; and the words for what we mean."""
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft.assembler import Failure
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.base import told
-from weft.parts import ErrorKind, ErrorPart, FinishReason, SourceKind, Usage
-
-T = TypeVar("T", bound=msgspec.Struct)
+from weft.dialects.anthropic_messages.wire import kept
+from weft.parts import ErrorKind, ErrorPart, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -32,6 +29,9 @@ WORDS: dict[FinishReason, str] = {
     "other": "end_turn",
 }
 """The stop reason that is written for each reason, unless the stream came with its own word."""
+
+REFUSAL = Raw(b'{"type":"refusal","category":null,"explanation":null}')
+"""The details of a refusal that told none."""
 
 ERRORS: dict[str, tuple[int, bool]] = {
     "invalid_request_error": (400, False),
@@ -71,7 +71,7 @@ def error_of(event: wire.Event) -> ErrorPart:
     )
 
 
-def error_type(error: ErrorPart) -> str:
+def error_type(error: ErrorPart | Failure) -> str:
     """The type that an error of any dialect is written with."""
     if error.code in ERRORS:
         return str(error.code)
@@ -109,7 +109,7 @@ def usage_of(usage: wire.Usage | None) -> Usage | None:
     return None if found == Usage() else found
 
 
-def tokens(usage: Usage | None, *, first: bool = False, extra: wire.UsageExtra) -> wire.Tokens:
+def tokens(usage: Usage | None, extra: wire.UsageExtra, *, first: bool = False) -> wire.Tokens:
     """Usage as it is written: input without what was cached, and what is required always there."""
     usage = usage or Usage()
     read, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -141,37 +141,3 @@ def usage_extra(usage: wire.Usage | None) -> wire.UsageExtra | None:
         kept(usage.iterations),
     )
     return None if extra == wire.UsageExtra() else extra
-
-
-def kept(raw: Raw | UnsetType) -> Raw | UnsetType:
-    """A raw value to keep, without the frame it stood in; null is nothing."""
-    return raw.copy() if isinstance(raw, Raw) and told(raw) else UNSET
-
-
-def packed(extra: msgspec.Struct) -> Raw | UnsetType:
-    """What a part keeps for the way back; nothing when there is nothing to keep."""
-    text = msgspec.json.encode(extra)
-    return UNSET if text == b"{}" else Raw(text)
-
-
-def unpacked(extra: Raw | UnsetType, wanted: type[T]) -> T:
-    """What a part kept; nothing when it is not ours."""
-    try:
-        return msgspec.json.decode(extra, type=wanted) if isinstance(extra, Raw) else wanted()
-    except ValueError:
-        return wanted()
-
-
-def source_kind(citation: wire.Citation) -> tuple[SourceKind, str | None]:
-    """Whether a citation points at an address, and at which."""
-    address = citation.url or citation.source or ""
-    if citation.url or address.startswith(("http://", "https://")):
-        return "url", address
-    return "document", None
-
-
-def is_failure(content: Raw | UnsetType) -> bool:
-    """Whether the content of a result is one of the `…_error` objects."""
-    if not isinstance(content, Raw) or not bytes(content).startswith(b"{"):
-        return False
-    return (unpacked(content, wire.Block).type or "").endswith("_error")

@@ -4,8 +4,14 @@ What is read is optional throughout: imitators leave out what they like. Unknown
 skipped. A content block is kept raw beside its reading, so that it can go back as it was.
 """
 
+from typing import TypeVar
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from weft.dialects.base import told
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 NAME = "anthropic-messages"
 
@@ -47,6 +53,12 @@ class Caller(msgspec.Struct):
 
     type: str | None = None
     tool_id: str | None = None
+
+
+class Variant(msgspec.Struct):
+    """As much of an object as tells which one it is."""
+
+    type: str | None = None
 
 
 class Served(msgspec.Struct):
@@ -153,8 +165,18 @@ class Event(msgspec.Struct):
     error: Error | str | None = None
 
 
-read = msgspec.json.Decoder(Event).decode
-"""Decodes the data of a frame; raises ValueError for what is not a well-typed event."""
+_read = msgspec.json.Decoder(Event).decode
+
+
+def read(data: bytes) -> Event:
+    """Decodes the data of a frame; raises ValueError for what is not a well-typed event.
+
+    Raw values are not looked into, so bytes that are not UTF-8 are refused here.
+    """
+    if not data.isascii():
+        data.decode()
+    return _read(data)
+
 
 read_list = msgspec.json.Decoder(list[Raw]).decode
 read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -187,6 +209,35 @@ class FinishExtra(msgspec.Struct, omit_defaults=True):
     container: Json = UNSET
     context_management: Json = UNSET
     usage: UsageExtra | None = None
+
+
+def kept(raw: Raw | UnsetType) -> Raw | UnsetType:
+    """A raw value to keep; null is nothing."""
+    return flat(raw) if isinstance(raw, Raw) and told(raw) else UNSET
+
+
+def flat(raw: Raw) -> Raw:
+    """The value without the frame it stood in, and on one line: in a body it may span many."""
+    return Raw(one_line(bytes(raw)))
+
+
+def packed(extra: msgspec.Struct) -> Raw | UnsetType:
+    """What a part keeps for the way back; nothing when there is nothing to keep."""
+    text = msgspec.json.encode(extra)
+    return UNSET if text == b"{}" else Raw(text)
+
+
+def unpacked(extra: Raw | UnsetType, wanted: type[T]) -> T:
+    """What a part kept; nothing when it is not ours."""
+    try:
+        return msgspec.json.decode(extra, type=wanted) if isinstance(extra, Raw) else wanted()
+    except (ValueError, RecursionError):
+        return wanted()
+
+
+def one_line(text: bytes) -> bytes:
+    """JSON on one line, as an event needs it; mostly it is."""
+    return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
 
 
 # What is written
@@ -239,9 +290,9 @@ class Tokens(msgspec.Struct):
 
 
 class Stop(msgspec.Struct):
-    """How a message ended. `stop_details` stands there only for a refusal."""
+    """How a message ended."""
 
-    stop_reason: str | None = None
+    stop_reason: str
     stop_sequence: str | None = None
     stop_details: Json = UNSET
     container: Json = UNSET
@@ -265,3 +316,8 @@ class Written(msgspec.Struct):
 class Failure(msgspec.Struct):
     type: str
     message: str
+
+
+class Failed(msgspec.Struct):
+    error: Failure
+    type: str = "error"

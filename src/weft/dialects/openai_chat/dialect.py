@@ -7,7 +7,7 @@ import msgspec
 from weft.context import Context
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.openai_chat.decoder import ChatDecoder
-from weft.dialects.openai_chat.encoder import ChatEncoder
+from weft.dialects.openai_chat.encoder import ChatEncoder, body
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.stages.markup_calls import MarkupCalls
@@ -61,6 +61,7 @@ OPENAI_CHAT = Dialect(
     speaks=_speaks,
     decoder=ChatDecoder,
     encoder=ChatEncoder,
+    body=body,
     stages=_stages,
     ends=_ends,
     choices=_choices,

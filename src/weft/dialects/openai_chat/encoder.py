@@ -94,7 +94,7 @@ class ChatEncoder:
     def __init__(self, context: Context, fold: Assembler, findings: Findings) -> None:
         self._context = context
         self._fold = fold
-        self._carried = Carried(findings, (None, NAME, context.origin))
+        self._carried = Carried(findings, (NAME, context.origin))
         self._chunks = _Chunks("", 0, "", asked=False)
         self._content = Field(b"content")
         self._refusal = Field(b"refusal")
@@ -331,7 +331,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     ours = response.dialect == NAME
     if response.error is not None:
         return _json(written.Failed(written.error(response.error, ours=ours)))
-    carried = Carried(findings or Findings(), (None, NAME, context.origin), ours=ours)
+    carried = Carried(findings or Findings(), (NAME, context.origin), ours=ours)
     carried.stop_sequence(response.stop_sequence)
     cut = any(call.invalid == "stream-failed" for call in response.invalid_tool_calls)
     words = written.CUT_WORDS if cut else written.WORDS

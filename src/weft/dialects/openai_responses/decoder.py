@@ -18,6 +18,7 @@ from weft.dialects.base import Replays, Salvage
 from weft.dialects.openai_responses import incoming as wire
 from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
+from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
     Finish,
@@ -47,6 +48,9 @@ _REASONS: dict[str, FinishReason] = {
 }
 _PROGRESS = (".in_progress", ".queued", ".searching", ".interpreting", ".generating", ".compacting")
 """Endings of events that only tell of progress."""
+
+
+Delta = TextDelta | ReasoningDelta | ToolParamsDelta
 
 
 class _State(Enum):
@@ -99,6 +103,7 @@ class ResponsesDecoder:
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
         self._items: dict[int | str, _Item] = {}
+        self._halves: dict[tuple[type[Delta], str], str] = {}
         self._state = _State.READING
         self._reason: FinishReason = "stop"
         """What a completed response means: stop, unless a call or a refusal came."""
@@ -254,7 +259,7 @@ class ResponsesDecoder:
     def _message_done(self, item: _Item, read: wire.Item, out: list[Part]) -> None:
         for index, part in enumerate(read.content or ()):
             said = self._say(item, _kind(part), index, out)
-            said.whole = part.refusal if _kind(part) == "refusal" else part.text
+            said.whole = _text(part)
             for number, annotation in enumerate(part.annotations or ()):
                 self._annotate(said, number, annotation, out)
         if not item.said:
@@ -265,9 +270,9 @@ class ResponsesDecoder:
     def _reasoning_done(self, item: _Item, read: wire.Item, out: list[Part]) -> None:
         """The last end carries the encrypted content, which only now is final."""
         for index, part in enumerate(read.summary or ()):
-            self._say(item, "summary", index, out).whole = part.text
+            self._say(item, "summary", index, out).whole = _text(part)
         for index, part in enumerate(read.content or ()):
-            self._say(item, "raw", index, out).whole = part.text
+            self._say(item, "raw", index, out).whole = _text(part)
         if not item.said:
             self._say(item, "summary", 0, out)
         waiting = [said for said in item.said.values() if said.open]
@@ -279,7 +284,8 @@ class ResponsesDecoder:
     def _call_done(self, item: _Item, read: wire.Item, out: list[Part]) -> None:
         if item.call is None or not item.name:
             self._announce(item, read, out)
-        whole = (read.input if item.type == "custom_tool_call" else read.arguments) or ""
+        came = read.input if item.type == "custom_tool_call" else read.arguments
+        whole = whole_characters(came or "")
         call, (kind, format) = item.call or item.id, _CALLS[item.type or ""]
         out.append(ToolParamsEnd(call, whole=whole or None))
         out.append(
@@ -327,37 +333,43 @@ class ResponsesDecoder:
         part = event.part or wire.Part()
         kind = _kind(part)
         said = self._say(self._item(event), kind, event.content_index or 0, out)
-        said.whole = part.refusal if kind == "refusal" else part.text
+        said.whole = _text(part)
         if kind != "raw":
             self._close_text(said, out)
 
     def _text_delta(self, event: wire.Event, out: list[Part]) -> None:
         said = self._say(self._item(event), "text", event.content_index or 0, out)
-        if event.delta:
-            out.append(TextDelta(said.id, event.delta))
+        self._more(TextDelta, said.id, event.delta, out)
 
     def _refusal_delta(self, event: wire.Event, out: list[Part]) -> None:
         said = self._say(self._item(event), "refusal", event.content_index or 0, out)
-        if event.delta:
-            out.append(TextDelta(said.id, event.delta))
+        self._more(TextDelta, said.id, event.delta, out)
 
     def _raw_delta(self, event: wire.Event, out: list[Part]) -> None:
         said = self._say(self._item(event), "raw", event.content_index or 0, out)
-        if event.delta:
-            out.append(ReasoningDelta(said.id, event.delta))
+        self._more(ReasoningDelta, said.id, event.delta, out)
 
     def _summary_added(self, event: wire.Event, out: list[Part]) -> None:
         self._say(self._item(event), "summary", event.summary_index or 0, out)
 
     def _summary_delta(self, event: wire.Event, out: list[Part]) -> None:
         said = self._say(self._item(event), "summary", event.summary_index or 0, out)
-        if event.delta:
-            out.append(ReasoningDelta(said.id, event.delta))
+        self._more(ReasoningDelta, said.id, event.delta, out)
 
     def _params_delta(self, event: wire.Event, out: list[Part]) -> None:
         item = self._item(event)
-        if event.delta:
-            out.append(ToolParamsDelta(item.call or item.id, event.delta))
+        self._more(ToolParamsDelta, item.call or item.id, event.delta, out)
+
+    def _more(self, kind: type[Delta], id: str, delta: str | None, out: list[Part]) -> None:
+        """One more delta; half a character waits for the other half."""
+        text = delta or ""
+        if self._halves or not text.isascii():
+            text, held = join_halves(self._halves.pop((kind, id), ""), text)
+            if held:
+                self._halves[kind, id] = held
+                self._findings.once("surrogate-lone", id, "a character was cut in two")
+        if text:
+            out.append(kind(id, text))
 
     def _annotation(self, event: wire.Event, out: list[Part]) -> None:
         if isinstance(event.annotation, Raw):
@@ -396,6 +408,11 @@ class ResponsesDecoder:
 
     def _nothing(self, event: wire.Event, out: list[Part]) -> None:
         """An event whose value comes again, whole, when its part or item is done."""
+
+
+def _text(part: wire.Part) -> str | None:
+    text = part.refusal if part.type == "refusal" else part.text
+    return None if text is None else whole_characters(text)
 
 
 def _kind(part: wire.Part) -> str:

@@ -1,5 +1,7 @@
 """The row of this dialect in the table of dialects."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from weft.dialects.base import Dialect
@@ -31,7 +33,7 @@ def _speaks(frame: Frame) -> bool:
     return seen.object == "response" or (seen.type or "").startswith("response.")
 
 
-def _begins(frame: Frame) -> bool:
+def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
     return _type(frame).type == "response.created"
 
 

@@ -345,7 +345,7 @@ class ResponsesEncoder:
             self._event(said.kind.text + ".done", out, said.place, b',"text":', _json(text))
             said.kind.parts(said.item)[said.index] = whole = said.kind.part(text)
             self._event(said.kind.wrapper + ".done", out, said.place, b',"part":', _json(whole))
-        if part.encrypted and part.origin in (None, NAME):
+        if part.encrypted and part.origin in (NAME, self._context.origin):
             said.item.encrypted = part.encrypted
         elif part.encrypted or part.signature or part.redacted:
             self._not_carried(part, f"its proof goes back to {part.origin} only")

@@ -1,0 +1,394 @@
+"""Content blocks as they are read: what each type starts with, grows by, and stops with.
+
+- Calls take their arguments from their deltas; what stood in the start block counts only where
+  no delta came. No text at all means `{}`: that is how this wire says it.
+- Results come whole, at their start. So do most blocks that go back as they were, but nothing is
+  said of those before their stop: a compaction gets its content by a delta.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from weft.context import Context
+from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.wire import NAME, flat, kept, packed, unpacked
+from weft.dialects.base import Salvage
+from weft.findings import Findings
+from weft.ids import Claims
+from weft.partial_json import join_halves, whole_characters
+from weft.parts import (
+    Opaque,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Source,
+    SourceKind,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+)
+
+Delta = type[TextDelta] | type[ReasoningDelta] | type[ToolParamsDelta]
+
+_EMPTY = "{}"
+_NO_INPUT = (_EMPTY, "null", '""')
+_SERVER = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+class Block:
+    """One content block, from its start to its stop."""
+
+    __slots__ = ("half", "id", "open", "type")
+
+    def __init__(self, id: str, type: str) -> None:
+        self.id = id
+        self.type = type
+        self.open = True
+        self.half = ""
+        """A high surrogate that waits for its other half."""
+
+
+class Text(Block):
+    __slots__ = ("citations",)
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id, "text")
+        self.citations: list[Raw] = []
+
+
+class Thinking(Block):
+    __slots__ = ("redacted", "signature")
+
+    def __init__(self, id: str, type: str, read: wire.Block) -> None:
+        super().__init__(id, type)
+        self.signature = read.signature or None
+        self.redacted = read.data
+
+
+class Use(Block):
+    """A call. `given` is what stood before its deltas, if anything did; None once they came."""
+
+    __slots__ = ("call", "given")
+
+    def __init__(self, call: ToolCall, type: str, given: str) -> None:
+        super().__init__(call.id, type)
+        self.call = call
+        self.given: str | None = given
+
+
+class Kept(Block):
+    """A block that goes back as it was: nothing to say of it before its stop."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, type: str, raw: Raw) -> None:
+        super().__init__("", type)
+        self.raw = raw
+
+
+class Blocks:
+    """Reads the blocks of one message."""
+
+    def __init__(self, context: Context, findings: Findings, salvage: Salvage) -> None:
+        self._context = context
+        self._findings = findings
+        self._salvage = salvage
+        self._origin = context.origin or NAME
+        self._calls: dict[str, str] = {}
+        """The id of a call on the wire: the id its parts have."""
+        self._taken = Claims()
+        self.model: str | None = None
+        """The model that goes on after a fallback."""
+
+    def open(self, raw: Raw, id: str, out: list[Part]) -> Block:
+        """Returns the block that this one starts; `id` is for parts without an id of their own."""
+        read = self._salvage.item(raw, wire.Block)
+        type = read.type or ""
+        start = STARTS.get(type)
+        if start is not None:
+            return start(self, read, raw, id, out)
+        if type.endswith("_tool_result"):
+            return self._start_result(read, raw, id, out)
+        self._findings.once("event-unknown", f"block {type}", f"block {type!r}: kept as it is")
+        return self._start_kept(read, raw, id, out)
+
+    def grow(self, block: Block, type: str, delta: wire.Delta, out: list[Part]) -> None:
+        """Adds a delta; one that does not fit is ignored, as the official client does."""
+        row = DELTAS.get(type)
+        if row is None:
+            self._findings.once("event-unknown", f"delta {type}", f"{type!r}: ignored")
+        elif block.__class__ is row.block:
+            row.add(self, block, delta, out)
+        else:
+            detail = f"{type} in a {block.type} block: ignored"
+            self._findings.once("event-unknown", f"{type} {block.type}", detail)
+
+    def close(self, block: Block, out: list[Part]) -> None:
+        block.open = False
+        _STOPS[block.__class__](self, block, out)
+
+    # What starts
+
+    def _start_text(self, read: wire.Block, raw: Raw, id: str, out: list[Part]) -> Block:
+        block = Text(id)
+        out.append(TextStart(id))
+        self._say(block, read.text, TextDelta, out)
+        for citation in read.citations or ():
+            self._cite(block, citation, out)
+        return block
+
+    def _start_thinking(self, read: wire.Block, raw: Raw, id: str, out: list[Part]) -> Block:
+        block = Thinking(id, read.type or "", read)
+        out.append(ReasoningStart(id, "raw"))
+        self._say(block, read.thinking, ReasoningDelta, out)
+        return block
+
+    def _start_use(self, read: wire.Block, raw: Raw, id: str, out: list[Part]) -> Block:
+        type = read.type or ""
+        server = type in _SERVER
+        call = ToolCall(
+            self._call_id(read.id),
+            read.name or "",
+            "",
+            kind=type if server else "function",
+            provider_executed=server,
+            dynamic=type == "mcp_tool_use",
+            caller=self._salvage.item(read.caller, wire.Caller).tool_id,
+            server_label=read.server_name,
+            extra=packed(wire.CallExtra(kept(read.caller), read.toolset_name, read.server_name)),
+        )
+        start = ToolParamsStart(
+            call.id, call.name, call.kind, provider_executed=server, extra=call.extra
+        )
+        out.append(start)
+        given = bytes(read.input).decode() if isinstance(read.input, Raw) else ""
+        return Use(call, type, "" if given in _NO_INPUT else given)
+
+    def _call_id(self, id: str | None) -> str:
+        """The wire's id; the second of its kind becomes `<id>_2`, a missing one is minted."""
+        if not id:
+            self._findings.note("call-id-minted", "the wire gave a call no id")
+            id = self._context.ids.mint("toolu")
+        given = self._taken.claim(id)
+        if given != id:
+            self._findings.note("call-id-collision", f"two calls are {id!r}: one is {given!r}")
+        self._calls[id] = given
+        return given
+
+    def _start_result(self, read: wire.Block, raw: Raw, id: str, out: list[Part]) -> Block:
+        type = read.type or ""
+        wire_id, content = read.tool_use_id, read.content
+        if not wire_id or not isinstance(content, Raw):
+            self._findings.note("field-dropped", f"{type}: no call or no content; kept as it is")
+            return self._start_kept(read, raw, id, out)
+        result = ToolResult(
+            self._calls.get(wire_id, wire_id),
+            flat(content),
+            is_error=bool(read.is_error) or _is_failure(content),
+            earlier=wire_id not in self._calls,  # a paused turn goes on with its results
+            extra=packed(wire.ResultExtra(type, kept(read.caller))),
+        )
+        out.append(result)
+        if type == "web_search_tool_result":
+            self._hits(content, out)
+        return Block(id, type)
+
+    def _hits(self, content: Raw, out: list[Part]) -> None:
+        try:
+            hits = wire.read_list(content)
+        except ValueError:
+            return
+        for hit in hits:
+            read = self._salvage.item(hit, wire.Citation)
+            if read.url:
+                id = self._context.ids.local("source")
+                out.append(Source(id, "url", url=read.url, title=read.title, raw=flat(hit)))
+
+    def _start_kept(self, read: wire.Block, raw: Raw, id: str, out: list[Part]) -> Block:
+        if read.to is not None:  # a fallback: another model goes on
+            self.model = read.to.model or self.model
+        return Kept(read.type or "unknown", flat(raw))
+
+    # What grows
+
+    def _say(
+        self,
+        block: Block,
+        text: str | None,
+        part: Delta,
+        out: list[Part],
+    ) -> None:
+        if not text:
+            return
+        if block.half or not text.isascii():
+            text, block.half = join_halves(block.half, text)
+            if block.half:
+                self._findings.once("surrogate-lone", "", "a character was cut in two")
+            if not text:
+                return
+        out.append(part(block.id, text))
+
+    def _text_delta(self, block: Text, delta: wire.Delta, out: list[Part]) -> None:
+        self._say(block, delta.text, TextDelta, out)
+
+    def _citations_delta(self, block: Text, delta: wire.Delta, out: list[Part]) -> None:
+        if isinstance(delta.citation, Raw):
+            self._cite(block, delta.citation, out)
+
+    def _cite(self, block: Text, raw: Raw, out: list[Part]) -> None:
+        """A source. Its place in the document is not a place in the text: that stays in `raw`."""
+        raw = flat(raw)
+        block.citations.append(raw)
+        read = self._salvage.item(raw, wire.Citation)
+        kind, address = _source_kind(read)
+        out.append(
+            Source(
+                self._context.ids.local("source"),
+                kind,
+                block.id,
+                url=address,
+                file_id=read.file_id,
+                title=read.title or read.document_title,
+                raw=raw,
+            )
+        )
+
+    def _thinking_delta(self, block: Thinking, delta: wire.Delta, out: list[Part]) -> None:
+        self._say(block, delta.thinking, ReasoningDelta, out)
+
+    def _signature_delta(self, block: Thinking, delta: wire.Delta, out: list[Part]) -> None:
+        if block.signature and delta.signature:
+            self._findings.once("field-dropped", block.id, "a second signature replaced the first")
+        block.signature = delta.signature or block.signature
+
+    def _json_delta(self, block: Use, delta: wire.Delta, out: list[Part]) -> None:
+        text = delta.partial_json
+        if not text:
+            return
+        if block.given is not None:
+            if text == _EMPTY and block.given in ("", _EMPTY):
+                block.given = _EMPTY  # all arguments, or a placeholder before them
+                return
+            self._replaced(block.given, block.id)
+            block.given = None
+        self._say(block, text, ToolParamsDelta, out)
+
+    def _replaced(self, given: str, call: str) -> None:
+        """Notes what stood before the deltas that count."""
+        if given == _EMPTY:
+            detail = f"call {call!r}: an empty value stood before the arguments"
+            self._findings.note("arguments-placeholder", detail)
+        elif given:
+            detail = f"call {call!r}: its start held arguments too; the deltas count"
+            self._findings.note("arguments-repeated", detail)
+
+    def _compaction_delta(self, block: Kept, delta: wire.Delta, out: list[Part]) -> None:
+        """What is compacted comes in one delta, and belongs into the block."""
+        told = {"content": delta.content, "encrypted_content": delta.encrypted_content}
+        new = {key: value for key, value in told.items() if isinstance(value, Raw)}
+        try:
+            block.raw = Raw(msgspec.json.encode({**wire.read_fields(block.raw), **new}))
+        except (ValueError, RecursionError):
+            self._findings.once("field-dropped", "compaction", "a compaction that is no object")
+
+    # What stops
+
+    def _flush_half(
+        self,
+        block: Block,
+        part: Delta,
+        out: list[Part],
+    ) -> None:
+        if block.half:
+            out.append(part(block.id, whole_characters(block.half)))
+
+    def _stop_text(self, block: Text, out: list[Part]) -> None:
+        self._flush_half(block, TextDelta, out)
+        out.append(TextEnd(block.id, tuple(block.citations)))
+
+    def _stop_thinking(self, block: Thinking, out: list[Part]) -> None:
+        self._flush_half(block, ReasoningDelta, out)
+        proof = block.signature or block.redacted
+        origin = self._origin if proof else None
+        signature, redacted = block.signature, block.redacted
+        out.append(ReasoningEnd(block.id, signature=signature, redacted=redacted, origin=origin))
+
+    def _stop_use(self, block: Use, out: list[Part]) -> None:
+        self._flush_half(block, ToolParamsDelta, out)
+        if block.given is not None:
+            out.append(ToolParamsDelta(block.id, block.given or _EMPTY))
+        out.append(ToolParamsEnd(block.id))
+        out.append(block.call)
+
+    def _stop_kept(self, block: Kept, out: list[Part]) -> None:
+        out.append(Opaque(NAME, block.type, block.raw))
+
+    def _stop_result(self, block: Block, out: list[Part]) -> None:
+        """The result was whole at its start."""
+
+
+def _source_kind(citation: wire.Citation) -> tuple[SourceKind, str | None]:
+    """Whether a citation points at an address, and at which."""
+    address = citation.url or citation.source or ""
+    if citation.url or address.startswith(("http://", "https://")):
+        return "url", address
+    return "document", None
+
+
+def _is_failure(content: Raw | UnsetType) -> bool:
+    """Whether the content of a result is one of the `…_error` objects."""
+    if not isinstance(content, Raw) or not bytes(content).startswith(b"{"):
+        return False
+    return (unpacked(content, wire.Variant).type or "").endswith("_error")
+
+
+class Growth(NamedTuple):
+    """What a delta does, and to which block."""
+
+    block: type[Block]
+    type: str
+    """The block that must have been meant when there is none."""
+    add: Callable[["Blocks", Any, wire.Delta, list[Part]], None]
+
+
+_Start = Callable[[Blocks, wire.Block, Raw, str, list[Part]], Block]
+
+STARTS: dict[str, _Start] = {
+    "text": Blocks._start_text,
+    "thinking": Blocks._start_thinking,
+    "redacted_thinking": Blocks._start_thinking,
+    "tool_use": Blocks._start_use,
+    "server_tool_use": Blocks._start_use,
+    "mcp_tool_use": Blocks._start_use,
+    **dict.fromkeys(wire.RESULTS, Blocks._start_result),
+    "container_upload": Blocks._start_kept,
+    "compaction": Blocks._start_kept,
+    "fallback": Blocks._start_kept,
+    "mcp_tool_listing": Blocks._start_kept,
+}
+
+DELTAS: dict[str, Growth] = {
+    "text_delta": Growth(Text, "text", Blocks._text_delta),
+    "citations_delta": Growth(Text, "text", Blocks._citations_delta),
+    "thinking_delta": Growth(Thinking, "thinking", Blocks._thinking_delta),
+    "signature_delta": Growth(Thinking, "thinking", Blocks._signature_delta),
+    "input_json_delta": Growth(Use, "tool_use", Blocks._json_delta),
+    "compaction_delta": Growth(Kept, "compaction", Blocks._compaction_delta),
+}
+
+_STOPS: dict[type[Block], Callable[[Blocks, Any, list[Part]], None]] = {
+    Text: Blocks._stop_text,
+    Thinking: Blocks._stop_thinking,
+    Use: Blocks._stop_use,
+    Kept: Blocks._stop_kept,
+    Block: Blocks._stop_result,
+}

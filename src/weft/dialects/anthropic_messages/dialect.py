@@ -1,0 +1,95 @@
+"""The row of this dialect in the table of dialects."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.decoder import MessagesDecoder
+from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
+from weft.dialects.anthropic_messages.meaning import ERRORS
+from weft.dialects.base import Dialect
+from weft.sse import Frame
+
+_OWN = frozenset(
+    {
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    }
+)
+"""Types that only this dialect has. A ping is nobody's."""
+
+
+class _Error(msgspec.Struct):
+    type: str | None = None
+    code: Raw | UnsetType = UNSET
+
+
+class _Message(msgspec.Struct):
+    id: str | None = None
+
+
+class _Glance(msgspec.Struct):
+    """As much of an event as tells what it is."""
+
+    type: str
+    role: str | None = None
+    error: _Error | None = None
+    message: _Message | None = None
+    sequence_number: Raw | UnsetType = UNSET
+
+
+_glance = msgspec.json.Decoder(_Glance).decode
+
+
+def _seen(frame: Frame) -> _Glance:
+    try:
+        return _glance(frame.data)
+    except (ValueError, RecursionError):
+        return _Glance("")
+
+
+def _speaks(frame: Frame) -> bool:
+    seen = _seen(frame)
+    if seen.type == "error":
+        return _is_our_error(seen)
+    return seen.type in _OWN or (seen.type == "message" and seen.role == "assistant")
+
+
+def _is_our_error(seen: _Glance) -> bool:
+    """Others have errors of these types too, but numbered, or with a code."""
+    error = seen.error or _Error()
+    plain = error.code is UNSET and seen.sequence_number is UNSET
+    return plain and error.type in ERRORS
+
+
+def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
+    """A second message_start; the same one again is only a repetition."""
+    started = _started(frame)
+    return started is not None and started not in (None, *map(_started, before))
+
+
+def _started(frame: Frame) -> str | None:
+    """The id of the message that this frame starts."""
+    seen = _seen(frame)
+    return seen.message.id if seen.type == "message_start" and seen.message else None
+
+
+def _ends(frame: Frame) -> bool:
+    return _seen(frame).type in ("message_stop", "message")
+
+
+ANTHROPIC_MESSAGES = Dialect(
+    wire.NAME,
+    speaks=_speaks,
+    decoder=MessagesDecoder,
+    encoder=MessagesEncoder,
+    body=body,
+    begins=_begins,
+    ends=_ends,
+)

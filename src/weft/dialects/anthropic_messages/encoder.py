@@ -1,0 +1,407 @@
+"""Parts into a Messages stream, and a fold into a body.
+
+- One block is open at a time. What would interleave waits, and is written when its turn comes,
+  in order of announcement (see items).
+- Blocks are numbered densely from 0; every event has its `event:` line; there is no `[DONE]`.
+- Proofs of reasoning are written only where they came from here. Nothing is ever forged.
+- A call that cannot be handed over ends the stream with an error, when its turn comes: a stop
+  would make a broken turn look whole. Nothing follows an error.
+- What was not told but is required is zero: the official client reads those fields unasked.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.assembler import Assembler, ReasoningItem, Response, TextItem, merged
+from weft.context import Context
+from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.items import (
+    Carrier,
+    Item,
+    SaidText,
+    SaidThought,
+    SaidUse,
+    Whole,
+    Writer,
+    flaw,
+    params,
+)
+from weft.dialects.anthropic_messages.meaning import (
+    REASONS,
+    REFUSAL,
+    WORDS,
+    error_type,
+    tokens,
+)
+from weft.dialects.anthropic_messages.wire import NAME, one_line
+from weft.findings import Findings
+from weft.parts import (
+    ErrorPart,
+    File,
+    Finish,
+    FinishReason,
+    Opaque,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    Source,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+    Usage,
+)
+from weft.sse import write
+
+_json = msgspec.json.Encoder().encode
+_PING = write("ping", b'{"type":"ping"}')
+_STOP = write("message_stop", b'{"type":"message_stop"}')
+
+
+class _State(Enum):
+    WRITING = "writing"
+    FAILED = "failed"
+
+
+class MessagesEncoder:
+    """Writes one message. `fold` is the fold of the very parts it is fed."""
+
+    def __init__(self, context: Context, fold: Assembler, findings: Findings) -> None:
+        self._context = context
+        self._fold = fold
+        self._carrier = Carrier(context, findings, ours=False)
+        self._state = _State.WRITING
+        self._writer = Writer()
+        self._queue: deque[Item] = deque()
+        """What is announced and not closed; the first one leads."""
+        self._texts: dict[str, SaidText] = {}
+        self._thoughts: dict[str, SaidThought] = {}
+        self._uses: dict[str, SaidUse | None] = {}
+        """Calls that were announced; None for one that has no block here."""
+        self._asked = False
+        """Whether a call for the client was written."""
+        self._usage: Usage | None = None
+
+    def feed(self, parts: Sequence[Part]) -> list[bytes]:
+        """Returns the events that these parts make, each in one piece."""
+        out: list[bytes] = []
+        self._writer.out = out
+        for part in parts:
+            if self._state is _State.WRITING:
+                _HANDLERS[part.__class__](self, part, out)
+            elif part.__class__ in _CONTENT:
+                self._carrier.lost(part.type, "", "it came after an error")
+        return out
+
+    def finish(self) -> list[bytes]:
+        """The finish part said it all."""
+        return []
+
+    def keepalive(self) -> list[bytes]:
+        return [_PING]
+
+    # The message
+
+    def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
+        self._carrier.ours = part.dialect == NAME
+        self._usage = part.usage
+        body = _json(_message(self._context, part.model, part.usage))
+        out.append(write("message_start", b'{"type":"message_start","message":%b}' % body))
+
+    def _on_finish(self, part: Finish, out: list[bytes]) -> None:
+        extra = self._carrier.extra(part.extra, wire.FinishExtra)
+        word = _word(part.reason, part.raw_reason, part.stop_sequence, self._carrier, self._asked)
+        details = REFUSAL if word == "refusal" else UNSET
+        if extra.stop_details is not UNSET:
+            details = extra.stop_details
+        stop = wire.Stop(word, part.stop_sequence, details, extra.container)
+        usage = tokens(merged(self._usage, part.usage), extra.usage or wire.UsageExtra())
+        body = b'{"type":"message_delta","delta":%b,"usage":%b' % (_json(stop), _json(usage))
+        if isinstance(extra.context_management, Raw):
+            body += b',"context_management":%b' % bytes(extra.context_management)
+        out += write("message_delta", one_line(body + b"}")), _STOP
+
+    def _on_error(self, part: ErrorPart, out: list[bytes]) -> None:
+        for item in list(self._queue)[1:]:
+            if item.seen or isinstance(item, Whole):
+                self._carrier.lost("error", item.id, f"{item.id!r} waited for its turn: cut off")
+        self._fail(error_type(part), part.message, out)
+
+    def _fail(self, type: str, message: str, out: list[bytes]) -> None:
+        self._state = _State.FAILED
+        out.append(write("error", _json(wire.Failed(wire.Failure(type, message)))))
+
+    # Whose turn it is
+
+    def _announce(self, item: Item) -> None:
+        self._queue.append(item)
+        if self._queue[0] is item:
+            item.lead(self._writer, self._fold)
+            self._move_on()
+
+    def _say(self, item: Item, part: TextDelta | ReasoningDelta | ToolParamsDelta) -> None:
+        if self._queue[0] is item:
+            item.say(self._writer, part.delta)
+        else:
+            item.seen += len(part.delta)
+
+    def _end(self, item: Item) -> None:
+        item.ended = True
+        self._move_on()
+
+    def _move_on(self) -> None:
+        """Closes what is all said, and lets the next one lead."""
+        queue, writer = self._queue, self._writer
+        while queue and queue[0].ended:
+            item = queue.popleft()
+            if isinstance(item, SaidUse) and item.failure is not None:
+                self._fail("api_error", item.failure, writer.out)
+                return
+            item.close(writer)
+            if queue:
+                queue[0].lead(writer, self._fold)
+
+    # Text and reasoning
+
+    def _text_start(self, part: TextStart, out: list[bytes]) -> None:
+        self._texts[part.id] = item = SaidText(part.id)
+        self._announce(item)
+
+    def _text_delta(self, part: TextDelta, out: list[bytes]) -> None:
+        item = self._texts[part.id]
+        if item.head:
+            out.append(b"%b%b}}\n\n" % (item.head, _json(part.delta)))
+        else:
+            self._say(item, part)
+
+    def _text_end(self, part: TextEnd, out: list[bytes]) -> None:
+        self._carrier.text(part)
+        self._end(self._texts[part.id])
+
+    def _source(self, part: Source, out: list[bytes]) -> None:
+        citation = self._carrier.citation(part)
+        item = self._texts.get(part.text_id or "")
+        if citation is not None and item is not None and not item.ended:
+            item.cite(self._writer, citation)
+        elif citation is not None:
+            self._carrier.lost(part.type, part.id, "its text is not there, or ended before")
+
+    def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
+        self._thoughts[part.id] = item = SaidThought(part.id)
+        self._announce(item)
+
+    def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
+        self._say(self._thoughts[part.id], part)
+
+    def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
+        item = self._thoughts[part.id]
+        item.signature, item.redacted = self._carrier.proof(part)
+        if not (item.head or item.seen or item.signature or item.redacted):
+            self._carrier.lost("reasoning-start", part.id, "it says nothing that can be written")
+        self._end(item)
+
+    # Calls
+
+    def _params_start(self, part: ToolParamsStart, out: list[bytes]) -> None:
+        item = self._use(part)
+        if item is not None:
+            self._announce(item)
+
+    def _use(self, part: ToolParamsStart | ToolCall) -> SaidUse | None:
+        block = self._carrier.use(part)
+        item = None if block is None else SaidUse(part.id, block, free=part.format == "text")
+        self._uses[part.id] = item
+        return item
+
+    def _params_delta(self, part: ToolParamsDelta, out: list[bytes]) -> None:
+        item = self._uses[part.id]
+        if item is not None:
+            self._say(item, part)
+
+    def _nothing(self, part: Part, out: list[bytes]) -> None:
+        """The tool-call tells whether it can be handed over."""
+
+    def _tool_call(self, part: ToolCall, out: list[bytes]) -> None:
+        whole = part.id not in self._uses
+        item = self._use(part) if whole else self._uses[part.id]
+        if item is None:
+            return
+        item.failure = flaw(part)
+        if item.failure is not None:
+            self._carrier.lost(part.type, part.id, f"{item.failure}; the stream fails")
+        elif not part.provider_executed:
+            self._asked = True
+        if whole:
+            item.seen = len(part.params)
+            item.ended = True
+            self._announce(item)
+        else:
+            self._end(item)
+
+    def _tool_result(self, part: ToolResult, out: list[bytes]) -> None:
+        self._whole(self._carrier.result(part))
+
+    def _opaque(self, part: Opaque, out: list[bytes]) -> None:
+        self._whole(self._carrier.opaque(part))
+
+    def _whole(self, block: bytes | None) -> None:
+        if block is not None:
+            self._announce(Whole(block))
+
+    def _unsaid(self, part: ToolApprovalRequest | File, out: list[bytes]) -> None:
+        self._carrier.nothing(part)
+
+
+def _message(context: Context, model: str | None, usage: Usage | None) -> wire.Written:
+    request = context.request
+    return wire.Written(
+        context.response_id or context.ids.mint("msg"),
+        model or (request.model if request else ""),
+        tokens(usage, wire.UsageExtra(), first=True),
+    )
+
+
+def _word(
+    reason: FinishReason, raw: str | None, sequence: str | None, carrier: Carrier, asked: bool
+) -> str:
+    """The stop reason: the response's own word if that is ours; else the one for its reason."""
+    if carrier.ours and REASONS.get(raw or "") == reason:
+        return raw or ""
+    if reason == "tool-calls" and not asked:
+        carrier.lost("finish", reason, "no call was made that this wire can carry")
+        return "end_turn"
+    if reason == "other":
+        carrier.lost("finish", reason, f"no word for {raw or reason}")
+    if reason == "stop" and sequence is not None:
+        return "stop_sequence"
+    return WORDS[reason]
+
+
+_CONTENT: frozenset[type[Part]] = frozenset(
+    {TextStart, ReasoningStart, ToolParamsStart, ToolResult, Source, File, Opaque}
+)
+"""Parts that bring something new."""
+
+_HANDLERS: dict[type[Part], Callable[[MessagesEncoder, Any, list[bytes]], None]] = {
+    ResponseMetadata: MessagesEncoder._metadata,
+    TextStart: MessagesEncoder._text_start,
+    TextDelta: MessagesEncoder._text_delta,
+    TextEnd: MessagesEncoder._text_end,
+    ReasoningStart: MessagesEncoder._reasoning_start,
+    ReasoningDelta: MessagesEncoder._reasoning_delta,
+    ReasoningEnd: MessagesEncoder._reasoning_end,
+    ToolParamsStart: MessagesEncoder._params_start,
+    ToolParamsDelta: MessagesEncoder._params_delta,
+    ToolParamsEnd: MessagesEncoder._nothing,
+    ToolCall: MessagesEncoder._tool_call,
+    ToolResult: MessagesEncoder._tool_result,
+    ToolApprovalRequest: MessagesEncoder._unsaid,
+    Source: MessagesEncoder._source,
+    File: MessagesEncoder._unsaid,
+    Opaque: MessagesEncoder._opaque,
+    ErrorPart: MessagesEncoder._on_error,
+    Finish: MessagesEncoder._on_finish,
+}
+
+
+# A body
+
+
+def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:
+    """Returns the message of a fold; of a failed one, the error body.
+
+    It says what the stream of the same parts says. Whatever it cannot say leaves a finding.
+    """
+    carrier = Carrier(context, findings or Findings(), ours=response.dialect == NAME)
+    error = response.error
+    if error is not None:
+        return _json(wire.Failed(wire.Failure(error_type(error), error.message)))
+    calls = [one for one in response.items if isinstance(one, ToolCall)]
+    for call in calls:
+        why = flaw(call)
+        if why is not None and carrier.use(call) is not None:
+            carrier.lost(call.type, call.id, f"{why}; the response fails")
+            return _json(wire.Failed(wire.Failure("api_error", why)))
+    message = _message(context, response.model, response.usage)
+    for item in response.items:
+        message.content += _BLOCKS[item.__class__](item, carrier)
+    asked = any(not call.provider_executed for call in calls)
+    raw, sequence = response.raw_finish_reason, response.stop_sequence
+    message.stop_reason = _word(response.finish_reason or "stop", raw, sequence, carrier, asked)
+    message.stop_sequence = sequence
+    message.stop_details = REFUSAL if message.stop_reason == "refusal" else UNSET
+    return _json(message)
+
+
+def _text_blocks(item: TextItem, carrier: Carrier) -> list[Raw]:
+    carrier.text(item)
+    citations = [raw for raw in item.annotations if _is_citation(raw)]
+    return [Raw(_json(wire.Text(item.text, citations or UNSET)))]
+
+
+def _is_citation(raw: Raw) -> bool:
+    return wire.unpacked(raw, wire.Variant).type in wire.CITATIONS
+
+
+def _thought_blocks(item: ReasoningItem, carrier: Carrier) -> list[Raw]:
+    signature, redacted = carrier.proof(item)
+    blocks: list[wire.Thinking | wire.RedactedThinking] = []
+    if item.text or signature:
+        blocks.append(wire.Thinking(item.text, signature or ""))
+    if redacted:
+        blocks.append(wire.RedactedThinking(redacted))
+    if not blocks:
+        carrier.lost("reasoning-start", item.id, "it says nothing that can be written")
+    return [Raw(_json(block)) for block in blocks]
+
+
+def _call_blocks(call: ToolCall, carrier: Carrier) -> list[Raw]:
+    block = carrier.use(call, params(call))
+    return [] if block is None else [Raw(_json(block))]
+
+
+def _result_blocks(part: ToolResult, carrier: Carrier) -> list[Raw]:
+    return _fixed(carrier.result(part))
+
+
+def _opaque_blocks(part: Opaque, carrier: Carrier) -> list[Raw]:
+    return _fixed(carrier.opaque(part))
+
+
+def _fixed(block: bytes | None) -> list[Raw]:
+    return [] if block is None else [Raw(block)]
+
+
+def _no_block(part: ToolApprovalRequest | File, carrier: Carrier) -> list[Raw]:
+    carrier.nothing(part)
+    return []
+
+
+def _cited(part: Source, carrier: Carrier) -> list[Raw]:
+    """A citation stands in the block of its text."""
+    carrier.citation(part)
+    return []
+
+
+_BLOCKS: dict[type, Callable[[Any, Carrier], list[Raw]]] = {
+    TextItem: _text_blocks,
+    ReasoningItem: _thought_blocks,
+    ToolCall: _call_blocks,
+    ToolResult: _result_blocks,
+    Opaque: _opaque_blocks,
+    ToolApprovalRequest: _no_block,
+    File: _no_block,
+    Source: _cited,
+}

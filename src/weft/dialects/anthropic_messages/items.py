@@ -1,0 +1,334 @@
+"""Content blocks as they are written: each one whole, one after the other.
+
+An item is announced, and waits until all before it are closed. Then it leads: what came of it so
+far is read from the fold and written at once, and the rest as it comes.
+"""
+
+import re
+from collections.abc import Container
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.assembler import Assembler, ReasoningItem, TextItem
+from weft.context import Context
+from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.wire import NAME, one_line, unpacked
+from weft.findings import Findings
+from weft.partial_json import escape
+from weft.parts import (
+    Json,
+    Opaque,
+    Part,
+    ReasoningEnd,
+    Source,
+    TextEnd,
+    ToolCall,
+    ToolParamsStart,
+    ToolResult,
+)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+USES = frozenset({"server_tool_use", "mcp_tool_use"})
+"""Kinds of calls that the provider of this dialect executes."""
+
+MAX_ID = 64
+
+_json = msgspec.json.Encoder().encode
+_EMPTY = Raw(b"{}")
+_UNSAFE = re.compile("[^a-zA-Z0-9_-]")
+
+
+class Writer:
+    """The events of content blocks, numbered densely from 0."""
+
+    __slots__ = ("_count", "out")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self.out: list[bytes] = []
+
+    def start(self, block: bytes) -> int:
+        """Writes the start of a block, and returns its number."""
+        index = self._count
+        self._count = index + 1
+        self._event(b"content_block_start", index, b',"content_block":' + one_line(block))
+        return index
+
+    def delta(self, index: int, type: bytes, key: bytes, value: bytes) -> None:
+        delta = b',"delta":{"type":"%b","%b":%b}' % (type, key, value)
+        self._event(b"content_block_delta", index, delta)
+
+    def stop(self, index: int) -> None:
+        self._event(b"content_block_stop", index, b"")
+
+    def _event(self, name: bytes, index: int, rest: bytes) -> None:
+        event = (b"event: ", name, b'\ndata: {"type":"', name, b'","index":%d' % index, rest)
+        self.out.append(b"".join((*event, b"}\n\n")))
+
+
+class Item:
+    """One content block to be, from its announcement to its stop."""
+
+    __slots__ = ("ended", "head", "id", "index", "seen")
+
+    TYPE = KEY = b""
+    """What its deltas are called, and the key of what they add."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.index = -1
+        self.head = b""
+        """All of a delta event up to its value; empty while the block is not on the wire."""
+        self.seen = 0
+        """How many characters came of it before it was on the wire."""
+        self.ended = False
+
+    def lead(self, writer: Writer, fold: Assembler) -> None:
+        """Its turn has come: writes what came of it so far."""
+
+    def close(self, writer: Writer) -> None:
+        writer.stop(self.index)
+
+    def begin(self, writer: Writer, block: bytes) -> None:
+        self.index = writer.start(block)
+        self.head = (
+            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
+            b'"delta":{"type":"%b","%b":' % (self.index, self.TYPE, self.KEY)
+        )
+
+    def say(self, writer: Writer, text: str) -> None:
+        writer.out.append(b"%b%b}}\n\n" % (self.head, _json(text)))
+
+
+class SaidText(Item):
+    __slots__ = ("citations",)
+
+    TYPE, KEY = b"text_delta", b"text"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.citations: list[Raw] = []
+        """Those that wait for the block."""
+
+    def lead(self, writer: Writer, fold: Assembler) -> None:
+        self.begin(writer, _json(wire.Text("")))
+        if self.seen:
+            self.say(writer, fold.text(self.id)[: self.seen])
+        for citation in self.citations:
+            self.cite(writer, citation)
+
+    def cite(self, writer: Writer, citation: Raw) -> None:
+        if self.head:
+            writer.delta(self.index, b"citations_delta", b"citation", one_line(bytes(citation)))
+        else:
+            self.citations.append(citation)
+
+
+class SaidThought(Item):
+    """Its block begins with its first word: without any, it may be a redacted one."""
+
+    __slots__ = ("redacted", "signature")
+
+    TYPE, KEY = b"thinking_delta", b"thinking"
+
+    def __init__(self, id: str) -> None:
+        super().__init__(id)
+        self.signature: str | None = None
+        self.redacted: str | None = None
+
+    def lead(self, writer: Writer, fold: Assembler) -> None:
+        if self.seen:
+            self.say(writer, fold.reasoning(self.id)[: self.seen])
+
+    def say(self, writer: Writer, text: str) -> None:
+        if not self.head:
+            self.begin(writer, _json(wire.Thinking("", "")))
+        super().say(writer, text)
+
+    def close(self, writer: Writer) -> None:
+        if self.signature is not None:
+            if not self.head:
+                self.begin(writer, _json(wire.Thinking("", "")))
+            writer.delta(self.index, b"signature_delta", b"signature", _json(self.signature))
+        if self.head:
+            writer.stop(self.index)
+        if self.redacted is not None:
+            writer.stop(writer.start(_json(wire.RedactedThinking(self.redacted))))
+
+
+class SaidUse(Item):
+    """A call. One whose params are free text has them in an object, as its `input`."""
+
+    __slots__ = ("block", "failure", "free")
+
+    TYPE, KEY = b"input_json_delta", b"partial_json"
+
+    def __init__(self, id: str, block: wire.Use, *, free: bool) -> None:
+        super().__init__(id)
+        self.block = block
+        self.free = free
+        self.failure: str | None = None
+        """Why it cannot be handed over."""
+
+    def lead(self, writer: Writer, fold: Assembler) -> None:
+        if self.failure is not None:
+            return
+        self.begin(writer, _json(self.block))
+        if self.free:
+            super().say(writer, '{"input":"')
+        if self.seen:
+            self.say(writer, fold.joined(self.id)[: self.seen])
+
+    def say(self, writer: Writer, text: str) -> None:
+        super().say(writer, escape(text) if self.free else text)
+
+    def close(self, writer: Writer) -> None:
+        if self.free:
+            super().say(writer, '"}')
+        writer.stop(self.index)
+
+
+class Whole(Item):
+    """A block that is all there: a result, or one that goes back as it was."""
+
+    __slots__ = ("block",)
+
+    def __init__(self, block: bytes) -> None:
+        super().__init__("")
+        self.block = block
+        self.ended = True
+
+    def lead(self, writer: Writer, fold: Assembler) -> None:
+        self.index = writer.start(self.block)
+
+
+class Carrier:
+    """What of a response this wire can carry; a finding for whatever it cannot."""
+
+    def __init__(self, context: Context, findings: Findings, *, ours: bool) -> None:
+        self.ours = ours
+        """Whether the response came from this dialect, so that what it kept is understood."""
+        self._findings = findings
+        self._origins = (NAME, context.origin or NAME)
+        self._results: dict[str, str] = {}
+        """The type of the result that each executed call will have."""
+        self._ids: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def lost(self, what: str, which: str, why: str) -> None:
+        self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")
+
+    def extra(self, extra: Json, wanted: type[T]) -> T:
+        """What a part of this dialect kept for the way back."""
+        return unpacked(extra, wanted) if self.ours else wanted()
+
+    def id(self, id: str) -> str:
+        """The call id as this wire may spell it, always the same."""
+        known = self._ids.get(id)
+        if known is None:
+            self._ids[id] = known = spelled(id, self._taken)
+            self._taken.add(known)
+        return known
+
+    def proof(self, part: ReasoningEnd | ReasoningItem) -> tuple[str | None, str | None]:
+        """The signature and the redacted text, if they are from here: they are never forged."""
+        own = part.origin in self._origins
+        signature, redacted = (part.signature, part.redacted) if own else (None, None)
+        if (part.signature, part.encrypted, part.redacted) != (signature, None, redacted):
+            self.lost("reasoning-end", part.id, f"its proof goes back to {part.origin} only")
+        return signature, redacted
+
+    def citation(self, part: Source) -> Raw | None:
+        """What a source is beside its text; None for one that has no place there."""
+        type = unpacked(part.raw, wire.Variant).type
+        if type in wire.CITATIONS and isinstance(part.raw, Raw):
+            return part.raw
+        if type != wire.HIT or not self._results:  # a hit stands in the result it came with
+            self.lost(part.type, part.id, "it is no citation of this dialect")
+        return None
+
+    def use(self, part: ToolParamsStart | ToolCall, input: Raw = _EMPTY) -> wire.Use | None:
+        """The block of a call; only a body has its input in it."""
+        if part.provider_executed:
+            if part.kind not in USES:
+                self.lost("tool-call", part.id, f"the provider of this dialect has no {part.kind}")
+                return None
+            self._results[part.id] = _result_type(part)
+        extra = self.extra(part.extra, wire.CallExtra)
+        label = part.server_label if isinstance(part, ToolCall) else None
+        return wire.Use(
+            part.kind if part.provider_executed else "tool_use",
+            self.id(part.id),
+            part.name,
+            input,
+            (extra.server_name or label or "") if part.kind == "mcp_tool_use" else UNSET,
+            extra.caller,
+            extra.toolset_name or UNSET,
+        )
+
+    def result(self, part: ToolResult) -> bytes | None:
+        """The block of a result; None for one of a call that has no block here."""
+        extra = self.extra(part.extra, wire.ResultExtra)
+        type = extra.type or self._results.get(part.id)
+        if not type or part.preliminary or not part.provider_executed:
+            self.lost(part.type, part.id, "its call has no block here, or it is not the last one")
+            return None
+        is_error = part.is_error if type == "mcp_tool_result" else UNSET
+        block = wire.Result(type, self.id(part.id), part.result, is_error, extra.caller)
+        return _json(block)
+
+    def opaque(self, part: Opaque) -> bytes | None:
+        if part.origin != NAME:
+            self.lost(part.type, part.kind, f"{part.kind} belongs to {part.origin}")
+        elif not unpacked(part.raw, wire.Variant).type:
+            self.lost(part.type, part.kind, "what has no type is no block")
+        else:
+            return bytes(part.raw)
+        return None
+
+    def text(self, part: TextEnd | TextItem) -> None:
+        if part.signature is not None:
+            self.lost("text-end", part.id, f"its proof goes back to {part.origin} only")
+
+    def nothing(self, part: Part) -> None:
+        """A part that no block can hold."""
+        self.lost(part.type, "", f"a {part.type} has no block")
+
+
+def _result_type(call: ToolParamsStart | ToolCall) -> str:
+    """The type of the block that answers a call."""
+    if call.kind == "mcp_tool_use":
+        return "mcp_tool_result"
+    name = "tool_search_tool" if call.name.startswith("tool_search_tool") else call.name + "_tool"
+    return f"{name}_result"
+
+
+def params(call: ToolCall) -> Raw:
+    """The input of a call that came whole; free text stands in an object."""
+    return Raw(_json({"input": call.params}) if call.format == "text" else call.params.encode())
+
+
+def flaw(call: ToolCall) -> str | None:
+    """Why a call cannot be handed over here: what is there is no object of arguments."""
+    if call.invalid is not None:
+        return f"the call of {call.name!r} is not usable: {call.invalid}"
+    if call.format == "json" and not call.params.lstrip().startswith("{"):
+        return f"the arguments of {call.name!r} are not an object"
+    return None
+
+
+def spelled(id: str, taken: Container[str]) -> str:
+    """An id that this wire allows, the same for the same id; another one if that is taken."""
+    plain = _UNSAFE.sub("_", id)
+    if plain and len(plain) <= MAX_ID and plain not in taken:
+        return plain
+    mark = id.encode("utf-8", "replace")
+    while True:
+        mark = blake2b(mark, digest_size=4).hexdigest().encode()
+        marked = f"{plain[: MAX_ID - 9]}_{mark.decode()}"
+        if marked not in taken:
+            return marked

@@ -1,0 +1,884 @@
+"""The Messages encoder: one block at a time, nothing forged, nothing lost without a finding."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import anthropic
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from tests.captures import CHAT, Capture
+from tests.strategies import ANY_PART, SOUP
+from tests.test_anthropic_messages_decoder import CAPTURES, FIXTURES
+from weft import (
+    Context,
+    Encoder,
+    ErrorPart,
+    File,
+    Finish,
+    Guard,
+    Ids,
+    Opaque,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    Request,
+    Response,
+    ResponseMetadata,
+    Source,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+    Usage,
+    assemble,
+    convert,
+    decode_all,
+    encode,
+)
+from weft.dialects.anthropic_messages.encoder import body
+from weft.dialects.anthropic_messages.items import spelled
+from weft.findings import Findings
+from weft.lifecycle import FAMILY
+from weft.partial_json import escape
+from weft.parts import ItemPart
+
+NAME = "anthropic-messages"
+Event = dict[str, Any]
+
+START = ResponseMetadata("up_1", model="m-1", usage=Usage(input_tokens=30, cache_read_tokens=20))
+TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]
+CALL: list[Part] = [
+    ToolParamsStart("call_1", "look"),
+    ToolParamsDelta("call_1", '{"at":'),
+    ToolParamsDelta("call_1", "1}"),
+    ToolParamsEnd("call_1"),
+    ToolCall("call_1", "look", '{"at":1}'),
+]
+OTHER: list[Part] = [
+    ToolParamsStart("call_2", "read"),
+    ToolParamsDelta("call_2", '{"from":'),
+    ToolParamsDelta("call_2", "2}"),
+    ToolParamsEnd("call_2"),
+    ToolCall("call_2", "read", '{"from":2}'),
+]
+END = Finish("stop", usage=Usage(30, 4))
+
+
+def write(*parts: Part, finish: Part = END, first: Part = START) -> bytes:
+    return b"".join(encode([first, *parts, finish], NAME, context=Context(ids=Ids(b"1"))))
+
+
+def events(raw: bytes) -> list[Event]:
+    """The events, after checking the framing: `event:` equals type, nothing else stands there."""
+    blocks = raw.split(b"\n\n")
+    assert blocks.pop() == b""
+    found: list[Event] = []
+    for block in blocks:
+        name, data = block.split(b"\n")
+        event: Event = json.loads(data.removeprefix(b"data: "))
+        assert name == b"event: " + event["type"].encode()
+        found.append(event)
+    return found
+
+
+def written(*parts: Part, finish: Part = END, first: Part = START) -> list[Event]:
+    return events(write(*parts, finish=finish, first=first))
+
+
+def blocks(found: list[Event]) -> list[Event]:
+    """The content, put together as clients do, after checking that one block is open at a time."""
+    content: list[Event] = []
+    current: int | None = None
+    for event in found:
+        match event["type"]:
+            case "content_block_start":
+                assert (current, event["index"]) == (None, len(content))
+                current = event["index"]
+                content.append(dict(event["content_block"]))
+            case "content_block_delta":
+                assert event["index"] == current
+                grow(content[-1], event["delta"])
+            case "content_block_stop":
+                assert event["index"] == current
+                current = None
+            case "message_delta":
+                assert current is None
+    return content
+
+
+FITS = {
+    "text_delta": ("text",),
+    "citations_delta": ("text",),
+    "thinking_delta": ("thinking",),
+    "signature_delta": ("thinking",),
+    "input_json_delta": ("tool_use", "server_tool_use", "mcp_tool_use"),
+}
+
+
+def grow(block: Event, delta: Event) -> None:
+    assert block["type"] in FITS[delta["type"]]
+    match delta["type"]:
+        case "text_delta":
+            block["text"] += delta["text"]
+        case "thinking_delta":
+            assert block["signature"] == ""
+            block["thinking"] += delta["thinking"]
+        case "signature_delta":
+            block["signature"] = delta["signature"]
+        case "input_json_delta":
+            block["json"] = block.get("json", "") + delta["partial_json"]
+        case "citations_delta":
+            block["citations"] = [*block.get("citations", []), delta["citation"]]
+
+
+def lost(*parts: Part, first: Part = START) -> list[str]:
+    """The findings of the encoder, each as far as its colon."""
+    encoder = Encoder(NAME, context=Context(ids=Ids(b"1")))
+    guard = Guard(Ids(b"1"), Findings())
+    encoder.feed(guard.feed([first, *parts, END]))
+    assert {finding.code for finding in encoder.findings} <= {"not-carried"}
+    return [finding.detail.partition(":")[0] for finding in encoder.findings]
+
+
+# The message
+
+
+def test_text_is_written_as_the_service_writes_it() -> None:
+    assert written(*TEXT) == [
+        {
+            "type": "message_start",
+            "message": {
+                "id": Ids(b"1").mint("msg"), "model": "m-1", "type": "message",
+                "role": "assistant", "content": [], "stop_reason": None, "stop_sequence": None,
+                "usage": {"input_tokens": 10, "output_tokens": 0, "cache_read_input_tokens": 20},
+            },
+        },
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hel"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "lo"}},
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "usage": {"input_tokens": 10, "output_tokens": 4, "cache_read_input_tokens": 20},
+        },
+        {"type": "message_stop"},
+    ]  # fmt: skip
+
+
+def test_the_id_and_the_model_are_the_gateways_when_they_are_known() -> None:
+    context = Context(response_id="msg_ours", request=Request("asked"))
+    raw = b"".join(encode([ResponseMetadata("x"), Finish("stop")], NAME, context=context))
+    message = events(raw)[0]["message"]
+    assert (message["id"], message["model"]) == ("msg_ours", "asked")
+    assert message["usage"] == {"input_tokens": 0, "output_tokens": 0}
+
+
+@pytest.mark.parametrize(
+    ("finish", "word"),
+    [
+        (Finish("stop"), "end_turn"),
+        (Finish("stop", stop_sequence="\n\n"), "stop_sequence"),
+        (Finish("length"), "max_tokens"),
+        (Finish("pause"), "pause_turn"),
+        (Finish("other", raw_reason="bored"), "end_turn"),
+        (Finish("tool-calls"), "end_turn"),
+        (Finish("content-filter"), "refusal"),
+    ],
+)
+def test_the_reason_decides_the_stop_reason(finish: Finish, word: str) -> None:
+    last = written(*TEXT, finish=finish)[-2]
+    assert last["delta"]["stop_reason"] == word
+    assert last["delta"]["stop_sequence"] == finish.stop_sequence
+    refused = {"type": "refusal", "category": None, "explanation": None}
+    assert last["delta"].get("stop_details") == (refused if word == "refusal" else None)
+
+
+def test_calls_are_a_reason_to_stop() -> None:
+    assert written(*CALL)[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+def test_usage_is_written_without_what_was_cached() -> None:
+    usage = Usage(126, 9, None, 4, 100, 20)
+    assert written(finish=Finish("stop", usage=usage))[-2]["usage"] == {
+        "input_tokens": 6,
+        "output_tokens": 9,
+        "cache_creation_input_tokens": 20,
+        "cache_read_input_tokens": 100,
+        "output_tokens_details": {"thinking_tokens": 4},
+    }
+    less = Usage(5, 1, cache_read_tokens=9)
+    assert written(finish=Finish("stop", usage=less))[-2]["usage"]["input_tokens"] == 0
+
+
+def test_a_keepalive_is_a_ping() -> None:
+    assert Encoder(NAME).keepalive() == [b'event: ping\ndata: {"type":"ping"}\n\n']
+
+
+# Blocks
+
+
+def test_thinking_carries_a_proof_of_this_dialect() -> None:
+    found = written(
+        ReasoningStart("r", "raw"),
+        ReasoningDelta("r", "hm"),
+        ReasoningEnd("r", signature="sig", origin=NAME),
+        ReasoningStart("s", "raw"),
+        ReasoningEnd("s", signature="only", origin=NAME),
+        ReasoningStart("u", "raw"),
+        ReasoningEnd("u", redacted="data", origin=NAME),
+    )
+    assert blocks(found) == [
+        {"type": "thinking", "thinking": "hm", "signature": "sig"},
+        {"type": "thinking", "thinking": "", "signature": "only"},
+        {"type": "redacted_thinking", "data": "data"},
+    ]
+
+
+def test_a_foreign_proof_is_not_carried_and_none_is_forged() -> None:
+    parts: list[Part] = [
+        ReasoningStart("r", "summary"),
+        ReasoningDelta("r", "hm"),
+        ReasoningEnd("r", encrypted="xyz", origin="openai-responses"),
+        ReasoningStart("s", "raw"),
+        ReasoningEnd("s", signature="sig"),
+        ReasoningStart("u", "raw"),
+        ReasoningEnd("u"),
+    ]
+    assert blocks(written(*parts)) == [{"type": "thinking", "thinking": "hm", "signature": ""}]
+    assert lost(*parts) == ["reasoning-end", "reasoning-end", "reasoning-start", "reasoning-start"]
+
+
+def test_the_origin_may_be_the_upstream() -> None:
+    parts = [START, ReasoningStart("r", "raw"), ReasoningEnd("r", signature="s", origin="mirror")]
+    raw = b"".join(encode([*parts, END], NAME, context=Context(origin="mirror")))
+    assert blocks(events(raw)) == [{"type": "thinking", "thinking": "", "signature": "s"}]
+
+
+def test_a_call_has_its_arguments_in_deltas_only() -> None:
+    for call in (CALL, CALL[-1:]):
+        found = written(*call)
+        start = {"type": "tool_use", "id": "call_1", "name": "look", "input": {}}
+        assert found[1]["content_block"] == start
+        assert blocks(found) == [{**start, "json": '{"at":1}'}]
+
+
+def test_free_text_is_wrapped() -> None:
+    said = 'ls "a"\n\U0001faa1'
+    parts: list[Part] = [
+        ToolParamsStart("c", "sh", kind="custom", format="text"),
+        ToolParamsDelta("c", said[:4]),
+        ToolParamsDelta("c", said[4:]),
+        ToolParamsEnd("c"),
+        ToolCall("c", "sh", said, kind="custom", format="text"),
+    ]
+    for call in (parts, parts[-1:]):
+        (block,) = blocks(written(*call))
+        assert json.loads(block["json"]) == {"input": said}
+
+
+def test_calls_that_overlap_are_written_one_after_the_other() -> None:
+    mixed = [part for pair in zip(CALL, OTHER, strict=True) for part in pair]
+    assert [block["json"] for block in blocks(written(*mixed))] == ['{"at":1}', '{"from":2}']
+    late = [OTHER[0], *CALL, *OTHER[1:]]
+    assert [block["name"] for block in blocks(written(*late))] == ["read", "look"]
+
+
+def test_text_and_reasoning_that_overlap_wait_for_their_turn() -> None:
+    cite = Raw(b'{"type":"char_location","cited_text":"x"}')
+    parts: list[Part] = [
+        TextStart("t"),
+        ReasoningStart("r", "raw"),
+        ReasoningDelta("r", "h"),
+        ReasoningDelta("r", "m"),
+        TextStart("u"),
+        Source("s", "document", "u", raw=cite),
+        TextDelta("u", "wait"),
+        TextDelta("t", "first"),
+        ReasoningEnd("r", signature="sig", origin=NAME),
+        TextDelta("u", "ed"),
+        TextEnd("t"),
+        TextDelta("u", "!"),
+        TextEnd("u"),
+    ]
+    assert blocks(written(*parts)) == [
+        {"type": "text", "text": "first"},
+        {"type": "thinking", "thinking": "hm", "signature": "sig"},
+        {"type": "text", "text": "waited!", "citations": [json.loads(bytes(cite))]},
+    ]
+
+
+def test_the_fold_may_be_ahead_of_what_is_written() -> None:
+    parts = [START, TextStart("t"), TextStart("u"), TextDelta("u", "a"), TextEnd("t"),
+             TextDelta("u", "b"), TextEnd("u"), END]  # fmt: skip
+    encoder = Encoder(NAME)
+    found = events(b"".join(encoder.feed(parts)))
+    assert [block["text"] for block in blocks(found)] == ["", "ab"]
+
+
+def test_a_refusal_is_text() -> None:
+    parts = [TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t")]
+    found = written(*parts, finish=Finish("content-filter"))
+    assert blocks(found) == [{"type": "text", "text": "No."}]
+    assert found[-2]["delta"]["stop_reason"] == "refusal"
+
+
+def test_calls_that_the_provider_executed_go_back_with_their_results() -> None:
+    search = ToolCall("a", "web_search", "{}", kind="server_tool_use", provider_executed=True)
+    find = ToolCall("b", "tool_search_tool_bm25", "{}", kind="server_tool_use",
+                    provider_executed=True)  # fmt: skip
+    roll = ToolCall("c", "roll", "{}", kind="mcp_tool_use", server_label="dice",
+                    provider_executed=True)  # fmt: skip
+    results = [ToolResult(id, Raw(b'[{\n"x": 1}]'), is_error=id == "c") for id in "abc"]
+    found = written(search, find, roll, *results)
+    assert blocks(found)[2]["server_name"] == "dice"
+    content = [{"x": 1}]
+    assert blocks(found)[3:] == [
+        {"type": "web_search_tool_result", "tool_use_id": "a", "content": content},
+        {"type": "tool_search_tool_result", "tool_use_id": "b", "content": content},
+        {"type": "mcp_tool_result", "tool_use_id": "c", "content": content, "is_error": True},
+    ]
+    assert found[-2]["delta"]["stop_reason"] == "end_turn"
+
+
+def test_a_block_of_this_dialect_comes_back_as_it_was() -> None:
+    raw = Raw(b'{"type":"compaction","content":null,"encrypted_content":"zzz"}')
+    found = write(Opaque(NAME, "compaction", raw))
+    assert bytes(raw) in found
+
+
+def test_what_has_no_place_here_leaves_a_finding() -> None:
+    parts: list[Part] = [
+        TextStart("t"),
+        TextEnd("t", signature="s", origin="gemini"),
+        Source("s1", "url", "t", url="https://a.example"),
+        Source("s2", "document", "t", raw=Raw(b'{"type":"char_location"}')),
+        Source("s3", "url", url="https://a.example", raw=Raw(b'{"type":"web_search_result"}')),
+        Source("s4", "url", "t", url="https://a.example", raw=Raw(b"7")),
+        File("f", "image/png", data="AA=="),
+        Opaque("gemini", "thing", Raw(b"{}")),
+        Opaque(NAME, "unknown", Raw(b"{}")),
+        ToolParamsStart("w", "search", kind="web_search_call", provider_executed=True),
+        ToolParamsDelta("w", "{}"),
+        ToolParamsEnd("w"),
+        ToolCall("w", "search", "{}", kind="web_search_call", provider_executed=True),
+        ToolApprovalRequest("w", "ap_1"),
+        ToolResult("w", Raw(b"1")),
+        *CALL,
+        ToolResult("call_1", Raw(b"1"), provider_executed=False),
+    ]
+    assert lost(*parts) == [
+        "text-end",
+        "source",
+        "source",
+        "source",
+        "source",
+        "file",
+        "opaque",
+        "opaque",
+        "tool-call",
+        "tool-approval-request",
+        "tool-result",
+        "tool-result",
+    ]
+    assert [block["type"] for block in blocks(written(*parts))] == ["text", "tool_use"]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "type"),
+    [
+        (ErrorPart("upstream", "no", code="overloaded_error", status=529), "overloaded_error"),
+        (ErrorPart("upstream", "no", code="rate_limit_exceeded", status=429), "rate_limit_error"),
+        (ErrorPart("upstream", "no", code=404), "not_found_error"),
+        (ErrorPart("upstream", "no", status=503), "overloaded_error"),
+        (ErrorPart("timeout", "no"), "timeout_error"),
+        (ErrorPart("truncated", "no"), "api_error"),
+    ],
+)
+def test_an_error_ends_the_stream(error: ErrorPart, type: str) -> None:
+    found = written(*TEXT[:2], *CALL[:2], error, finish=Finish("error"))
+    assert found[-1] == {"type": "error", "error": {"type": type, "message": "no"}}
+    assert [event["type"] for event in found[1:-1]] == ["content_block_start",
+                                                        "content_block_delta"]  # fmt: skip
+
+
+def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
+    error = ErrorPart("upstream", "no")
+    assert lost(*TEXT[:2], *CALL, ReasoningStart("r", "raw"), error) == ["error"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("c", "look", '{"at":', invalid="bad-arguments"),
+        ToolCall("c", "look", "[1]"),
+        ToolCall("c", "", "{}", invalid="nameless"),
+        ToolCall("c", "web_search", "[", kind="server_tool_use", provider_executed=True),
+    ],
+)
+def test_a_call_that_cannot_be_handed_over_fails_the_stream(call: ToolCall) -> None:
+    found = written(*TEXT, call, *OTHER, finish=Finish("length"))
+    assert blocks(found) == [{"type": "text", "text": "Hello"}]
+    assert found[-1]["type"] == "error"
+    assert found[-1]["error"]["type"] == "api_error"
+    assert lost(*TEXT, call, *OTHER, *TEXT) == ["tool-call", "tool-params-start", "text-start"]
+
+
+def test_a_broken_call_waits_for_its_turn_before_it_fails_the_stream() -> None:
+    broken = [ToolParamsStart("c", "look"), ToolParamsDelta("c", '{"at":'), ToolParamsEnd("c"),
+              ToolCall("c", "look", '{"at":', invalid="bad-arguments")]  # fmt: skip
+    found = written(TextStart("t"), *broken, TextDelta("t", "first"), TextEnd("t"))
+    assert blocks(found) == [{"type": "text", "text": "first"}]
+    assert found[-1]["type"] == "error"
+    live = written(*broken)
+    assert [event["type"] for event in live][1:] == ["content_block_start", "content_block_delta",
+                                                     "error"]  # fmt: skip
+
+
+# Ids
+
+
+def test_ids_are_spelled_as_the_wire_allows_and_stay_distinct() -> None:
+    calls = [ToolCall(id, "look", "{}") for id in ("a.b", "a_b", "a:b", "x" * 70, "toolu_1", "")]
+    ids = [block["id"] for block in blocks(written(*calls))]
+    assert ids[0] == "a_b"
+    assert ids[4] == "toolu_1"
+    assert len(set(ids)) == 6
+    assert all(1 <= len(id) <= 64 and set(id) <= ALLOWED for id in ids)
+    again = [block["id"] for block in blocks(written(*calls))]
+    assert again == ids
+
+
+ALLOWED = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+
+def test_a_mark_that_is_taken_is_marked_again() -> None:
+    first = spelled("a.b", {"a_b"})
+    assert spelled("a.b", {"a_b", first}) not in ("a_b", first)
+
+
+def test_a_result_names_its_call_by_the_same_spelling() -> None:
+    call = ToolCall("a.b", "web_search", "{}", kind="server_tool_use", provider_executed=True)
+    use, result = blocks(written(call, ToolResult("a.b", Raw(b"[]"))))
+    assert use["id"] == result["tool_use_id"] == "a_b"
+
+
+# There and back
+
+
+def gist(parts: list[Part]) -> list[tuple[object, ...]]:
+    """What a stream says, item by item in order of announcement."""
+    groups: dict[tuple[str, str], list[Part]] = {}
+    for part in parts:
+        if isinstance(part, ItemPart) and not isinstance(part, ToolApprovalRequest):
+            family = "result" if isinstance(part, ToolResult) else FAMILY[type(part)]
+            groups.setdefault((family, part.id), []).append(part)
+    failed = next((at for at, part in enumerate(parts) if isinstance(part, ErrorPart)), len(parts))
+    found = [told for group in groups.values() for told in item(group, parts, failed)]
+    return [*found, *(end(part) for part in parts if isinstance(part, ErrorPart | Finish))]
+
+
+def item(group: list[Part], parts: list[Part], failed: int) -> list[tuple[object, ...]]:
+    first, last = group[0], group[-1]
+    whole = any(part is last for part in parts[:failed])
+    deltas = (TextDelta, ReasoningDelta, ToolParamsDelta)
+    said = "".join(part.delta for part in group if isinstance(part, deltas))
+    match first, last:
+        case TextStart(), _:
+            return [("text", said, whole)]
+        case ReasoningStart(), ReasoningEnd():
+            return [("reasoning", said, last.signature, last.redacted, last.origin, whole)]
+        case _, ToolCall():
+            kind = last.kind if last.provider_executed else "function"
+            fine = whole and not last.invalid
+            said = said or ("" if isinstance(first, ToolParamsStart) else last.params)
+            return [("call", last.id, last.name, kind, last.format, said, fine, whole)]
+        case _:
+            final = [part for part in group if isinstance(part, ToolResult)]
+            return [("result", part.id, bytes(part.result), part.preliminary) for part in final]
+
+
+def end(part: ErrorPart | Finish) -> tuple[object, ...]:
+    if isinstance(part, ErrorPart):
+        return ("error",)
+    return ("finish", part.reason, part.usage)
+
+
+def usable(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """All but calls that are nobody's to make: how much of one was shown does not matter."""
+    return [one for one in said if one[0] != "call" or one[-2]]
+
+
+def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """What of that this wire can say: item after item, until something is broken or open."""
+    out: list[tuple[object, ...]] = []
+    executed: set[object] = set()
+    taken: list[str] = []
+    asked = False
+    for one in said:
+        match one:
+            case ("text", _, whole):
+                out.append(one)
+            case ("reasoning", text, signature, redacted, origin, whole):
+                out += thoughts(str(text), signature, redacted, origin, whole)
+            case ("call", id, name, kind, format, params, fine, whole):
+                if kind not in ("function", "server_tool_use"):
+                    continue
+                if kind == "server_tool_use":
+                    executed.add(id)
+                params = str(params)
+                if format == "text":
+                    params = '{"input":"' + escape(params) + '"}'
+                if not (fine and params.lstrip().startswith("{")):
+                    return [*out, ("error",), ("finish", "error", ANYTHING)]
+                asked = asked or kind == "function"
+                taken.append(spelled(str(id), taken))
+                out.append(("call", taken[-1], name, kind, "json", params, True, True))
+            case ("result", id, _, False):
+                out += [one] if id in executed else []
+                whole = True
+            case ("error",):
+                return [*out, one, ("finish", "error", ANYTHING)]
+            case ("finish", reason, usage):
+                stop = {"other": "stop", "tool-calls": "stop"}.get(str(reason), reason)
+                reason = "tool-calls" if stop == "stop" and asked else stop
+                return [*out, ("finish", reason, usage or Usage(0, 0))]
+            case _:
+                whole = True
+        if not whole:  # an error cut it, and whatever waited behind it
+            return [*out, ("error",), ("finish", "error", ANYTHING)]
+    raise AssertionError("no end")
+
+
+def thoughts(
+    text: str, signature: object, redacted: object, origin: object, whole: object
+) -> list[tuple[object, ...]]:
+    if origin != NAME or not whole:
+        signature = redacted = None
+    found: list[tuple[object, ...]] = []
+    if text or signature:
+        found.append(("reasoning", text, signature, None, NAME if signature else None, whole))
+    if redacted:
+        found.append(("reasoning", "", None, redacted, NAME, whole))
+    return found
+
+
+class _Anything:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+ANYTHING = _Anything()
+
+
+def told(part: Part) -> Part:
+    """The part with what this wire wants to be told."""
+    match part:
+        case ToolCall() | ToolParamsStart():
+            kind = "server_tool_use" if part.provider_executed else "function"
+            return msgspec.structs.replace(part, kind=kind)
+        case ReasoningEnd(encrypted=proof):
+            own = NAME if part.origin == "s1" else part.origin
+            return ReasoningEnd(part.id, signature=proof, origin=own, whole=part.whole)
+        case ResponseMetadata():
+            return ResponseMetadata(part.id, model="m")
+        case ToolResult():
+            return ToolResult(part.id, part.result, preliminary=part.preliminary)
+        case Finish():
+            usage = None if part.usage is None else Usage(3, 4, None, 1, 2, 0)
+            return Finish(part.reason, usage=usage)
+    return part
+
+
+STREAM = st.lists(ANY_PART.map(told), max_size=16)
+
+
+def guarded(parts: list[Part]) -> list[Part]:
+    guard = Guard(Ids(b"guard"), Findings())
+    return guard.feed([ResponseMetadata("r", model="m"), *parts]) + guard.finish()
+
+
+@settings(max_examples=400, deadline=None)
+@given(STREAM)
+def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
+    parts = guarded(soup)
+    raw = b"".join(encode(parts, NAME, context=Context(ids=Ids(b"1"))))
+    (back,) = decode_all(raw, NAME)
+    assert usable(gist(back.parts)) == carried(gist(parts))
+
+
+@settings(max_examples=300, deadline=None)
+@given(SOUP)
+def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
+    pieces = list(encode(soup, NAME, context=Context(ids=Ids(b"1"))))
+    assert all(piece.endswith(b"\n\n") and piece.count(b"\n\n") == 1 for piece in pieces)
+    found = events(b"".join(pieces))
+    content = blocks(found)
+    assert [event["type"] for event in found].count("message_start") == 1
+    assert found[0]["type"] == "message_start"
+    assert found[-1]["type"] in ("message_stop", "error")
+    if found[-1]["type"] == "message_stop":
+        assert found[-2]["type"] == "message_delta"
+        assert found[-2]["delta"]["stop_reason"] is not None
+        assert found[-2]["usage"]["output_tokens"] >= 0
+        uses = [block for block in content if block["type"].endswith("_use")]
+        assert all(isinstance(json.loads(block["json"]), dict) for block in uses)
+        assert len({block["id"] for block in uses}) == len(uses)
+
+
+@pytest.mark.parametrize("capture", CHAT, ids=str)
+def test_a_chat_capture_becomes_a_message_and_parts_again(capture: Capture) -> None:
+    for one in capture.decode_all():
+        encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
+        raw = b"".join(encoder.feed(one.parts))
+        blocks(events(raw))
+        (back,) = decode_all(raw, NAME)
+        said = usable(gist(back.parts))
+        assert without_usage(said) == without_usage(carried(gist(one.parts)))
+        assert {finding.code for finding in encoder.findings} <= {"not-carried"}
+
+
+def without_usage(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return [one[:2] if one[0] == "finish" else one for one in said]
+
+
+OWN = [*CAPTURES, *FIXTURES]
+
+
+def whole(path: Any) -> list[Response]:
+    """What a capture says, if nothing in it was broken."""
+    found = [one.response for one in decode_all(path.read_bytes(), NAME)]
+    return [one for one in found if one.error is None and not one.invalid_tool_calls]
+
+
+def required(usage: Usage | None) -> Usage:
+    """Usage with what this wire must tell, also when it is not known."""
+    usage = usage or Usage()
+    known = usage.input_tokens or 0, usage.output_tokens or 0
+    return msgspec.structs.replace(usage, input_tokens=known[0], output_tokens=known[1])
+
+
+def same(response: Response) -> tuple[object, ...]:
+    """All of it but names that are given anew, and how it was spelled."""
+    items = msgspec.json.encode(response.items).decode()
+    for at, one in enumerate(response.items):
+        if not isinstance(one, ToolCall | ToolResult | Opaque):
+            items = items.replace(json.dumps(one.id), str(at))
+    usage, reason = required(response.usage), response.finish_reason
+    return json.loads(items), usage, reason, response.stop_sequence, response.raw_finish_reason
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_what_came_from_this_dialect_goes_back_as_it_was(path: Any) -> None:
+    for response, one in zip(whole(path), decode_all(path.read_bytes(), NAME), strict=False):
+        encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
+        (back,) = decode_all(b"".join(encoder.feed(one.parts)), NAME)
+        assert encoder.findings == []
+        first, second = same(response), same(back.response)
+        if path.stem not in DIFFERENT:
+            assert first == second
+        assert first[1:4] == second[1:4]
+
+
+DIFFERENT = {
+    "index-zero-for-every-block": "ids of parts come from the index",
+    "no-stop-reason": "one is written",
+    "anthropic-programmatic-tool-calling.1": "end_turn, although calls were made: tool_use",
+}
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+@pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
+def test_what_came_from_this_dialect_converts_to_the_others(path: Any, target: str) -> None:
+    raw = path.read_bytes()
+    back = decode_all(convert(raw, NAME, target), target)
+    for one, other in zip(decode_all(raw, NAME), back, strict=True):
+        assert other.response.text == one.response.text
+        assert (other.response.error is None) == (one.response.error is None)
+
+
+# Bodies
+
+
+def fold(*parts: Part, finish: Finish = END, first: Part = START) -> Response:
+    return assemble([first, *parts, finish])
+
+
+@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+def test_a_fold_becomes_a_body_that_says_the_same(path: Any) -> None:
+    for response in whole(path):
+        findings = Findings()
+        (back,) = decode_all(body(response, Context(), findings), NAME)
+        assert findings.found == []
+        assert back.response.text == response.text
+        assert back.response.reasoning == response.reasoning
+        assert back.response.tool_calls == response.tool_calls
+        assert (back.response.usage, back.response.finish_reason) == (
+            required(response.usage),
+            response.finish_reason,
+        )
+
+
+@settings(max_examples=200, deadline=None)
+@given(STREAM)
+def test_a_body_says_what_the_stream_says(soup: list[Part]) -> None:
+    parts = guarded(soup)
+    (stream,) = decode_all(b"".join(encode(parts, NAME, context=Context(ids=Ids(b"1")))), NAME)
+    (whole,) = decode_all(body(assemble(parts), Context(ids=Ids(b"1"))), NAME)
+    if stream.response.error is None:
+        assert without_usage(gist(whole.parts)) == without_usage(gist(stream.parts))
+    assert (whole.response.error is None) == (stream.response.error is None)
+
+
+def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
+    findings = Findings()
+    response = fold(
+        ReasoningStart("r", "raw"),
+        ReasoningEnd("r"),
+        File("f", "image/png", data="AA=="),
+        Source("s", "url", url="https://a.example"),
+        ToolCall("w", "search", "{}", kind="web_search_call", provider_executed=True),
+        ToolApprovalRequest("w", "ap_1"),
+        ToolResult("w", Raw(b"1")),
+        Opaque("gemini", "thing", Raw(b"{}")),
+        finish=Finish("content-filter"),
+    )
+    told = json.loads(body(response, Context(ids=Ids(b"1")), findings))
+    assert told["content"] == []
+    assert (told["stop_reason"], told["stop_details"]["type"]) == ("refusal", "refusal")
+    assert [finding.detail.partition(":")[0] for finding in findings.found] == [
+        "reasoning-start",
+        "file",
+        "source",
+        "tool-call",
+        "tool-approval-request",
+        "tool-result",
+        "opaque",
+    ]
+
+
+def test_a_failed_fold_is_an_error_body() -> None:
+    error = ErrorPart("upstream", "no", status=429)
+    failed = fold(*TEXT[:2], error, finish=Finish("error"))
+    assert json.loads(body(failed, Context())) == {
+        "type": "error",
+        "error": {"type": "rate_limit_error", "message": "no"},
+    }
+    broken = fold(ToolCall("c", "look", "["))
+    assert json.loads(body(broken, Context()))["error"]["type"] == "api_error"
+
+
+# The official client, over real HTTP
+
+
+@contextmanager
+def served(body: bytes, kind: str = "text/event-stream") -> Iterator[anthropic.Anthropic]:
+    """A client of a server that answers every request with these bytes."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Tests are quiet."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
+            yield client
+        server.shutdown()
+        thread.join()
+
+
+def asked(client: anthropic.Anthropic) -> anthropic.types.Message:
+    with client.messages.stream(
+        model="m-1", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
+    ) as stream:
+        list(stream)
+        return stream.get_final_message()
+
+
+RICH: list[Part] = [
+    ReasoningStart("r", "raw"),
+    ReasoningDelta("r", "hm"),
+    ReasoningEnd("r", signature="sig", origin=NAME),
+    *[part for pair in zip(CALL, OTHER, strict=True) for part in pair],
+    *TEXT,
+]
+
+
+def assert_rich(final: anthropic.types.Message) -> None:
+    thought, first, second, text = final.content
+    assert thought.type == "thinking"
+    assert (thought.thinking, thought.signature) == ("hm", "sig")
+    assert first.type == second.type == "tool_use"
+    assert (first.id, first.name, first.input) == ("call_1", "look", {"at": 1})
+    assert (second.id, second.name, second.input) == ("call_2", "read", {"from": 2})
+    assert text.type == "text"
+    assert text.text == "Hello"
+    assert final.stop_reason == "tool_use"
+    usage = final.usage
+    assert (usage.input_tokens, usage.output_tokens, usage.cache_read_input_tokens) == (6, 9, 100)
+
+
+RICH_END = Finish("tool-calls", usage=Usage(126, 9, None, 4, 100, 20))
+
+
+def test_the_official_client_ends_with_the_same_text_thoughts_calls_and_usage() -> None:
+    with served(write(*RICH, finish=RICH_END)) as client:
+        assert_rich(asked(client))
+
+
+def test_the_official_client_reads_a_body_the_same() -> None:
+    whole = body(fold(*RICH, finish=RICH_END), Context(ids=Ids(b"1")))
+    with served(whole, "application/json") as client:
+        final = client.messages.create(
+            model="m-1", max_tokens=9, messages=[{"role": "user", "content": "hi"}]
+        )
+    assert_rich(final)
+
+
+def test_the_official_client_raises_on_a_stream_that_failed() -> None:
+    stream = write(*TEXT[:2], ErrorPart("truncated", "cut off"), finish=Finish("error"))
+    with served(stream) as client, pytest.raises(anthropic.APIStatusError, match="cut off"):
+        asked(client)
+
+
+def test_the_official_client_raises_on_a_call_that_was_cut() -> None:
+    cut = [*CALL[:2], ToolParamsEnd("call_1"),
+           ToolCall("call_1", "look", '{"at":', invalid="bad-arguments")]  # fmt: skip
+    stream = write(*TEXT, *cut, finish=Finish("length"))
+    with served(stream) as client, pytest.raises(anthropic.APIStatusError, match="not usable"):
+        asked(client)
+
+
+def test_the_official_client_skips_pings() -> None:
+    ping = Encoder(NAME).keepalive()[0]
+    with served(write(*TEXT).replace(b"\n\n", b"\n\n" + ping)) as client:
+        (text,) = asked(client).content
+    assert text.type == "text"
+    assert text.text == "Hello"

@@ -1,0 +1,462 @@
+"""The command line, run as people run it: the installed `weft`, real files, real pipes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import weft
+from tests import chat, responses
+
+WEFT = Path(sys.executable).with_name("weft")
+COMMANDS = ["parts", "assemble", "convert", "demo"]
+READERS = [["parts"], ["assemble"], ["convert", "--to", "openai-responses"]]
+ENVIRONMENT = {
+    **{
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("COVERAGE", "PYTHON"))  # as a person's shell has it
+    },
+    "COLUMNS": "100",
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+def run(*arguments: str | Path, given: bytes = b"") -> Done:
+    command = [WEFT, *arguments]
+    done = subprocess.run(command, input=given, capture_output=True, check=False, env=ENVIRONMENT)
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def text_stream(id: str = "chatcmpl-1", text: str = "Hi") -> bytes:
+    return chat.stream([chat.chunk({"content": text}, id=id), chat.chunk({}, "stop", id=id)], None)
+
+
+CALL = chat.stream(
+    [
+        chat.chunk({"content": "Let me look."}),
+        chat.calls(chat.entry(0, "call_1", "look", "")),
+        chat.calls(chat.entry(0, "call_1", None, '{"at":')),
+        chat.calls(chat.entry(0, "call_1", None, '"sea"}')),
+        chat.calls(chat.entry(1, "call_2", None, '{"x"')),
+    ],
+    "tool_calls",
+)
+CALL_PARTS = [
+    (
+        '{"type":"response-metadata","id":"chatcmpl-1","model":"m-1","created":1790000000,'
+        '"dialect":"openai-chat"}'
+    ),
+    '{"type":"text-start","id":"text_0"}',
+    '{"type":"text-delta","id":"text_0","delta":"Let me look."}',
+    '{"type":"text-end","id":"text_0"}',
+    '{"type":"tool-params-start","id":"call_1","name":"look"}',
+    '{"type":"tool-params-delta","id":"call_1","delta":"{\\"at\\":"}',
+    '{"type":"tool-params-delta","id":"call_1","delta":"\\"sea\\"}"}',
+    '{"type":"tool-params-end","id":"call_1"}',
+    '{"type":"tool-call","id":"call_1","name":"look","params":"{\\"at\\":\\"sea\\"}"}',
+    '{"type":"tool-call","id":"call_2","name":"","params":"{\\"x\\"","invalid":"nameless"}',
+    '{"type":"finish","reason":"tool-calls","raw_reason":"tool_calls","model":"m-1"}',
+]
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    path = tmp_path / "call.sse"
+    path.write_bytes(CALL)
+    return path
+
+
+# Help
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_names_every_command_and_cuts_no_summary_short(flag: str) -> None:
+    done = run(flag)
+    assert (done.code, done.err) == (0, "")
+    listed = done.out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == sorted(COMMANDS)
+    assert [line for line in listed if line.endswith("...")] == []
+    for word in ("CAPTURE", "standard input", "standard output", "standard error", "--version"):
+        assert word in done.out
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("parts", ["CAPTURE", "--from DIALECT", "openai-chat", "detected", "Exit: 0, or 2"]),
+        ("assemble", ["CAPTURE", "--from DIALECT", "openai-chat", "detected", "Exit: 0, or 2"]),
+        (
+            "convert",
+            [
+                "CAPTURE",
+                "--from DIALECT",
+                "--to DIALECT",
+                "openai-responses",
+                "open-responses",
+                "[required]",
+                "detected",
+                "Exit: 0, or 2",
+            ],
+        ),
+        ("demo", ["--raw", "--pace", "[default: 8.0]", "231"]),
+    ],
+)
+def test_the_help_of_a_command_tells_all_it_takes_and_an_example(
+    command: str, told: list[str]
+) -> None:
+    done = run(command, "--help")
+    assert (done.code, done.err) == (0, "")
+    text = re.sub(r"-\n +", "-", done.out)  # a long line may break behind a hyphen
+    assert [word for word in told if word not in text] == []
+    assert f"    weft {command} " in text
+
+
+def test_the_help_of_assemble_lists_every_key_it_prints(capture: Path) -> None:
+    words = run("assemble", "--help").out.replace(",", " ").replace(".", " ").split()
+    keys = json.loads(run("assemble", capture).out)
+    assert [key for key in keys if key not in words] == []
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    done = run("--version")
+    assert (done.code, done.out, done.err) == (0, "weft, version 0.1.0\n", "")
+
+
+# Data
+
+
+def test_parts_prints_one_object_a_line_with_its_type_first(capture: Path) -> None:
+    done = run("parts", capture)
+    assert (done.code, done.err) == (0, "")
+    assert done.lines == CALL_PARTS
+
+
+def test_assemble_prints_the_object_of_the_contract(capture: Path) -> None:
+    done = run("assemble", capture)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out) == {
+        "id": "chatcmpl-1",
+        "model": "m-1",
+        "choice": 0,
+        "text": "Let me look.",
+        "reasoning": "",
+        "refusal": "",
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "name": "look",
+                "kind": "function",
+                "arguments": {"at": "sea"},
+                "provider_executed": False,
+            }
+        ],
+        "invalid_tool_calls": [
+            {"id": "call_2", "name": "", "raw": '{"x"', "reason": "nameless"},
+        ],
+        "tool_results": [],
+        "approval_requests": [],
+        "sources": [],
+        "finish_reason": "tool-calls",
+        "raw_finish_reason": "tool_calls",
+        "usage": None,
+        "error": None,
+        "findings": [
+            {
+                "code": "call-id-repeated",
+                "at": 2,
+                "offset": CALL.index(b"data: ", CALL.index(b'"look"')),
+                "detail": "call call_1: its id comes again with a later delta",
+            },
+            {
+                "code": "call-nameless",
+                "at": 6,
+                "offset": CALL.index(b"data: [DONE]"),
+                "detail": "call call_2: it never got a name",
+            },
+        ],
+    }
+
+
+def test_assemble_prints_usage_error_sources_and_a_free_form_call_with_their_keys() -> None:
+    usage = {"prompt_tokens": 7, "completion_tokens": 2}
+    custom = {"index": 0, "id": "c", "type": "custom", "custom": {"name": "sh", "input": "ls -l"}}
+    raw = chat.stream(
+        [
+            chat.chunk({"content": "See "}, citations=["https://a.example"], usage=usage),
+            chat.calls(custom),
+        ],
+        "tool_calls",
+    )
+    printed = json.loads(run("assemble", "-", given=raw).out)
+    assert printed["usage"] == {
+        "input_tokens": 7,
+        "output_tokens": 2,
+        "total_tokens": 9,
+        "reasoning_tokens": None,
+        "cache_read_tokens": None,
+        "cache_write_tokens": None,
+    }
+    assert [call["arguments"] for call in printed["tool_calls"]] == ["ls -l"]
+    assert [source["url"] for source in printed["sources"]] == ["https://a.example"]
+    error = b'data: {"error":{"message":"busy","code":429}}\n\n'
+    failed = json.loads(run("assemble", "-", "--from", "openai-chat", given=error).out)
+    assert failed["error"] == {"kind": "upstream", "message": "busy", "code": 429}
+    assert (failed["finish_reason"], failed["usage"]) == ("error", None)
+
+
+def test_convert_writes_what_the_library_converts(capture: Path) -> None:
+    done = run("convert", capture, "--to", "openai-responses")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.encode() == weft.convert(CALL, "openai-chat", "openai-responses")
+    assert run("convert", capture, "--to", "open-responses") == done
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+def test_standard_input_gives_what_the_file_gives(command: list[str], capture: Path) -> None:
+    told = run(*command, capture)
+    assert run(*command, "-", given=CALL) == told
+    assert run(*command, "-", "--from", "openai-chat", given=CALL) == told
+    assert run(*command, "/dev/stdin", given=CALL) == told
+
+
+def test_a_pipe_of_two_commands_works(capture: Path) -> None:
+    shell = f"cat '{capture}' | '{WEFT}' parts - | wc -l"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, check=False, env=ENVIRONMENT)
+    assert (done.returncode, int(done.stdout), done.stderr) == (0, len(CALL_PARTS), b"")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        text_stream().replace(b"data: ", b"").replace(b"\n\n", b"\n"),
+        json.dumps(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion",
+                "choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}],
+            },
+            indent=2,
+        ).encode(),
+        text_stream().replace(b"\n", b"\r\n"),
+        b"\xef\xbb\xbf" + text_stream(),
+    ],
+    ids=["json-lines", "json-body", "crlf", "bom"],
+)
+def test_every_form_of_a_capture_is_read(raw: bytes) -> None:
+    done = run("assemble", "-", given=raw)
+    assert (done.code, done.err) == (0, "")
+    printed = json.loads(done.out)
+    assert (printed["id"], printed["text"]) == ("chatcmpl-1", "Hi")
+    assert (printed["finish_reason"], printed["error"]) == ("stop", None)
+
+
+def test_several_responses_in_one_capture_are_one_line_each() -> None:
+    raw = text_stream("one", "first") + text_stream("two", "second")
+    printed = [json.loads(line) for line in run("assemble", "-", given=raw).lines]
+    assert [(one["id"], one["choice"], one["text"]) for one in printed] == [
+        ("one", 0, "first"),
+        ("two", 0, "second"),
+    ]
+    kinds = [json.loads(line)["type"] for line in run("parts", "-", given=raw).lines]
+    assert kinds.count("response-metadata") == kinds.count("finish") == 2
+    assert kinds[0] == "response-metadata"
+    assert kinds[-1] == "finish"
+    converted = run("convert", "-", "--to", "openai-responses", given=raw).out
+    assert converted.count("data: [DONE]\n\n") == 2
+
+
+def test_several_choices_are_one_line_each() -> None:
+    def choice(index: int, text: str, reason: str | None = None) -> bytes:
+        choices = [{"index": index, "delta": {"content": text}, "finish_reason": reason}]
+        return chat.chunk({}, choices=choices)
+
+    raw = chat.stream(
+        [choice(0, "a"), choice(1, "x"), choice(0, "b", "stop"), choice(1, "y", "length")], None
+    )
+    printed = [json.loads(line) for line in run("assemble", "-", given=raw).lines]
+    assert [(one["choice"], one["text"], one["finish_reason"]) for one in printed] == [
+        (0, "ab", "stop"),
+        (1, "xy", "length"),
+    ]
+
+
+def test_a_broken_stream_is_data_and_no_failure_of_the_command() -> None:
+    cut = CALL[: CALL.index(b'"sea')]
+    done = run("assemble", "-", given=cut)
+    assert (done.code, done.err) == (0, "")
+    printed = json.loads(done.out)
+    assert printed["error"]["kind"] == "truncated"
+    assert [call["reason"] for call in printed["invalid_tool_calls"]] == ["stream-failed"]
+    assert printed["tool_calls"] == []
+
+
+def test_equal_captures_give_equal_bytes() -> None:
+    nameless = b'data: {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop"}]}\n\n'
+    for command in READERS:
+        first = run(*command, "-", given=nameless)
+        assert first == run(*command, "-", given=nameless)
+        assert first.code == 0
+
+
+# Errors
+
+UNREADABLE = {
+    "empty": (b"", "byte 0, event 0: no event in it: neither server-sent events nor JSON"),
+    "blank": (b"\n\n\n", "byte 0, event 0: no event in it: neither server-sent events nor JSON"),
+    "noise": (
+        bytes(range(128, 256)) * 9,
+        "byte 0, event 0: no event in it: neither server-sent events nor JSON",
+    ),
+    "html": (
+        b"<!doctype html>\n<html><body>502 Bad Gateway</body></html>\n",
+        "byte 0, event 0: no event in it: neither server-sent events nor JSON",
+    ),
+    "ambiguous": (
+        b': hello\n\ndata: {"x":1}\n\ndata: [DONE]\n\n',
+        "byte 9, event 0: cannot tell the dialect; say which with --from: "
+        + ", ".join(weft.DIALECTS),
+    ),
+    "too-large": (
+        text_stream() + b"data: " + b"x" * 9_000_000,
+        "byte {0}, event 3: line over 8388608 bytes at byte {0}, event 3".format(
+            len(text_stream())
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_unreadable_capture_is_one_line_with_its_place(
+    name: str, command: list[str], tmp_path: Path
+) -> None:
+    raw, told = UNREADABLE[name]
+    path = tmp_path / name
+    path.write_bytes(raw)
+    assert run(*command, path) == Done(2, "", f"weft: {path}: {told}\n")
+
+
+def test_an_unreadable_standard_input_is_named_by_its_dash() -> None:
+    told = UNREADABLE["html"][1]
+    assert run("parts", "-", given=UNREADABLE["html"][0]) == Done(2, "", f"weft: -: {told}\n")
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+def test_a_file_that_cannot_be_read_is_one_line(command: list[str], tmp_path: Path) -> None:
+    missing = tmp_path / "missing.sse"
+    told = f"weft: {missing}: byte 0, event 0: No such file or directory\n"
+    assert run(*command, missing) == Done(2, "", told)
+    told = f"weft: {tmp_path}: byte 0, event 0: Is a directory\n"
+    assert run(*command, tmp_path) == Done(2, "", told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["parts"], "Error: Missing argument 'CAPTURE'."),
+        (["assemble"], "Error: Missing argument 'CAPTURE'."),
+        (["parts", "a", "b"], "Error: Got unexpected extra argument (b)"),
+        (["convert", "-", "--to", "latin"], "Error: Invalid value for '--to': 'latin' is not one"),
+        (["convert", "-"], "Error: Missing option '--to'."),
+        (
+            ["parts", "-", "--from", "latin"],
+            "Error: Invalid value for '--from': 'latin' is not one",
+        ),
+        (["demo", "--pace", "slow"], "Error: Invalid value for '--pace': 'slow' is not a valid"),
+        (["weave"], "Error: No such command 'weave'."),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_a_wrong_command_line_says_what_is_wrong(arguments: list[str], told: str) -> None:
+    done = run(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+@pytest.mark.parametrize("size", [1, 5000])
+def test_a_reader_that_went_away_gives_no_noise(
+    command: list[str], size: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.sse"
+    path.write_bytes(chat.stream([chat.chunk({"content": "Hi there"})] * size))
+    assert complaint_of_a_closed_pipe(*command, str(path)) == b""
+
+
+def test_the_demo_gives_no_noise_when_its_reader_went_away() -> None:
+    assert complaint_of_a_closed_pipe("demo", "--raw", "--pace", "0") == b""
+
+
+def complaint_of_a_closed_pipe(*arguments: str) -> bytes:
+    """What stands on standard error when nobody reads standard output: `weft … | true`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [str(WEFT), *arguments],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    finally:
+        os.close(writer)
+    return done.stderr
+
+
+def test_the_first_line_of_a_long_stream_can_be_taken(tmp_path: Path) -> None:
+    path = tmp_path / "long.sse"
+    path.write_bytes(chat.stream([chat.chunk({"content": "Hi there"})] * 5000))
+    shell = f"'{WEFT}' parts '{path}' | head -n 1"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, check=False, env=ENVIRONMENT)
+    assert done.stdout.decode().splitlines() == CALL_PARTS[:1]
+    assert done.stderr == b""
+
+
+# The demo
+
+
+def test_the_demo_turns_231_chunks_with_an_id_into_one_announced_call() -> None:
+    done = run("demo", "--raw", "--pace", "0")
+    assert (done.code, done.err) == (0, "")
+    events = responses.events(done.out.encode())
+    added = responses.of_type(events, "response.output_item.added")
+    assert [event["item"]["name"] for event in added] == ["run-sandbox"]
+    assert [event["item"]["call_id"] for event in added] == ["functions.run-sandbox:2"]
+    assert len(responses.item_ids(events)) == 1
+    deltas = responses.of_type(events, "response.function_call_arguments.delta")
+    (call,) = responses.of_type(events, "response.output_item.done")
+    assert "".join(event["delta"] for event in deltas) == call["item"]["arguments"]
+    assert json.loads(call["item"]["arguments"])["code"].startswith("print(0)\n")
+    assert events[-1]["type"] == "response.completed"
+    assert events[-1]["response"]["output"] == [call["item"]]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+
+
+def test_the_demo_is_the_same_each_time() -> None:
+    assert run("demo", "--raw", "--pace", "0") == run("demo", "--raw", "--pace", "0")
+
+
+def test_the_demo_shows_what_came_in_what_went_out_and_what_was_found() -> None:
+    done = run("demo", "--pace", "0")
+    assert (done.code, done.err) == (0, "")
+    for told in ("openai-chat", "openai-responses", "call-id-repeated", "response.completed"):
+        assert told in done.out
+    assert done.lines[-1] == "231 chunks with its id in, 1 call out: run-sandbox"

@@ -1,0 +1,64 @@
+"""Whose fault an exception is can be read from its class, and where it happened from its text."""
+
+import pytest
+
+from weft import errors
+from weft.errors import (
+    ClientError,
+    InternalError,
+    TooLarge,
+    UnknownDialect,
+    Unreadable,
+    UpstreamError,
+    WeftError,
+)
+
+TREE = {
+    WeftError: Exception,
+    UpstreamError: WeftError,
+    TooLarge: UpstreamError,
+    ClientError: WeftError,
+    UnknownDialect: ClientError,
+    Unreadable: ClientError,
+    InternalError: WeftError,
+}
+
+
+def drawn() -> list[str]:
+    """The names in the tree of the module's docstring."""
+    lines = (errors.__doc__ or "").split("\n\n")[1].splitlines()
+    return [line.strip(" │├└─").split()[0] for line in lines]
+
+
+@pytest.mark.parametrize(("error", "base"), list(TREE.items()), ids=lambda one: one.__name__)
+def test_every_exception_hangs_where_the_tree_says(
+    error: type[Exception], base: type[Exception]
+) -> None:
+    assert error.__bases__ == (base,)
+
+
+def test_the_drawn_tree_holds_every_exception_there_is() -> None:
+    made_here = [
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and value.__module__ == errors.__name__
+    ]
+    assert drawn() == [error.__name__ for error in TREE] == made_here
+
+
+def test_too_large_says_what_was_too_large_and_where() -> None:
+    error = TooLarge("line", 8, offset=5, event=2)
+    assert (str(error), error.offset, error.event) == (
+        "line over 8 bytes at byte 5, event 2",
+        5,
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "place"),
+    [(Unreadable("no stream"), (0, 0)), (Unreadable("no stream", offset=7, event=3), (7, 3))],
+    ids=["nowhere", "somewhere"],
+)
+def test_unreadable_says_why_and_where(error: Unreadable, place: tuple[int, int]) -> None:
+    assert (str(error), (error.offset, error.event)) == ("no stream", place)

@@ -1,0 +1,95 @@
+"""The public names: what they are, that each says what it is, and that there are few of them."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import weft
+
+PUBLIC = {
+    "the verbs": "adecode assemble convert decode decode_all detect encode",
+    "incremental": "Decoder Encoder Guard",
+    "what comes with them": "Context Ids Quirks Request DIALECTS",
+    "the fold": "Decoded Finding ReasoningItem Response TextItem",
+    "parts": (
+        "ErrorPart File Finish Opaque Part ReasoningDelta ReasoningEnd ReasoningStart "
+        "ResponseMetadata Source TextDelta TextEnd TextStart ToolApprovalRequest ToolCall "
+        "ToolParamsDelta ToolParamsEnd ToolParamsStart ToolResult Usage"
+    ),
+    "errors": (
+        "ClientError InternalError TooLarge UnknownDialect Unreadable UpstreamError WeftError"
+    ),
+}
+NAMES = sorted(name for names in PUBLIC.values() for name in names.split())
+CONTRACT = [
+    "Decoder",
+    "Encoder",
+    "adecode",
+    "assemble",
+    "convert",
+    "decode",
+    "decode_all",
+    "encode",
+]
+"""The library names of the contract that exist so far."""
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert sorted(weft.__all__) == NAMES
+    assert len(set(weft.__all__)) == len(weft.__all__)
+
+
+def test_there_are_at_most_fifty_public_names() -> None:
+    assert len(weft.__all__) <= 50
+
+
+def test_the_package_binds_nothing_public_beside_its_public_names_and_its_modules() -> None:
+    modules = {name for name, value in vars(weft).items() if inspect.ismodule(value)}
+    bound = {name for name in vars(weft) if not name.startswith("_")}
+    assert bound - modules <= set(NAMES)
+
+
+def test_the_package_only_imports_and_lists() -> None:
+    tree = ast.parse(Path(weft.__file__).read_text(encoding="utf-8"))
+    kinds = {node.__class__ for node in tree.body[1:]}
+    assert kinds == {ast.ImportFrom, ast.Assign}
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+def test_the_names_of_the_contract_exist(name: str) -> None:
+    assert name in weft.__all__
+    assert callable(getattr(weft, name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_says_what_it_is(name: str) -> None:
+    value = getattr(weft, name)
+    if isinstance(value, type) or inspect.isfunction(value):
+        assert value.__doc__, f"{name} has no docstring of its own"
+    else:
+        assert documented_value(name), f"{name} has no text below it"
+
+
+def documented_value(name: str) -> bool:
+    """Whether a value has a text right below it where it is made, or is what a module is about."""
+    for path in Path(weft.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == name:
+                below = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                module = ast.get_docstring(tree) or ""
+                return below or name.lower() in module.lower()
+    return False
+
+
+def test_errors_are_all_below_one_root() -> None:
+    errors = [getattr(weft, name) for name in PUBLIC["errors"].split()]
+    assert all(issubclass(error, weft.WeftError) for error in errors)
+
+
+def test_the_three_kinds_of_fault_are_apart() -> None:
+    faults = (weft.UpstreamError, weft.ClientError, weft.InternalError)
+    for error in (weft.TooLarge, weft.UnknownDialect, weft.Unreadable):
+        assert sum(issubclass(error, fault) for fault in faults) == 1

@@ -1,0 +1,443 @@
+"""The import law: values, then law, then codecs, then I/O; a module imports downward.
+
+Read from the syntax tree, so that an import hidden inside a function counts like any other.
+"""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "weft"
+
+LAYERS: dict[str, tuple[str, ...]] = {
+    "errors": ("weft.errors",),
+    "L0 values": (
+        "weft.parts",
+        "weft.request",
+        "weft.findings",
+        "weft.ids",
+        "weft.context",
+        "weft.partial_json",
+    ),
+    "L1 law": (
+        "weft.sse",
+        "weft.lifecycle",
+        "weft.assembler",
+        "weft.calls",
+        "weft.guard",
+    ),
+    "L2 dialects": (
+        "weft.dialects.base",
+        "weft.dialects.stages",
+        "weft.dialects.stages.*",
+        "weft.dialects.*",
+        "weft.dialects.*.wire",
+        "weft.dialects.*.quirks",
+        "weft.dialects.*.*",
+        "weft.dialects.*.decoder",
+        "weft.dialects.*.encoder",
+        "weft.dialects.*.dialect",
+        "weft.dialects",
+    ),
+    "the verbs": ("weft.codec", "weft"),
+    "the command line": ("weft.cli", "weft.cli.captures", "weft.cli.*", "weft.cli.main"),
+}
+"""A module imports only from rows above its own; `*` is any one name, and the modules that share
+such a row do not import one another."""
+
+PLACES = [place for places in LAYERS.values() for place in places]
+PURE = ("errors", "L0 values", "L1 law", "L2 dialects")
+IMPURE = re.compile(
+    "asyncio|concurrent|datetime|http|importlib|io|logging|multiprocessing|os|pathlib|queue|random|"
+    "secrets|select|selectors|shutil|signal|socket|sqlite3|ssl|subprocess|tempfile|threading|time|"
+    "urllib|uuid"
+)
+"""What reaches a clock, chance, a thread, a file or a wire: from `codec.py` on, not before."""
+IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"})
+
+VENDORS = re.compile(
+    "ai21|alibaba|anthropic|azure|baidu|bedrock|bifrost|cerebras|chatgpt|claude|cloudflare|codex|"
+    "cohere|copilot|dashscope|databricks|deepinfra|deepseek|doubao|ernie|fireworks|friendli|gemini|"
+    "github|google|gpt-|grok|groq|hugging|hunyuan|hyperbolic|inception|kimi|litellm|llama|lmstudio|"
+    "minimax|mistral|mixtral|moonshot|nebius|novita|nvidia|openai|openrouter|perplexity|portkey|"
+    "qwen|sambanova|sglang|siliconflow|snowflake|stepfun|tencent|vercel|vertex|vllm|volcengine|"
+    "watsonx|xai|zhipu"
+)
+OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
+"""Those whose wire a dialect is named after: prose may say whose wire it is."""
+DIALECT_NAMES = re.compile(
+    'openai[-_](chat|responses)|anthropic[-_]messages|dialects.gemini|"gemini"', re.IGNORECASE
+)
+
+
+def modules() -> dict[str, ast.Module]:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = ("weft", *path.relative_to(SOURCE).with_suffix("").parts)
+        name = ".".join(parts).removesuffix(".__init__")
+        found[name] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    return found
+
+
+MODULES = modules()
+
+
+def imports(tree: ast.AST) -> list[str]:
+    """Every module a tree imports, wherever in it: weft's own by their full names."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: a relative import"
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names]
+            found += [name if name in MODULES else module for name in names]
+    return found
+
+
+def place(module: str) -> int | None:
+    """The row of a module: of those that fit, the one that says most."""
+    fitting = [
+        (row.count("*"), number)
+        for number, row in enumerate(PLACES)
+        if re.fullmatch(re.escape(row).replace(r"\*", "[a-z0-9_]+"), module)
+    ]
+    return min(fitting)[1] if fitting else None
+
+
+def layer(module: str) -> str | None:
+    number = place(module)
+    if number is None:
+        return None
+    return next(name for name, rows in LAYERS.items() if PLACES[number] in rows)
+
+
+def dialect_folder(module: str) -> str | None:
+    names = module.split(".")
+    if names[:2] != ["weft", "dialects"] or len(names) < 4 or names[2] == "stages":
+        return None
+    return names[2]
+
+
+def trespasses(module: str, imported: str) -> str:
+    """Why one module of weft may not import another, or nothing."""
+    here, there = place(module), place(imported)
+    if here is None or there is None:
+        return f"{imported if there is None else module} has no row in LAYERS"
+    if there >= here:
+        return f"{module} imports {imported}, which is not above it"
+    folder, other = dialect_folder(module), dialect_folder(imported)
+    if folder and other and folder != other:
+        return f"{module} imports {imported}: dialects never import one another"
+    return ""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_from_above(module: str) -> None:
+    own = [name for name in imports(MODULES[module]) if name.split(".")[0] == "weft"]
+    assert [why for name in own if (why := trespasses(module, name))] == []
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_has_a_row(module: str) -> None:
+    assert place(module) is not None
+
+
+def test_every_row_has_a_module() -> None:
+    filled = {place(module) for module in MODULES}
+    assert [row for number, row in enumerate(PLACES) if number not in filled] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("weft.parts", "weft.guard"),
+        ("weft.parts", "weft.request"),
+        ("weft.sse", "weft.calls"),
+        ("weft.errors", "weft.parts"),
+        ("weft.guard", "weft.dialects.base"),
+        ("weft.lifecycle", "weft"),
+        ("weft.dialects.openai_chat.wire", "weft.dialects.openai_chat.decoder"),
+        ("weft.dialects.openai_chat.decoder", "weft.dialects.openai_responses.wire"),
+        ("weft.dialects.openai_chat.wire", "weft.dialects.openai_chat.helper"),
+        ("weft.dialects.openai_chat.helper", "weft.dialects.openai_chat.decoder"),
+        ("weft.dialects.openai_chat.helper", "weft.dialects.openai_chat.other"),
+        ("weft.dialects.stages.think_tags", "weft.dialects.stages.markup_calls"),
+        ("weft.dialects.stages.think_tags", "weft.dialects.openai_chat.wire"),
+        ("weft.dialects.openai_chat.dialect", "weft.dialects"),
+        ("weft.codec", "weft.cli.main"),
+        ("weft.cli.parts", "weft.cli.assemble"),
+        ("weft.cli.parts", "weft.utils"),
+    ],
+)
+def test_the_law_forbids(module: str, imported: str) -> None:
+    assert trespasses(module, imported)
+
+
+def pure() -> list[str]:
+    return [module for module in MODULES if layer(module) in PURE]
+
+
+@pytest.mark.parametrize("module", pure())
+def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -> None:
+    tree = MODULES[module]
+    assert [name for name in imports(tree) if IMPURE.fullmatch(name.split(".")[0])] == []
+    called = [
+        node.func.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert [name for name in called if name in IMPURE_CALLS] == []
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if not name.startswith("weft.cli")])
+def test_msgspec_is_the_only_dependency_below_the_command_line(module: str) -> None:
+    roots = {name.split(".")[0] for name in imports(MODULES[module])}
+    assert roots - sys.stdlib_module_names <= {"msgspec", "weft"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_is_imported_inside_a_function(module: str) -> None:
+    assert inner_imports(MODULES[module]) == []
+
+
+def inner_imports(tree: ast.AST) -> list[str]:
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return [name for function in functions for name in imports(function)]
+
+
+def test_an_import_inside_a_function_is_seen() -> None:
+    tree = ast.parse("async def one():\n    if 1:\n        import time\nclass A:\n    import os\n")
+    assert inner_imports(tree) == ["time"]
+    assert imports(tree) == ["os", "time"]
+
+
+# No codec names a vendor
+
+
+def prose(tree: ast.AST) -> list[ast.Constant]:
+    """Docstrings, and the strings that stand alone below a value to describe it."""
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
+
+
+def vendors_named(source: str) -> list[str]:
+    """Vendors in a codec, as `line: word`.
+
+    In code (identifiers, attributes, imports, string literals) no vendor's name may stand, save
+    as part of a dialect's. Prose (docstrings and comments) may say whose wire it is, since the
+    wires have no other name, but not whose accent: an accent is data, and its evidence is a
+    capture.
+    """
+    lines = source.splitlines()
+    is_prose = {
+        line
+        for text in prose(ast.parse(source))
+        for line in range(text.lineno, (text.end_lineno or text.lineno) + 1)
+    }
+    found = []
+    for number, line in enumerate(lines, 1):
+        text = DIALECT_NAMES.sub("", line).lower()
+        if number in is_prose or text.lstrip().startswith("#"):
+            code, remark = "", text
+        else:
+            code, _, remark = text.partition("  # ")
+        named = VENDORS.findall(code) + [
+            word for word in VENDORS.findall(remark) if word not in OWNERS
+        ]
+        found += [f"{number}: {word}" for word in named]
+    return found
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "dialects").rglob("*.py")), ids=lambda p: p.stem)
+def test_no_codec_names_a_vendor(path: Path) -> None:
+    assert vendors_named(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('"""Chat Completions, as OpenAI sends it."""\nNAME = "openai-chat"\n', []),
+        ("from weft.dialects.openai_chat import wire\nOPENAI_CHAT = 1\n", []),
+        ("x = 1  # OpenAI's own wire does this\n", []),
+        ('"""As DeepSeek sends it."""\n', ["1: deepseek"]),
+        ("x = 1  # Mistral needs it\n", ["1: mistral"]),
+        ("# Mistral needs it\n", ["1: mistral"]),
+        ('if host == "openai":\n    pass\n', ["1: openai"]),
+        ("def is_kimi(model: str) -> bool: ...\n", ["1: kimi"]),
+        ("x = quirks.groq\n", ["1: groq"]),
+        ('x = """\nhttps://api.x.example/vllm\n"""\n', ["2: vllm"]),
+    ],
+)
+def test_a_vendor_in_a_codec_is_seen(source: str, found: list[str]) -> None:
+    assert vendors_named(source) == found
+
+
+# Text is joined once
+
+COLLECTORS = frozenset({"append", "appendleft", "extend", "insert", "join", "write", "writelines"})
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp)
+
+
+class DeltaJoins(ast.NodeVisitor):
+    """Finds where the `.delta` of a part is joined, or collected so that it can be.
+
+    A delta is the attribute itself, a name that was bound to it (also by a pattern), a slice of
+    it, or what one of its string methods returns. Handing it to a function, such as `Buffer.add`,
+    comparing it and testing it are free; adding, formatting, joining and collecting it are not.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+        self._names: set[str] = set()
+
+    def is_delta(self, node: ast.AST | None) -> bool:
+        match node:
+            case ast.Attribute(attr="delta"):
+                return True
+            case ast.Name(id=name):
+                return name in self._names
+            case ast.Call(func=ast.Attribute(value=value)) if self.is_delta(value):
+                return True
+            case ast.Call(func=ast.Name(id="str" | "list" | "tuple"), args=[value]):
+                return self.is_delta(value)
+            case ast.Subscript(value=value) | ast.Starred(value=value) | ast.NamedExpr(value=value):
+                return self.is_delta(value)
+            case ast.IfExp(body=body, orelse=orelse):
+                return self.is_delta(body) or self.is_delta(orelse)
+            case ast.BoolOp(values=values) | ast.Tuple(elts=values) | ast.List(elts=values):
+                return any(map(self.is_delta, values))
+            case ast.ListComp(elt=elt) | ast.SetComp(elt=elt) | ast.GeneratorExp(elt=elt):
+                return self.is_delta(elt)
+        return False
+
+    def _bind(self, target: ast.AST, value: ast.AST | None) -> None:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            for one, other in zip(target.elts, value.elts, strict=False):
+                self._bind(one, other)
+        elif isinstance(target, ast.Name) and self.is_delta(value):
+            self._names.add(target.id)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        outer, self._names = self._names, set()
+        self.generic_visit(node)
+        self._names = outer
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _function  # noqa: N815
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for target in node.targets:
+            self._bind(target, node.value)
+        self.generic_visit(node)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
+        self._bind(node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        self._bind(node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> None:
+        for key, pattern in zip(node.kwd_attrs, node.kwd_patterns, strict=True):
+            if key == "delta" and isinstance(pattern, ast.MatchAs) and pattern.name:
+                self._names.add(pattern.name)
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        self._note(node, isinstance(node.op, ast.Add | ast.Mod), node.left, node.right)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._note(node, isinstance(node.op, ast.Add), node.target, node.value)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        values = [one.value for one in node.values if isinstance(one, ast.FormattedValue)]
+        self._note(node, True, *values)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        collects = isinstance(node.func, ast.Attribute) and node.func.attr in COLLECTORS
+        self._note(node, collects, *node.args)
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp) -> None:
+        self._note(node, True, node.elt)
+
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = _comprehension  # noqa: N815
+
+    def _note(self, node: ast.expr | ast.stmt, joins: bool, *operands: ast.AST) -> None:
+        if joins and any(map(self.is_delta, operands)) and node.lineno not in self.lines:
+            self.lines.append(node.lineno)
+        self.generic_visit(node)
+
+
+def joins_of_deltas(tree: ast.AST) -> list[int]:
+    visitor = DeltaJoins()
+    visitor.visit(tree)
+    return visitor.lines
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "weft.assembler"])
+def test_deltas_are_joined_only_in_the_assembler(module: str) -> None:
+    assert joins_of_deltas(MODULES[module]) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "text += part.delta",
+        "self._held += part.delta",
+        "text = text + part.delta",
+        "text = part.delta[1:] + text",
+        "text = f'{text}{part.delta}'",
+        "text = '%s%s' % (text, part.delta)",
+        "text = ''.join(part.delta for part in parts)",
+        "text = ''.join([part.delta for part in parts])",
+        "text = ''.join((text, part.delta))",
+        "pieces.append(part.delta)",
+        "pieces.append(part.delta.strip())",
+        "pieces.extend(part.delta)",
+        "file.write(part.delta)",
+        "pieces = [part.delta for part in parts]",
+        "piece = part.delta\ntext += piece",
+        "piece: str = part.delta\ntext += piece",
+        "at, piece = 1, part.delta\ntext += piece",
+        "if piece := part.delta:\n    text += piece",
+        "match part:\n    case TextDelta(delta=said):\n        text += said",
+        "text += part.delta if part else ''",
+        "text += str(part.delta)",
+    ],
+)
+def test_a_join_of_deltas_is_seen(source: str) -> None:
+    assert joins_of_deltas(ast.parse(source)) != []
+    inside = "def feed(self, part):\n" + "\n".join(f"    {line}" for line in source.splitlines())
+    assert joins_of_deltas(ast.parse(inside)) != []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "buffer.add(part.delta)",
+        "if part.delta == text:\n    pass",
+        "return_(TextDelta(id, part.delta))",
+        "out.append(TextDelta(id, part.delta))",
+        "out.append(b'%b' % encode(part.delta))",
+        "size += len(part.delta)",
+        "piece = part.delta\nbuffer.add(piece)",
+        "def one(part):\n    piece = part.delta\ndef other(piece):\n    return piece + 'x'",
+        "delta = choice.delta\ntext += delta.content",
+        "self.delta_count += 1",
+        "match part:\n    case TextDelta(id=name):\n        text += name",
+    ],
+)
+def test_handing_a_delta_over_is_no_join(source: str) -> None:
+    assert joins_of_deltas(ast.parse(source)) == []
