@@ -227,12 +227,11 @@ CLEAN = {
     "refusal-with-details", "refusal-without-a-block", "stop-sequence", "context-window-exceeded",
     "compaction", "fallback-renames-the-model", "error-inside-text", "error-body", "body",
     "no-event-lines", "two-messages", "text-in-the-start-block", "blocks-interleaved",
-    "no-message-stop", "cut-inside-a-call",
+    "no-message-stop", "cut-inside-a-call", "another-message-spliced-in",
 }  # fmt: skip
 """Captures without any repair: the wire as documented, and what a reader may not need."""
 
 ODD = {
-    "another-message-spliced-in": ["after-finish"],
     "arguments-at-the-start-and-by-deltas": ["arguments-repeated"],
     "character-cut-in-two": ["surrogate-lone"],
     "deltas-that-do-not-fit": ["event-unknown", "event-unknown", "end-repeated",
@@ -259,7 +258,9 @@ def test_what_was_repaired_left_its_findings_and_nothing_else_did(path: Path) ->
     assert found == ([] if path.stem in CLEAN else ODD[path.stem])
 
 
-SINGLE = [path for path in CAPTURES if path.stem != "two-messages"]
+SINGLE = [
+    path for path in CAPTURES if path.stem not in ("two-messages", "another-message-spliced-in")
+]
 
 
 def fed(pieces: list[bytes]) -> tuple[list[Part], list[str]]:
@@ -616,8 +617,7 @@ def test_an_error_is_one_error_in_all_its_shapes(frame: bytes, kind: str, messag
 
 def test_after_an_error_usage_and_the_reason_are_still_read() -> None:
     failed = {"type": "error", "error": {"type": "api_error", "message": "no"}}
-    other = {**START, "message": {**START["message"], "id": "msg_2"}}
-    (one,) = decode_all(capture(START, failed, failed, other, *end("refusal")), NAME)
+    (one,) = decode_all(capture(START, failed, failed, *end("refusal")), NAME)
     response = one.response
     assert (response.finish_reason, response.raw_finish_reason) == ("error", "refusal")
     assert response.usage == Usage(10, 7)

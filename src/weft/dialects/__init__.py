@@ -1,12 +1,15 @@
 """The dialects, by name. Adding one is a folder and a row here."""
 
+from weft.dialects.anthropic_messages.dialect import ANTHROPIC_MESSAGES
 from weft.dialects.base import Dialect
+from weft.dialects.gemini.dialect import GENERATE_CONTENT
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
 from weft.dialects.openai_responses.dialect import OPENAI_RESPONSES
 from weft.errors import UnknownDialect
 
 DIALECTS: dict[str, Dialect] = {
-    dialect.name: dialect for dialect in (OPENAI_CHAT, OPENAI_RESPONSES)
+    dialect.name: dialect
+    for dialect in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES, GENERATE_CONTENT)
 }
 
 _ALIASES = {alias: dialect for dialect in DIALECTS.values() for alias in dialect.aliases}

@@ -71,7 +71,8 @@ def _is_our_error(seen: _Glance) -> bool:
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
     """A second message_start; the same one again is only a repetition."""
     started = _started(frame)
-    return started is not None and started not in (None, *map(_started, before))
+    known = set(map(_started, before)) - {None} if started is not None else set()
+    return bool(known) and started not in known
 
 
 def _started(frame: Frame) -> str | None:

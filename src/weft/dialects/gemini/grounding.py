@@ -14,27 +14,34 @@ from msgspec import Raw
 from weft.assembler import Buffer
 from weft.dialects.base import Salvage
 from weft.dialects.gemini import wire
+from weft.findings import Findings
 from weft.ids import Ids
-from weft.parts import Part, Source
+from weft.parts import Part, Source, SourceKind
 
 Span = tuple[str | None, int | None, int | None]
 """A text part and code points in it."""
 
 _NOWHERE: Span = (None, None, None)
+_MOST = 1000
+"""Stretches that are looked for in one answer; a hostile one must not make us search for ever."""
+
 _read_chunk = msgspec.json.Decoder(wire.GroundingChunk).decode
 
 
 class Sources:
     """The sources of one answer, each place once. It needs the text to count in."""
 
-    def __init__(self, ids: Ids, salvage: Salvage) -> None:
+    def __init__(self, ids: Ids, salvage: Salvage, findings: Findings) -> None:
         self._ids = ids
         self._salvage = salvage
+        self._findings = findings
         self._texts: dict[str, Buffer] = {}
         self._last = Buffer()
         self._grounding: wire.Grounding | None = None
         self._citations: wire.Citations | None = None
         self._told: set[tuple[str, Span]] = set()
+        self._bytes: dict[str, bytes] = {}
+        self._sought = 0
 
     def begin(self, text: str) -> None:
         """From now on, this text part is said."""
@@ -57,6 +64,7 @@ class Sources:
             for raw in listed.citation_sources or listed.citations or ():
                 self._cite(raw, out)
         self._grounding = self._citations = None
+        self._bytes.clear()
         return out
 
     def _ground(self, grounding: wire.Grounding, out: list[Part]) -> None:
@@ -75,16 +83,18 @@ class Sources:
     def _chunk(self, raw: Raw, span: Span, out: list[Part]) -> None:
         read = self._salvage.item(raw, wire.GroundingChunk)
         place = read.web or read.maps or read.image or read.retrieved_context or wire.Place()
-        self._source(place.uri or place.source_uri, place, raw, span, out)
+        kind: SourceKind = "document" if place is read.retrieved_context else "url"
+        self._source(kind, place, raw, span, out)
 
     def _cite(self, raw: Raw, out: list[Part]) -> None:
         read = self._salvage.item(raw, wire.Citation)
         span = self._span(wire.Segment(None, read.start_index, read.end_index))
-        self._source(read.uri, wire.Place(title=read.title), raw, span, out)
+        self._source("url", wire.Place(read.uri, title=read.title), raw, span, out)
 
     def _source(
-        self, url: str | None, place: wire.Place, raw: Raw, span: Span, out: list[Part]
+        self, kind: SourceKind, place: wire.Place, raw: Raw, span: Span, out: list[Part]
     ) -> None:
+        url = place.uri or place.source_uri
         mark = (url or bytes(raw).decode("utf-8", "replace"), span)
         if mark in self._told:
             return
@@ -93,7 +103,7 @@ class Sources:
         out.append(
             Source(
                 self._ids.local("source"),
-                "url" if url else "document",
+                kind if url else "document",
                 text,
                 url=url,
                 file_id=place.document_name,
@@ -107,23 +117,32 @@ class Sources:
     # Places
 
     def _span(self, segment: wire.Segment) -> Span:
-        if segment.end_index is None:
+        end = segment.end_index
+        if end is None or not self._texts or not self._seek():
             return _NOWHERE
-        start, end = segment.start_index or 0, segment.end_index
-        if not segment.text:
-            last = next(reversed(self._texts), None)
-            return _NOWHERE if last is None else self._counted(last, start, end)
+        start, cited = segment.start_index or 0, segment.text
+        if not cited:
+            return self._counted(next(reversed(self._texts)), start, end) or _NOWHERE
         for text in reversed(self._texts):
             span = self._counted(text, start, end)
-            if self._texts[text].text[span[1] : span[2]] == segment.text:
+            if span is not None and self._texts[text].text[span[1] : span[2]] == cited:
                 return span
-        return self._found(segment.text)
+        return self._found(cited)
 
-    def _counted(self, text: str, start: int, end: int) -> Span:
-        """Bytes as code points; a cut inside a character belongs to it."""
-        data = self._texts[text].text.encode()
+    def _seek(self) -> bool:
+        self._sought += 1
+        if self._sought > _MOST:
+            detail = f"more than {_MOST} stretches are cited: the rest has no place"
+            self._findings.once("field-dropped", "groundingSupports", detail)
+        return self._sought <= _MOST
+
+    def _counted(self, text: str, start: int, end: int) -> tuple[str, int, int] | None:
+        """Bytes as code points; a cut inside a character leaves that character out."""
+        data = self._bytes.get(text)
+        if data is None:
+            self._bytes[text] = data = self._texts[text].text.encode()
         if not 0 <= start <= end <= len(data):
-            return _NOWHERE
+            return None
         first = len(data[:start].decode("utf-8", "ignore"))
         return text, first, first + len(data[start:end].decode("utf-8", "ignore"))
 
@@ -164,17 +183,15 @@ def _written(source: Source) -> bytes:
         except ValueError:
             pass
     place = wire.Place(source.url, title=source.title, document_name=source.file_id)
-    if source.url is not None:
+    if source.kind == "url":
         return msgspec.json.encode(wire.GroundingChunk(web=place))
     return msgspec.json.encode(wire.GroundingChunk(retrieved_context=place))
 
 
-def segment_written(text: str, source: Source, part: int, base: int) -> wire.Segment | None:
+def segment_written(source: Source, text: str, part: int, base: int) -> wire.Segment | None:
     """The stretch of a source in the text it belongs to, which begins `base` bytes into a part."""
     if source.start is None or source.end is None or not 0 <= source.start < source.end:
         return None
     before, cited = text[: source.start].encode(), text[source.start : source.end]
     start = base + len(before)
     return wire.Segment(part or None, start or None, start + len(cited.encode()), cited)
-
-

@@ -6,7 +6,9 @@ import re
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft.assembler import Failure
 from weft.dialects.gemini import wire
+from weft.findings import Findings
 from weft.parts import ErrorKind, ErrorPart, Finish, FinishReason, Json, Usage
 
 STOP, UNSPECIFIED = "STOP", "FINISH_REASON_UNSPECIFIED"
@@ -99,20 +101,99 @@ def finish_word(finish: Finish) -> str:
     return _WRITTEN.get(finish.reason, "OTHER")
 
 
-def reason_error(word: str, message: str | None) -> ErrorPart:
-    """The error that a finish reason stands for."""
-    message = message or f"the model's turn failed: {word}"
-    return ErrorPart("upstream", message, code=word, retryable=word in _AGAIN)
+class Ending:
+    """What the frames say about the end: it counts when the input is over."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self.reason: str | None = None
+        self._blocked: str | None = None
+        self._usage = wire.Usage()
+        self._leftover = wire.Leftover()
+
+    @property
+    def told(self) -> bool:
+        """Whether the wire said how it ended."""
+        return self.reason is not None or self._blocked is not None
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was cut short."""
+        return self.reason is not None and finish_reason(self.reason) == "stop"
+
+    def error(self) -> ErrorPart | None:
+        """The error that the finish reason stands for."""
+        word = self.reason or ""
+        if finish_reason(word) != "error":
+            return None
+        message = self._leftover.finish_message or f"the model's turn failed: {word}"
+        return ErrorPart("upstream", message, code=word, retryable=word in _AGAIN)
+
+    def finish(self, model: str | None, *, failed: bool, called: bool) -> Finish:
+        kept = self._leftover
+        return Finish(
+            "error" if failed else self._canonical(called),
+            raw_reason=self.reason or self._blocked,
+            usage=usage_of(self._usage),
+            model=model,
+            extra=UNSET if kept == wire.Leftover() else Raw(msgspec.json.encode(kept)),
+        )
+
+    def _canonical(self, called: bool) -> FinishReason:
+        if self.reason is None:
+            return "content-filter"
+        reason = finish_reason(self.reason)
+        return "tool-calls" if reason == "stop" and called else reason
+
+    def take_usage(self, told: wire.Usage) -> None:
+        """Per field the last one told wins: counts grow from frame to frame, never summed."""
+        kept = self._usage
+        kept.prompt_token_count = _last(told.prompt_token_count, kept.prompt_token_count)
+        kept.cached_content_token_count = _last(
+            told.cached_content_token_count, kept.cached_content_token_count
+        )
+        kept.candidates_token_count = _last(
+            told.candidates_token_count, kept.candidates_token_count
+        )
+        kept.thoughts_token_count = _last(told.thoughts_token_count, kept.thoughts_token_count)
+        kept.tool_use_prompt_token_count = _last(
+            told.tool_use_prompt_token_count, kept.tool_use_prompt_token_count
+        )
+        kept.total_token_count = _last(told.total_token_count, kept.total_token_count)
+
+    def take_feedback(self, feedback: wire.Feedback) -> None:
+        if feedback.block_reason:
+            self._blocked = self._blocked or feedback.block_reason
+            self._leftover.block_reason_message = feedback.block_reason_message
+
+    def take(self, candidate: wire.Candidate) -> None:
+        kept = self._leftover
+        kept.finish_message = candidate.finish_message or kept.finish_message
+        kept.continuation_token = candidate.continuation_token or kept.continuation_token
+        if isinstance(candidate.url_context_metadata, Raw):
+            kept.url_context_metadata = candidate.url_context_metadata.copy()
+        if candidate.grounding_metadata is not None:
+            self._take_grounding(candidate.grounding_metadata)
+        if candidate.finish_reason:
+            self._take_reason(candidate.finish_reason)
+
+    def _take_grounding(self, grounding: wire.Grounding) -> None:
+        """What is no source: the queries, and what must be shown beside the answer."""
+        if isinstance(grounding.web_search_queries, Raw):
+            self._leftover.web_search_queries = grounding.web_search_queries.copy()
+        if isinstance(grounding.search_entry_point, Raw):
+            self._leftover.search_entry_point = grounding.search_entry_point.copy()
+
+    def _take_reason(self, reason: str) -> None:
+        """A specific reason wins over a plain stop, and any over none."""
+        if self.reason in (None, STOP, UNSPECIFIED, reason):
+            self.reason = reason
+        elif reason not in (STOP, UNSPECIFIED):
+            detail = f"finish reason {reason!r} after {self.reason!r}: ignored"
+            self._findings.once("finish-repeated", "", detail)
 
 
 # Usage
-
-
-def merged(first: wire.Usage, second: wire.Usage) -> wire.Usage:
-    """Per field the last one told wins: counts grow from frame to frame, and are never summed."""
-    fields = msgspec.structs.asdict(second)
-    told = {key: value for key, value in fields.items() if value is not None}
-    return msgspec.structs.replace(first, **told)
 
 
 def usage_of(usage: wire.Usage) -> Usage | None:
@@ -139,6 +220,10 @@ def usage_written(usage: Usage) -> wire.Usage:
         thoughts_token_count=thoughts,
         total_token_count=total,
     )
+
+
+def _last(told: int | None, known: int | None) -> int | None:
+    return known if told is None else told
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -169,7 +254,7 @@ def is_status(word: str | None) -> bool:
     return word in _CODES
 
 
-def error_written(error: ErrorPart) -> wire.Error:
+def error_written(error: ErrorPart | Failure) -> wire.Error:
     status = error.status or _KINDS.get(error.kind) or _CODES.get(str(error.code)) or 500
     word = _WORDS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
     own = _CODES.get(str(error.code)) is not None
@@ -179,10 +264,13 @@ def error_written(error: ErrorPart) -> wire.Error:
 # Time
 
 
-def created_of(time: str | None) -> int | None:
+def created_of(time: str) -> int | None:
     """Unix seconds of a time in UTC; None for what is none."""
-    found = _TIME.match(time or "")
-    return None if found is None else calendar.timegm(tuple(map(int, found.groups())))
+    found = _TIME.match(time)
+    try:
+        return calendar.timegm(tuple(map(int, found.groups()))) if found else None
+    except ValueError:  # no such day
+        return None
 
 
 def time_of(created: int) -> str:

@@ -9,14 +9,16 @@ import msgspec
 from weft.dialects.gemini import wire
 
 
-def respelled(data: bytes) -> bytes:
-    """Returns the frame with the names of the wire. Only keys that a shape knows are touched, so
-    arguments and results stay as they are. Raises ValueError for what is not JSON.
+def respelled(data: bytes) -> bytes | None:
+    """Returns the frame with the names of the wire, or None if it has them. Only keys that a shape
+    knows are touched, so arguments and results stay as they are.
     """
     try:
-        return json.dumps(_walk(json.loads(data), wire.Chunk)).encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+        value = json.loads(data.decode("utf-8", "replace"), strict=False)
+        spelled = _walk(value, wire.Chunk)
+        return None if spelled == value else json.dumps(spelled).encode()
+    except (ValueError, RecursionError):
+        return None
 
 
 def _walk(value: object, shape: object) -> object:

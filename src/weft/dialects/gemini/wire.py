@@ -12,6 +12,10 @@ from msgspec import UNSET, Raw, UnsetType
 
 NAME = "gemini"
 
+CODE, SERVER_TOOL = "executable_code", "server_tool"
+"""The kinds of the calls that the other end executes, and what they are called."""
+CODE_NAME, SERVER_PREFIX = "code_execution", "server:"
+
 GROWING = frozenset({"text", "stringValue"})
 """Fields that come in pieces, so that a surrogate pair may be cut in two there."""
 
@@ -102,6 +106,43 @@ class Part(Shape):
     tool_call: ToolCall | None = None
     tool_response: ToolResponse | None = None
     thought_signature: str | None = None
+
+    def payloads(self) -> "list[Payload]":
+        """What it holds beside text: nearly always nothing, or one thing."""
+        if not (
+            self.function_call
+            or self.function_response
+            or self.inline_data
+            or self.file_data
+            or self.executable_code
+            or self.code_execution_result
+            or self.tool_call
+            or self.tool_response
+        ):
+            return []
+        every = (
+            self.function_call,
+            self.function_response,
+            self.inline_data,
+            self.file_data,
+            self.executable_code,
+            self.code_execution_result,
+            self.tool_call,
+            self.tool_response,
+        )
+        return [one for one in every if one is not None]
+
+
+Payload = (
+    FunctionCall
+    | FunctionResponse
+    | Blob
+    | FileData
+    | ExecutableCode
+    | CodeExecutionResult
+    | ToolCall
+    | ToolResponse
+)
 
 
 class Content(Shape):
@@ -202,6 +243,35 @@ class Chunk(Shape):
     response_id: str | None = None
     create_time: str | None = None
     error: Json = UNSET
+
+
+class Written(Shape):
+    """Content as it is written: parts that are JSON already."""
+
+    parts: list[Raw]
+    role: str
+
+
+class Ended(Shape):
+    """A candidate as it is written when it ends."""
+
+    content: Written
+    finish_reason: str
+    index: int
+    finish_message: str | None = None
+    continuation_token: str | None = None
+    grounding_metadata: Grounding | None = None
+    url_context_metadata: Json = UNSET
+
+
+class Answer(Shape):
+    """The last frame of a stream; or a whole body."""
+
+    candidates: list[Ended]
+    usage_metadata: Usage | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    create_time: str | None = None
 
 
 class Leftover(Shape):

@@ -1,0 +1,245 @@
+"""What single parts become on the wire, in a stream and in a body alike.
+
+None says that there is no place for it; `Carried` leaves a finding then.
+"""
+
+import msgspec
+from msgspec import Raw
+
+from weft.assembler import ReasoningItem, TextItem
+from weft.context import Context
+from weft.dialects.gemini import wire
+from weft.findings import Findings
+from weft.partial_json import parse
+from weft.parts import (
+    File,
+    Finish,
+    Json,
+    Opaque,
+    ReasoningEnd,
+    TextEnd,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolResult,
+)
+
+_BREAKS = (
+    (b"\xc2\x85", b"\\u0085"),
+    (b"\xe2\x80\xa8", b"\\u2028"),
+    (b"\xe2\x80\xa9", b"\\u2029"),
+)
+"""What some readers of lines take for the end of one; in JSON it stands inside strings only."""
+
+_json = msgspec.json.Encoder().encode
+_read_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_read_code = msgspec.json.Decoder(wire.ExecutableCode).decode
+_read_outcome = msgspec.json.Decoder(wire.CodeExecutionResult).decode
+_read_leftover = msgspec.json.Decoder(wire.Leftover).decode
+_read_signed = msgspec.json.Decoder(wire.Signed).decode
+_read_failed = msgspec.json.Decoder(wire.Failed).decode
+
+
+def unbroken(data: bytes) -> bytes:
+    """Returns JSON without the rarer characters that end a line."""
+    if not data.isascii():
+        for character, escaped in _BREAKS:
+            data = data.replace(character, escaped)
+    return data
+
+
+def one_line(data: bytes) -> bytes:
+    """Returns JSON of any origin as one line: its line breaks are blanks between values."""
+    return unbroken(data.replace(b"\n", b" ").replace(b"\r", b" "))
+
+
+def arguments(call: ToolCall) -> Raw | None:
+    """The arguments as an object; a text stands under one key."""
+    if call.invalid is not None:
+        return None
+    if call.format == "text":
+        return Raw(_json({"input": call.params}))
+    return _object(call.params)
+
+
+def _object(text: str) -> Raw | None:
+    try:
+        _read_object(text)
+        return Raw(text.encode())
+    except ValueError:
+        pass
+    try:  # once more, with halves of characters replaced
+        value = parse(text)
+    except ValueError:
+        return None
+    return Raw(_json(value)) if isinstance(value, dict) else None
+
+
+def executed(call: ToolCall) -> wire.Part | None:
+    """A call that the other end executes: only this wire's own kinds have a part."""
+    if call.invalid is not None:
+        return None
+    if call.kind == wire.CODE:
+        return _code(call)
+    args = _object(call.params) if call.kind == wire.SERVER_TOOL else None
+    if args is None:
+        return None
+    tool = call.name.removeprefix(wire.SERVER_PREFIX)
+    return wire.Part(tool_call=wire.ToolCall(call.id, tool, args))
+
+
+def _code(call: ToolCall) -> wire.Part | None:
+    try:
+        code = _read_code(call.params)
+    except ValueError:
+        return None
+    code.id = call.id
+    return wire.Part(executable_code=code)
+
+
+def result_part(result: ToolResult, call: ToolCall) -> wire.Part | None:
+    if call.kind == wire.CODE and call.provider_executed:
+        return _outcome(result)
+    if call.provider_executed:
+        tool = call.name.removeprefix(wire.SERVER_PREFIX)
+        return wire.Part(tool_response=wire.ToolResponse(call.id, tool, result.result))
+    key = "error" if result.is_error else "output"
+    answer = _object(bytes(result.result).decode()) or Raw(_json({key: result.result}))
+    return wire.Part(function_response=wire.FunctionResponse(call.id, call.name, answer))
+
+
+def _outcome(result: ToolResult) -> wire.Part | None:
+    try:
+        outcome = _read_outcome(result.result)
+    except ValueError:
+        return None
+    outcome.id = result.id
+    return wire.Part(code_execution_result=outcome)
+
+
+def file_part(file: File) -> wire.Part | None:
+    thought = True if file.reasoning else None
+    if file.data is not None:
+        return wire.Part(inline_data=wire.Blob(file.media_type, file.data), thought=thought)
+    if file.reference is None or ":" not in file.reference:
+        return None
+    return wire.Part(file_data=wire.FileData(file.media_type, file.reference), thought=thought)
+
+
+class Carried:
+    """What of one response goes over this wire. Each loss leaves a finding."""
+
+    def __init__(self, context: Context, findings: Findings, dialect: str | None) -> None:
+        self._findings = findings
+        self._dialect = dialect
+        self.native = dialect == wire.NAME
+        """Whether what is opaque in these parts was made for this wire."""
+        self._origins = {wire.NAME, context.origin or wire.NAME}
+        self._calls: dict[str, ToolCall] = {}
+
+    def lost(self, what: str, why: str) -> None:
+        self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
+
+    def signature(
+        self, what: str, end: TextEnd | TextItem | ReasoningEnd | ReasoningItem
+    ) -> str | None:
+        """The signature, if its maker is the one whom clients of this wire send it back to."""
+        if end.signature and end.origin in self._origins:
+            return end.signature
+        proof = end.signature
+        if isinstance(end, ReasoningEnd | ReasoningItem):
+            proof = proof or end.encrypted or end.redacted
+        if proof:
+            self.lost(what, f"its proof goes back to {end.origin or 'its maker'} only")
+        return None
+
+    def refusal(self) -> None:
+        self.lost("text-start", "a refusal is written as text")
+
+    def call(self, call: ToolCall) -> wire.Part | wire.Error | None:
+        """One part; or the error that a call is which cannot be told truthfully."""
+        written = executed(call) if call.provider_executed else client_call(call)
+        if written is None and call.provider_executed:
+            self.lost(call.type, f"no part for {call.kind} that is executed elsewhere")
+        if written is None:
+            return None if call.provider_executed else broken(call)
+        self._calls[call.id] = call
+        if call.signature and self.native:
+            written.thought_signature = call.signature
+        elif call.signature:
+            maker = self._dialect or "another wire"
+            self.lost(call.type, f"its signature was made for {maker}")
+        return written
+
+    def result(self, result: ToolResult) -> wire.Part | None:
+        call = self._calls.get(result.id)
+        written = result_part(result, call) if call and not result.preliminary else None
+        if written is None:
+            partly = result.preliminary
+            why = "preliminary ones are not sent" if partly else "not of a call here"
+            self.lost(result.type, why)
+            return None
+        written.thought_signature = self._kept_signature(result.extra)
+        return written
+
+    def file(self, file: File) -> wire.Part | None:
+        written = file_part(file)
+        if written is None:
+            self.lost(file.type, "it has neither data nor an address")
+            return None
+        written.thought_signature = self._kept_signature(file.extra)
+        return written
+
+    def _kept_signature(self, extra: Json) -> str | None:
+        return signature_of(extra) if self.native else None
+
+    def opaque(self, part: Opaque) -> Raw | None:
+        if part.origin in self._origins and bytes(part.raw)[:1] == b"{":
+            return part.raw
+        self.lost(part.type, f"{part.kind} belongs to {part.origin}")
+        return None
+
+    def approval(self, part: ToolApprovalRequest) -> None:
+        self.lost(part.type, "approvals have no part here")
+
+    def end(self, finish: Finish) -> None:
+        if finish.stop_sequence is not None:
+            self.lost(finish.type, "a matched stop sequence is not named here")
+        if finish.usage is not None and finish.usage.cache_write_tokens:
+            self.lost(finish.type, "tokens written to a cache are not counted here")
+
+
+def client_call(call: ToolCall) -> wire.Part | None:
+    args = arguments(call)
+    if args is None:
+        return None
+    return wire.Part(function_call=wire.FunctionCall(call.id, call.name, args))
+
+
+def broken(call: ToolCall) -> wire.Error:
+    """What stands for a call that cannot be told truthfully: the end of the answer."""
+    why = "its stream broke off" if call.invalid == "stream-failed" else "no object of arguments"
+    return wire.Error(500, f"the call of {call.name!r} cannot be used: {why}", "INTERNAL")
+
+
+# What `extra` keeps for those who speak this dialect too
+
+
+def signature_of(extra: Json) -> str | None:
+    try:
+        return _read_signed(extra).thought_signature if isinstance(extra, Raw) else None
+    except ValueError:
+        return None
+
+
+def leftover_of(finish: Finish) -> wire.Leftover:
+    try:
+        return _read_leftover(finish.extra) if isinstance(finish.extra, Raw) else wire.Leftover()
+    except ValueError:
+        return wire.Leftover()
+
+
+def details_of(extra: Json) -> Json:
+    try:
+        return _read_failed(extra).details if isinstance(extra, Raw) else wire.Failed().details
+    except ValueError:
+        return wire.Failed().details
