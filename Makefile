@@ -12,7 +12,7 @@ test: .venv/ready
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n $(JOBS) -m "not long"
 	$(BIN)/coverage combine -q
-	$(BIN)/python tests/coverage_gate.py
+	$(BIN)/python -m tests.coverage_gate
 
 test-long: .venv/ready
 	$(BIN)/python -m pytest -q -n $(JOBS) -m long

@@ -180,6 +180,68 @@ def test_a_legal_stream_passes_the_guard_untouched(name: str) -> None:
     assert findings.found == []
 
 
+REPAIRED: dict[str, tuple[list[Part], list[Part]]] = {
+    "a call is what it was announced as": (
+        [
+            ToolParamsStart("c", "run", kind="custom", provider_executed=True, format="text"),
+            ToolParamsDelta("c", "ls"),
+            ToolParamsEnd("c"),
+            ToolCall("c", "walk", "ls"),
+            Finish("stop"),
+        ],
+        [
+            ToolParamsStart("c", "run", kind="custom", provider_executed=True, format="text"),
+            ToolParamsDelta("c", "ls"),
+            ToolParamsEnd("c"),
+            ToolCall("c", "run", "ls", kind="custom", provider_executed=True, format="text"),
+            Finish("stop"),
+        ],
+    ),
+    "nothing is announced after an error": (
+        [
+            ToolParamsDelta("c", '{"a":1}'),
+            ErrorPart("upstream", "no"),
+            ToolCall("c", "look", '{"a":1}'),
+            Finish("error"),
+        ],
+        [
+            ErrorPart("upstream", "no"),
+            ToolCall("c", "look", '{"a":1}', invalid="stream-failed"),
+            Finish("error"),
+        ],
+    ),
+    "an end keeps its proof when its whole is taken off": (
+        [
+            TextStart("t"),
+            TextEnd("t", signature="s", origin="x", whole="ab"),
+            ReasoningStart("r", "raw"),
+            ReasoningDelta("r", "a"),
+            ReasoningEnd("r", encrypted="e", origin="x", whole="ab"),
+            Finish("stop"),
+        ],
+        [
+            TextStart("t"),
+            TextDelta("t", "ab"),
+            TextEnd("t", signature="s", origin="x"),
+            ReasoningStart("r", "raw"),
+            ReasoningDelta("r", "a"),
+            ReasoningDelta("r", "b"),
+            ReasoningEnd("r", encrypted="e", origin="x"),
+            Finish("stop"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPAIRED)
+def test_the_guard_repairs_as_little_as_it_must(name: str) -> None:
+    given, wanted = REPAIRED[name]
+    guard = Guard(Ids(), Findings())
+    parts = guard.feed([ResponseMetadata("m"), *given]) + guard.finish()
+    assert parts == [ResponseMetadata("m"), *wanted]
+    assert violations(parts, Assembler()) == []
+
+
 def test_every_part_occurs_in_a_legal_stream() -> None:
     used = {part.__class__ for parts in LEGAL.values() for part in parts} | {ResponseMetadata}
     assert used == {kind for base in Part.__subclasses__() for kind in _leaves(base)}

@@ -13,6 +13,7 @@ import pytest
 from tests.mutants import KILLERS, MUTANTS, SOURCE, Mutant, listed
 
 ROOT = Path(__file__).parents[1]
+CAPTURES = "tests/test_captures.py"
 SECONDS = 120
 """After this long a mutant counts as noticed: it made something go on for ever."""
 
@@ -43,9 +44,12 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rounds(files: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Which tests to run, in which order: examples before properties, which take their time."""
+    """Which tests to run, in which order: examples before properties, which take their time.
+    The properties of the captures say nothing of a call that their examples do not.
+    """
     found = [(name, "not hypothesis") for name in files]
-    return found + [(name, "hypothesis") for name in files if has_properties(name)]
+    own = [name for name in files if has_properties(name) and name != CAPTURES]
+    return found + [(name, "hypothesis") for name in own]
 
 
 def has_properties(name: str) -> bool:
