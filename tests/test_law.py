@@ -10,7 +10,7 @@ from weft.assembler import Assembler
 from weft.findings import Findings
 from weft.guard import Guard
 from weft.ids import Ids
-from weft.lifecycle import violations
+from weft.lifecycle import Hold, violations
 from weft.parts import (
     ErrorPart,
     File,
@@ -240,6 +240,13 @@ def test_the_guard_repairs_as_little_as_it_must(name: str) -> None:
     parts = guard.feed([ResponseMetadata("m"), *given]) + guard.finish()
     assert parts == [ResponseMetadata("m"), *wanted]
     assert violations(parts, Assembler()) == []
+
+
+def test_text_is_held_for_what_all_of_it_may_become() -> None:
+    hold = Hold()
+    assert [hold.feed(piece) for piece in (" ", "nu", "ll", "\n")] == [True] * 4
+    hold = Hold()
+    assert [hold.feed(piece) for piece in ("nu ", "ll")] == [True, False]
 
 
 def test_every_part_occurs_in_a_legal_stream() -> None:
