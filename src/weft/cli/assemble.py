@@ -108,7 +108,7 @@ def _call(call: ToolCall) -> Call:
     return Call(call.id, call.name, call.kind, arguments, call.provider_executed)
 
 
-@click.command()
+@click.command(short_help="Each response of a capture as one JSON object.")
 @capture_argument
 @from_option
 def assemble(capture: str, source: str | None) -> None:

@@ -9,7 +9,7 @@ from weft.codec import convert as converted
 from weft.errors import WeftError
 
 
-@click.command()
+@click.command(short_help="A capture as a stream of another dialect.")
 @capture_argument
 @from_option
 @click.option(

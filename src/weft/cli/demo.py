@@ -84,7 +84,7 @@ class _Screen:
         return table
 
 
-@click.command()
+@click.command(short_help="A broken stream, converted live.")
 @click.option("--raw", is_flag=True, help="Write the converted stream itself, and nothing else.")
 @click.option("--pace", default=8.0, show_default=True, help="Milliseconds between two chunks.")
 def demo(raw: bool, pace: float) -> None:

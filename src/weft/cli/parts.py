@@ -7,7 +7,7 @@ from weft.codec import decode_all
 from weft.errors import WeftError
 
 
-@click.command()
+@click.command(short_help="A capture as canonical parts, one JSON a line.")
 @capture_argument
 @from_option
 def parts(capture: str, source: str | None) -> None:
