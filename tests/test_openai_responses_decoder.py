@@ -274,6 +274,34 @@ def test_items_without_parts_of_their_own_are_opaque() -> None:
     assert unknown.kind == "unknown"
 
 
+def test_what_an_item_says_corrects_a_type_that_nobody_knows() -> None:
+    text = read(
+        added(0, type="messa", id="m"),
+        delta(0, "x"),
+        done(0, type="message", content=[text_part("x")]),
+    )
+    assert [type(item) for item in text.items] == [TextItem]
+    call = read(
+        added(0, type="func", id="fc"),
+        event("function_call_arguments.delta", output_index=0, delta='{"a":1}'),
+        done(0, type="function_call", id="fc", call_id="c", name="look", arguments='{"a":1}'),
+    )
+    assert [(c.id, c.params) for c in call.tool_calls] == [("c", '{"a":1}')]
+    assert call.invalid_tool_calls == ()
+
+
+def test_params_that_no_item_claims_are_a_nameless_call() -> None:
+    lost = read(event("function_call_arguments.delta", output_index=0, item_id="fc", delta="{"))
+    assert [(c.id, c.params, c.invalid) for c in lost.invalid_tool_calls] == [
+        ("fc", "{", "nameless")
+    ]
+
+
+def test_an_item_that_is_no_object_is_ignored() -> None:
+    response = read({"type": "response.output_item.done", "output_index": 0, "item": "text"})
+    assert (response.items, codes(response)) == ((), ["event-unknown"])
+
+
 def test_progress_and_pings_say_nothing_and_the_unknown_is_noted_once() -> None:
     response = read(
         event("in_progress"),

@@ -154,7 +154,7 @@ def error_of(chunk: wire.Chunk) -> ErrorPart:
     return ErrorPart(
         "upstream",
         message if isinstance(message, str) else msgspec.json.encode(message).decode(),
-        code=code if code is None or isinstance(code, str | int) else str(code),
+        code=_code(code),
         status=status if isinstance(status, int) else None,
         retryable=isinstance(status, int) and (status in _RETRYABLE or status >= 500),
     )
@@ -168,6 +168,13 @@ def _plain(raw: Raw | UnsetType) -> object:
         return mended(json.loads(bytes(raw), strict=False))
     except (ValueError, RecursionError):
         return bytes(raw).decode("utf-8", "replace")
+
+
+def _code(value: object) -> str | int | None:
+    """A code of whatever type: text and whole numbers as they are, the rest as text."""
+    if isinstance(value, bool | float):
+        return str(value)
+    return value if isinstance(value, str | int) or value is None else str(value)
 
 
 def _is_status(value: object) -> bool:

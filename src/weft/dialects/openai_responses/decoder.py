@@ -13,6 +13,7 @@ from enum import Enum
 
 from msgspec import Raw
 
+from weft.assembler import Buffer
 from weft.context import Context
 from weft.dialects.base import Replays, Salvage
 from weft.dialects.openai_responses import incoming as wire
@@ -66,6 +67,10 @@ _CALLS: dict[str, tuple[str, ParamsFormat]] = {
 """Items that are calls for the client: the kind and the format of their params."""
 
 
+_KNOWN = frozenset(("message", "reasoning", *_CALLS))
+"""Types of items that have parts of their own. What an item says, or its end, corrects others."""
+
+
 class _Said:
     """One content or summary part of an item, from its start to its end."""
 
@@ -81,7 +86,7 @@ class _Said:
 class _Item:
     """One output item. What it says is keyed by the kind of part and its index."""
 
-    __slots__ = ("call", "id", "name", "open", "phase", "said", "type")
+    __slots__ = ("call", "id", "name", "open", "phase", "said", "type", "waiting")
 
     def __init__(self, id: str) -> None:
         self.id = id
@@ -92,6 +97,8 @@ class _Item:
         self.call: str | None = None
         """The id its params were announced under."""
         self.name = ""
+        self.waiting = Buffer()
+        """Params that came before anything told what call they are for."""
 
 
 class ResponsesDecoder:
@@ -132,7 +139,10 @@ class ResponsesDecoder:
 
     def finish(self) -> list[Part]:
         """A stream without a terminal event is for the guard to end."""
-        return []
+        out: list[Part] = []
+        for item in self._items.values():
+            self._leftover(item, out)
+        return out
 
     def _unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
         if frame.cut:
@@ -178,6 +188,7 @@ class ResponsesDecoder:
         self._end(event.response or wire.Response(), out)
 
     def _end(self, response: wire.Response, out: list[Part]) -> None:
+        out += self.finish()
         error = response.error
         status = response.status or "completed"
         if error is not None or status in ("failed", "cancelled"):
@@ -223,7 +234,8 @@ class ResponsesDecoder:
         if item is None:
             self._items[key] = item = _Item(id or self._context.ids.mint("item"))
         if read is not None:
-            item.type = item.type or read.type
+            if item.type not in _KNOWN:
+                item.type = read.type or item.type
             item.phase = read.phase or item.phase
             item.name = item.name or read.name or ""
         return item
@@ -238,9 +250,19 @@ class ResponsesDecoder:
         kind, format = _CALLS[item.type or ""]
         item.call = read.call_id or item.id
         out.append(ToolParamsStart(item.call, item.name, kind=kind, item_id=item.id, format=format))
+        self._leftover(item, out)
+
+    def _leftover(self, item: _Item, out: list[Part]) -> None:
+        """Params that waited; for a call that nobody named they are all there is of it."""
+        if item.waiting.length:
+            out.append(ToolParamsDelta(item.call or item.id, item.waiting.text))
+            item.waiting = Buffer()
 
     def _item_done(self, event: wire.Event, out: list[Part]) -> None:
         raw = event.item if isinstance(event.item, Raw) else Raw(b"{}")
+        if not bytes(raw).startswith(b"{"):
+            self._findings.once("event-unknown", "item", "an item that is no object: ignored")
+            return
         read = self._salvage.item(raw, wire.Item)
         item = self._item(event, read)
         if not item.open:
@@ -311,13 +333,13 @@ class ResponsesDecoder:
             return said
         id = f"{item.id}:{index}" if index else item.id
         if kind in ("text", "refusal"):
-            item.type = item.type or "message"
+            item.type = item.type if item.type in _KNOWN else "message"
             said = _Said(f"{item.id}:refusal{index}" if kind == "refusal" else id)
             out.append(TextStart(said.id, item.id, phase=item.phase, refusal=kind == "refusal"))
             if kind == "refusal":
                 self._reason = "content-filter" if self._reason == "stop" else self._reason
         else:
-            item.type = item.type or "reasoning"
+            item.type = item.type if item.type in _KNOWN else "reasoning"
             said = _Said(f"{item.id}:raw{index}" if kind == "raw" else f"{item.id}:{index}")
             out.append(
                 ReasoningStart(said.id, "raw" if kind == "raw" else "summary", item_id=item.id)
@@ -358,7 +380,10 @@ class ResponsesDecoder:
 
     def _params_delta(self, event: wire.Event, out: list[Part]) -> None:
         item = self._item(event)
-        self._more(ToolParamsDelta, item.call or item.id, event.delta, out)
+        if item.call is None:
+            item.waiting.add(whole_characters(event.delta or ""))
+        else:
+            self._more(ToolParamsDelta, item.call, event.delta, out)
 
     def _more(self, kind: type[Delta], id: str, delta: str | None, out: list[Part]) -> None:
         """One more delta; half a character waits for the other half."""
