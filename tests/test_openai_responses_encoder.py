@@ -301,6 +301,14 @@ def test_an_item_of_this_dialect_comes_back_as_it_was() -> None:
     assert found[-1]["response"]["output"] == [json.loads(bytes(raw))]
 
 
+def test_an_item_that_was_written_before_is_not_written_again() -> None:
+    raw = Raw(b'{"type":"compaction","id":"cmp_1"}')
+    odd = Raw(b'{"type":"compaction","id":7}')
+    opaque = [Opaque("openai-responses", "compaction", one) for one in (raw, raw, odd)]
+    output = written(*opaque)[-1]["response"]["output"]
+    assert [item["id"] for item in output] == ["cmp_1", 7]
+
+
 def test_raw_json_that_is_spread_over_lines_stays_one_event() -> None:
     raw = Raw(b'{\n "type": "compaction",\n "id": "cmp_1"\n}')
     found = written(Opaque("openai-responses", "compaction", raw))

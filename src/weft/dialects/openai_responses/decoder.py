@@ -110,6 +110,7 @@ class ResponsesDecoder:
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
         self._items: dict[int | str, _Item] = {}
+        self._by_id: dict[str, _Item] = {}
         self._halves: dict[tuple[type[Delta], str], str] = {}
         self._state = _State.READING
         self._reason: FinishReason = "stop"
@@ -230,9 +231,10 @@ class ResponsesDecoder:
         """The item an event speaks of. The first id seen is its id for good."""
         id = event.item_id or (read.id if read else None)
         key = event.output_index if event.output_index is not None else id or ""
-        item = self._items.get(key)
+        item = self._items.get(key) or (self._by_id.get(key) if isinstance(key, str) else None)
         if item is None:
             self._items[key] = item = _Item(id or self._context.ids.mint("item"))
+            self._by_id.setdefault(item.id, item)
         if read is not None:
             if item.type not in _KNOWN:
                 item.type = read.type or item.type

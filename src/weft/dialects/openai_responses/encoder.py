@@ -75,7 +75,13 @@ of params and result. Other kinds of them have no item here."""
 INCOMPLETE = {"length": "max_output_tokens", "content-filter": "content_filter", "pause": None}
 """Finish reasons that leave a response incomplete, and how the wire calls them."""
 
+
+class _Identified(msgspec.Struct):
+    id: str | None = None
+
+
 _json = msgspec.json.Encoder().encode
+_read_id = msgspec.json.Decoder(_Identified).decode
 _read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -448,9 +454,20 @@ class ResponsesEncoder:
         if part.origin != NAME:
             self._not_carried(part, f"{part.kind} belongs to {part.origin}")
             return
-        item = FixedItem(len(self._items), self._item_id(None, "item"), part.raw)
+        id = _id_of(part.raw)
+        if id in self._ids:
+            self._not_carried(part, f"item {id!r} was written before")
+            return
+        item = FixedItem(len(self._items), self._item_id(id, "item"), part.raw)
         self._add(item, out)
         self._ripe.append(item)
+
+
+def _id_of(raw: Raw) -> str | None:
+    try:
+        return _read_id(raw).id
+    except ValueError:
+        return None
 
 
 def _pending(part: ToolCall) -> wire.PendingCall:
