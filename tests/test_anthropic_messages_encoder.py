@@ -1,8 +1,6 @@
 """The Messages encoder: one block at a time, nothing forged, nothing lost without a finding."""
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
+from tests.serving import serving
 from tests.strategies import ANY_PART, SOUP
 from tests.test_anthropic_messages_decoder import CAPTURES, FIXTURES
 from weft import (
@@ -792,29 +791,13 @@ def test_a_failed_fold_is_an_error_body() -> None:
 
 
 @contextmanager
-def served(body: bytes, kind: str = "text/event-stream") -> Iterator[anthropic.Anthropic]:
+def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[anthropic.Anthropic]:
     """A client of a server that answers every request with these bytes."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests are quiet."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
-            yield client
-        server.shutdown()
-        thread.join()
+    with (
+        serving(answer, kind) as url,
+        anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client,
+    ):
+        yield client
 
 
 def asked(client: anthropic.Anthropic) -> anthropic.types.Message:

@@ -1,8 +1,6 @@
 """The Chat Completions encoder: clean chunks, one message, nothing mixed; the same as a body."""
 
-import http.server
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
+from tests.serving import serving
 from tests.strategies import OBJECTS, SOUP, cuts, spelled
 from weft import (
     Context,
@@ -903,28 +902,13 @@ def test_a_capture_said_cleanly_is_the_same_response(capture: Capture) -> None:
 
 
 @contextmanager
-def served(answer: bytes, type: str = "text/event-stream") -> Iterator[openai.OpenAI]:
+def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[openai.OpenAI]:
     """A client of a server that answers every request with these bytes."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Type", type)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests are quiet."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
-            yield client
-        server.shutdown()
-        thread.join()
+    with (
+        serving(answer, kind) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
 
 
 HELLO: Any = [{"role": "user", "content": "hi"}]

@@ -1,8 +1,6 @@
 """The Responses encoder: spec order, all required keys, one id per item, the fold at the end."""
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +10,7 @@ from hypothesis import given, settings
 from msgspec import Raw
 
 from tests.responses import Event, events, item_ids, of_type
+from tests.serving import serving
 from tests.strategies import SOUP
 from weft import (
     Context,
@@ -567,28 +566,13 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
 
 
 @contextmanager
-def served(body: bytes) -> Iterator[openai.OpenAI]:
-    """A client of a server that answers every request with this stream."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests are quiet."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        url = f"http://127.0.0.1:{server.server_port}/v1"
-        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
-            yield client
-        server.shutdown()
-        thread.join()
+def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[openai.OpenAI]:
+    """A client of a server that answers every request with these bytes."""
+    with (
+        serving(answer, kind) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+    ):
+        yield client
 
 
 def test_the_official_client_ends_with_the_same_text_calls_and_usage() -> None:
