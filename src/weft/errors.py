@@ -5,7 +5,8 @@
     │   └── TooLarge        a line or an event over the limit
     ├── ClientError         the caller's fault: a wrong argument, an unreadable capture
     │   ├── UnknownDialect  no dialect of that name, or not in that direction
-    │   └── Unreadable      a capture that is no stream, or whose dialect cannot be told
+    │   ├── Unreadable      a capture that is no stream, or whose dialect cannot be told
+    │   └── BadRequest      a request body that cannot be read, or cannot be said in the target
     └── InternalError       our fault; please report it with the capture
 
 A broken stream is not an exception: it decodes to an `error` part and a `finish` with the
@@ -45,6 +46,15 @@ class Unreadable(ClientError):
         super().__init__(reason)
         self.offset = offset
         self.event = event
+
+
+class BadRequest(ClientError):
+    """A request that cannot be: `path` names the field, in the client's own body."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.path = path
+        self.reason = reason
 
 
 class InternalError(WeftError):

@@ -89,9 +89,12 @@ MAX_DETAIL = 300
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something noticed at event `at` (counted from 0), whose first byte is `offset`."""
+    """Something noticed at event `at` (counted from 0), whose first byte is `offset`.
 
-    code: Code
+    `code` is a Code, or the name of a checker's rule.
+    """
+
+    code: str
     at: int
     offset: int
     detail: str
@@ -109,6 +112,13 @@ class Findings:
         self._once: set[tuple[Code, str]] = set()
 
     def note(self, code: Code, detail: str) -> None:
+        self._add(code, detail)
+
+    def broken(self, rule: str, detail: str) -> None:
+        """Notes that a rule of the checker does not hold here."""
+        self._add(rule, detail)
+
+    def _add(self, code: str, detail: str) -> None:
         if len(self.found) < LIMIT:
             self.found.append(Finding(code, self.at, self.offset, detail[:MAX_DETAIL]))
         elif len(self.found) == LIMIT:

@@ -120,8 +120,27 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     extra: Json = UNSET
 
 
+class Hosted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the upstream's own tools can be told, in words that more than one wire has."""
+
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+    max_uses: int | None = None
+    context_size: str | None = None
+    location: Json = UNSET
+    server_label: str | None = None
+    server_url: str | None = None
+    authorization: str | None = None
+    allowed_tools: tuple[str, ...] = ()
+
+
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool the model may call. Hosted tools keep their declaration in `raw`."""
+    """A tool the model may call.
+
+    `kind` is function or custom (the client runs it), one that several wires have (web-search,
+    code-execution, web-fetch, mcp: the upstream runs it, as `hosted` says), or the origin's own
+    word. A tool that is not a function keeps its declaration as `raw`, for its `origin`.
+    """
 
     name: str
     kind: str = "function"
@@ -130,7 +149,10 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     strict: bool | None = None
     namespace: str | None = None
     cache: Cache | None = None
+    hosted: Hosted | None = None
     raw: Json = UNSET
+    origin: str | None = None
+    extra: Json = UNSET
 
 
 class ToolChoice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -151,9 +173,16 @@ class OutputFormat(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReasoningOptions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`effort` none is "do not think"; `adaptive` lets the model decide how much.
+
+    `summary`: auto, concise or detailed shows the reasoning; none hides it.
+    """
+
     effort: Effort | None = None
     budget_tokens: int | None = None
+    adaptive: bool = False
     summary: str | None = None
+    extra: Json = UNSET
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -164,12 +193,14 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     frequency_penalty: float | None = None
     seed: int | None = None
     logprobs: int | None = None
+    logit_bias: Json = UNSET
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One turn, asked in any dialect."""
+    """One turn, asked in any dialect. `dialect` is the one it came in: whose every `extra` is."""
 
     model: str
+    dialect: str | None = None
     messages: tuple[Message, ...] = ()
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()
@@ -193,5 +224,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     service_tier: str | None = None
     metadata: dict[str, str] | None = None
     user: str | None = None
+    safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    cache: Cache | None = None
+    betas: tuple[str, ...] = ()
     extra: Json = UNSET

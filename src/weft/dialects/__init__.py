@@ -1,5 +1,6 @@
 """The dialects, by name. Adding one is a folder and a row here."""
 
+from weft.dialects.ai_sdk.dialect import AI_SDK
 from weft.dialects.anthropic_messages.dialect import ANTHROPIC_MESSAGES
 from weft.dialects.base import Dialect
 from weft.dialects.gemini.dialect import GENERATE_CONTENT
@@ -9,7 +10,7 @@ from weft.errors import UnknownDialect
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
-    for dialect in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES, GENERATE_CONTENT)
+    for dialect in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES, GENERATE_CONTENT, AI_SDK)
 }
 
 _ALIASES = {alias: dialect for dialect in DIALECTS.values() for alias in dialect.aliases}

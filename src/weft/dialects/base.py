@@ -15,6 +15,8 @@ from msgspec import Raw, UnsetType
 
 from weft.assembler import Assembler, Response
 from weft.context import Context
+from weft.dialects.requests import RequestCodec
+from weft.dialects.rules import Rule, Watch
 from weft.findings import Findings
 from weft.partial_json import mended, whole_characters
 from weft.parts import Part
@@ -74,6 +76,15 @@ class Dialect:
 
     choices: Callable[[Frame], frozenset[int]] = lambda frame: frozenset((0,))
     """Which of several answers this frame speaks of."""
+
+    request: RequestCodec | None = None
+    """Reads and writes what is asked; None: streams only."""
+
+    rules: tuple[Rule, ...] = ()
+    """What the checker knows of this wire."""
+
+    invariants: Watch | None = None
+    """Makes what watches a stream for these rules."""
 
 
 class Replays:

@@ -1,0 +1,288 @@
+"""Calls as they are read: one per id, however it is told.
+
+A call may be announced, streamed, ended, and told once more as a whole; or told as a whole only;
+or streamed without an announcement. All of it speaks of one call. The guard repairs; what is
+known here is only what the wire has told so far.
+"""
+
+from enum import Enum
+
+from msgspec import Raw
+
+from weft.assembler import Buffer
+from weft.dialects.ai_sdk import wire
+from weft.dialects.ai_sdk.wire import Extra, Halves, compact, kept, packed, proof_of, text_of
+from weft.findings import Findings
+from weft.ids import Ids
+from weft.partial_json import canonical, unwrapped
+from weft.parts import (
+    Invalid,
+    ParamsFormat,
+    Part,
+    ToolApprovalRequest,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+)
+
+
+class Stage(Enum):
+    """What the wire has told of a call."""
+
+    HEARD = "heard"  # something was said of it, but not its name
+    OPEN = "open"
+    ENDED = "ended"
+    CALLED = "called"
+    REFUSED = "refused"  # its arguments were no good: an error output follows, and says no more
+    ANSWERED = "answered"
+
+
+_MODEL = {"tool-call": "{}", "tool-input-error": ""}
+"""Whole calls whose string is the argument text itself; and what an empty one means."""
+
+_MADE = frozenset({Stage.CALLED, Stage.REFUSED, Stage.ANSWERED})
+
+
+class Call:
+    __slots__ = ("dynamic", "id", "name", "provider_executed", "stage", "text")
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.name = ""
+        self.stage = Stage.HEARD
+        self.provider_executed = False
+        self.dynamic: bool | None = None
+        self.text = Buffer()
+        """What came of its arguments: to know it again under another id."""
+
+
+class Calls:
+    """The calls of one response."""
+
+    def __init__(self, ids: Ids, findings: Findings) -> None:
+        self._ids = ids
+        self._findings = findings
+        self._calls: dict[str, Call] = {}
+        """By every id they were told under."""
+        self._halves = Halves(findings)
+        self._unnamed: str | None = None
+        """The id that was minted for a call without one."""
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether a call waits for the client."""
+        waiting = (Stage.ENDED, Stage.CALLED)
+        calls = self._calls.values()
+        return any(one.stage in waiting and not one.provider_executed for one in calls)
+
+    def id(self, event: wire.Event) -> str:
+        """The id that an event tells; a missing one is minted once per announcement."""
+        told = event.tool_call_id or event.id
+        if told is None and event.tool_call is not None:
+            told = event.tool_call.tool_call_id
+        if told:
+            return told
+        if self._unnamed is None or event.type == "tool-input-start":
+            self._unnamed = self._ids.mint("call")
+            self._findings.note("call-id-minted", f"{event.type} without an id")
+        return self._unnamed
+
+    def _call(self, id: str) -> Call:
+        call = self._calls.get(id)
+        if call is None:
+            self._calls[id] = call = Call(id)
+        return call
+
+    # Its arguments
+
+    def start(self, event: wire.Event, out: list[Part]) -> None:
+        call = self._call(self.id(event))
+        start = _start(call, event)
+        if call.stage is Stage.HEARD and start.name:
+            call.stage = Stage.OPEN
+            self._remember(call, event)
+        out.append(start)
+
+    def delta(self, event: wire.Event, out: list[Part]) -> None:
+        call = self._call(self.id(event))
+        text = self._halves.feed(call.id, wire.piece(event))
+        if text is not None:
+            call.text.add(text)
+            out.append(ToolParamsDelta(call.id, text))
+
+    def end(self, event: wire.Event, out: list[Part]) -> None:
+        """An end that nothing came before waits for the call, which tells all of it."""
+        id = self.id(event)
+        call = self._calls.get(id)
+        if call is None:
+            detail = f"{event.type} of {id!r}, which was not announced"
+            self._findings.once("end-without-start", id, detail)
+            return
+        if call.stage is Stage.OPEN:
+            call.stage = Stage.ENDED
+            if not call.text.length:
+                return
+        out.append(ToolParamsEnd(call.id))
+
+    # The call
+
+    def made(self, event: wire.Event, out: list[Part], *, invalid: Invalid | None = None) -> None:
+        """A whole call: it completes the one that was announced, or is all there is of it."""
+        id = self.id(event)
+        params, format = _params(event)
+        call = self._calls.get(id) or self._same(id, event.tool_name, params) or self._call(id)
+        if call.stage is not Stage.HEARD:
+            format = "json"
+        if call.stage not in _MADE:
+            if call.stage is Stage.HEARD:
+                self._remember(call, event)
+                out.append(_start(call, event, format))
+            self._rest(call, event, params, out)
+            call.stage = Stage.REFUSED if invalid else Stage.CALLED
+        out.append(_tool_call(call, event, params, format, invalid))
+
+    def _rest(self, call: Call, event: wire.Event, params: str, out: list[Part]) -> None:
+        """What of a call's arguments the wire left to the whole; and their end.
+
+        A model tells the end itself. If it did not, the guard says so."""
+        silent = not call.text.length
+        if silent and params:
+            out.append(ToolParamsDelta(call.id, params))
+        told_apart = call.stage is Stage.OPEN and event.type == "tool-call" and not silent
+        if not told_apart and (silent or call.stage is not Stage.ENDED):
+            out.append(ToolParamsEnd(call.id))
+
+    def _same(self, id: str, name: str | None, params: str) -> Call | None:
+        """The one announced call with this name and these arguments, if its id changed."""
+        waiting = (
+            one
+            for one in self._calls.values()
+            if one.stage in (Stage.OPEN, Stage.ENDED) and one.name == name
+        )
+        meant = canonical(params)
+        found = [one for one in waiting if meant and canonical(one.text.text) == meant]
+        if len(found) != 1:
+            return None
+        call = self._calls[id] = found[0]
+        detail = f"call {call.id!r} was told again as {id!r}: the first id stays"
+        self._findings.note("call-id-changed", detail)
+        return call
+
+    def _remember(self, call: Call, event: wire.Event) -> None:
+        call.name = event.tool_name or ""
+        call.provider_executed = bool(event.provider_executed)
+        call.dynamic = event.dynamic
+
+    def close(self, out: list[Part]) -> None:
+        """The ends that waited for calls which never came."""
+        ended = (one for one in self._calls.values() if one.stage is Stage.ENDED)
+        out += [ToolParamsEnd(call.id) for call in ended if not call.text.length]
+
+    def drop(self, out: list[Part]) -> None:
+        """Ends the calls that are still being told: they will not be told again."""
+        for call in self._calls.values():
+            if call.stage in (Stage.OPEN, Stage.ENDED):
+                told = wire.Event(tool_name=call.name)
+                out.append(_tool_call(call, told, "", "json", "stream-failed"))
+                call.stage = Stage.REFUSED
+
+    # What comes after it
+
+    def result(self, event: wire.Event, result: Raw, *, is_error: bool) -> list[Part]:
+        """A result belongs to its call, wherever that was made."""
+        id = self.id(event)
+        call = self._calls.get(id)
+        if call is not None and call.stage is Stage.REFUSED and is_error:
+            return []  # it only repeats why the arguments were no good
+        executed = event.provider_executed
+        if executed is None:
+            whose = call is not None and call.provider_executed
+            executed = whose or isinstance(event.result, Raw)
+        if call is not None and call.stage in _MADE and not event.preliminary:
+            call.stage = Stage.ANSWERED
+        return [
+            ToolResult(
+                call.id if call else id,
+                result,
+                is_error=is_error,
+                preliminary=bool(event.preliminary),
+                earlier=call is None,
+                provider_executed=executed,
+                extra=packed(Extra(kept(event.provider_metadata), dynamic=event.dynamic)),
+            )
+        ]
+
+    def approval(self, event: wire.Event, out: list[Part]) -> None:
+        id = self.id(event)
+        call = self._calls.get(id)
+        approval = event.approval_id or self._ids.mint("approval")
+        out.append(ToolApprovalRequest(call.id if call else id, approval))
+
+    def denied(self, event: wire.Event) -> None:
+        """Nobody waits for the result of a call that was denied."""
+        call = self._calls.get(self.id(event))
+        if call is not None:
+            call.stage = Stage.ANSWERED
+
+
+def _params(event: wire.Event) -> tuple[str, ParamsFormat]:
+    """The arguments of a whole call, and what they are.
+
+    A model sends JSON in a string, and the empty one means no arguments. In the other stream a
+    string is a value like any other: free text, unless there is an object encoded in it."""
+    text = text_of(event.input)
+    if text is None:
+        return compact(event.input), "json"
+    if event.type in _MODEL:
+        return text or _MODEL[event.type], "json"
+    spelled = compact(event.input)
+    return (text, "text") if unwrapped(spelled) is None else (spelled, "json")
+
+
+def _item_id(event: wire.Event) -> str | None:
+    found = proof_of(event.provider_metadata)
+    return found[1].item_id if found else None
+
+
+def _start(call: Call, event: wire.Event, format: ParamsFormat = "json") -> ToolParamsStart:
+    """The announcement. What a whole call tells beside it stays with the call."""
+    extra = Extra(dynamic=event.dynamic)
+    if event.type == "tool-input-start":
+        extra.provider_metadata, extra.title = kept(event.provider_metadata), event.title
+    return ToolParamsStart(
+        call.id,
+        event.tool_name or "",
+        kind="function" if format == "json" else "custom",
+        item_id=_item_id(event),
+        provider_executed=bool(event.provider_executed),
+        format=format,
+        extra=packed(extra),
+    )
+
+
+def _tool_call(
+    call: Call, event: wire.Event, params: str, format: ParamsFormat, invalid: Invalid | None
+) -> ToolCall:
+    found = proof_of(event.provider_metadata)
+    proof = found[1] if found else wire.Proof()
+    extra = Extra(
+        kept(event.provider_metadata),
+        dynamic=event.dynamic,
+        title=event.title,
+        error_text=event.error_text,
+    )
+    return ToolCall(
+        call.id,
+        event.tool_name or call.name,
+        params,
+        kind="function" if format == "json" else "custom",
+        provider_executed=call.provider_executed,
+        dynamic=bool(event.dynamic if call.dynamic is None else call.dynamic),
+        invalid=invalid,
+        format=format,
+        item_id=proof.item_id,
+        signature=proof.signature or proof.thought_signature,
+        extra=packed(extra),
+    )

@@ -1,0 +1,188 @@
+"""Requests between dialects: what the parsers and renderers of all wires share.
+
+`parse` reads a wire's body into a `Request`; `render` writes the body of a wire from one. No
+field is dropped silently: whatever the target cannot say as it was asked is a `Loss`, adapted
+(the meaning is kept), warned (style or cost may differ) or refused (it would mean something
+else). Losses are named by the path in the canonical request; `Places` knows where in the
+client's own body that is.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.context import Context
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import Request
+
+Outcome = Literal["adapted", "warned", "refused"]
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """One difference between what was asked and what the target is told."""
+
+    path: str
+    outcome: Outcome
+    detail: str
+
+
+class Losses:
+    """Collects losses in order, each path and outcome once."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: list[Loss] = []
+
+    def adapted(self, path: str, detail: str) -> None:
+        """Said in other words; the meaning is kept."""
+        self._add(Loss(path, "adapted", detail))
+
+    def warned(self, path: str, detail: str) -> None:
+        """Weakened: the answer may differ in style or cost, not in truth."""
+        self._add(Loss(path, "warned", detail))
+
+    def refused(self, path: str, detail: str) -> None:
+        """Cannot be said: the request would mean something else."""
+        self._add(Loss(path, "refused", detail))
+
+    def _add(self, loss: Loss) -> None:
+        if loss not in self.found:
+            self.found.append(loss)
+
+    @property
+    def refusal(self) -> Loss | None:
+        """The first loss that must not happen, if there is one."""
+        return next((loss for loss in self.found if loss.outcome == "refused"), None)
+
+
+class Places:
+    """Where in the client's own body a path of the canonical request is."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, fields: Mapping[str, str] | None = None) -> None:
+        self._places = dict(fields or {})
+
+    def add(self, canonical: str, source: str) -> None:
+        self._places[canonical] = source
+
+    def source(self, canonical: str) -> str:
+        """The client's path: the longest known beginning is replaced, the rest kept."""
+        for cut in range(len(canonical), 0, -1):
+            if cut < len(canonical) and canonical[cut] not in ".[":
+                continue
+            place = self._places.get(canonical[:cut])
+            if place is not None:
+                return place + canonical[cut:]
+        return canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A body that was read, and where its fields came from."""
+
+    request: Request
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A body to send. `names` gives the tool names back that the target could not take."""
+
+    body: bytes
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCodec:
+    """Requests of one dialect, both ways."""
+
+    parse: Callable[[bytes, Context], Parsed]
+    """Raises BadRequest, which names the field, what came and what was expected."""
+
+    render: Callable[[Request, Context, Losses], Rendered]
+    """Never raises for a request that was parsed: what cannot be said is in the losses."""
+
+
+# Reading
+
+
+_AT = re.compile(r" - at `\$(.*)`$")
+
+
+def read(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
+    """Reads an object of a body; raises BadRequest with the path of what does not fit."""
+    try:
+        return msgspec.json.decode(data, type=wanted)
+    except RecursionError:
+        raise BadRequest(path, "nested too deeply") from None
+    except ValueError as problem:
+        at = _AT.search(str(problem))
+        where = f"{path}{at[1]}" if at else path
+        reason = _AT.sub("", str(problem))
+        raise BadRequest(where.lstrip("."), reason[:1].lower() + reason[1:]) from None
+
+
+def unknown(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) -> Json:
+    """Returns the keys of an object that a shape does not know, as one raw object."""
+    names = {field.encode_name for field in msgspec.structs.fields(known)} | set(handled)
+    tag = known.__struct_config__.tag_field
+    found = msgspec.json.decode(data, type=dict[str, Raw])
+    rest = {key: value for key, value in found.items() if key not in names and key != tag}
+    return Raw(msgspec.json.encode(rest)) if rest else UNSET
+
+
+# Writing
+
+
+def keys_of(extra: Json) -> dict[str, Raw]:
+    """The keys of a raw object; none if there is none."""
+    return msgspec.json.decode(extra, type=dict[str, Raw]) if isinstance(extra, Raw) else {}
+
+
+def with_extra(value: msgspec.Struct, extra: Json) -> Raw:
+    """Writes a shape with the keys that came beside it. Its own keys win."""
+    own = msgspec.json.encode(value)
+    if not isinstance(extra, Raw):
+        return Raw(own)
+    return Raw(msgspec.json.encode({**keys_of(extra), **keys_of(Raw(own))}))
+
+
+class Spelling:
+    """Ids or names as a target takes them: the same original always gives the same word.
+
+    What is legal stays. Else letters the target refuses become `_`, and a short hash of the
+    original keeps what was two apart.
+    """
+
+    __slots__ = ("_illegal", "_limit", "changed")
+
+    def __init__(self, letters: str, limit: int) -> None:
+        """`letters` is the inside of a character class."""
+        self._illegal = re.compile(f"[^{letters}]")
+        self._limit = limit
+        self.changed: dict[str, str] = {}
+        """What was spelled anew: the new word, and its original."""
+
+    def spell(self, original: str) -> str:
+        cleaned = self._illegal.sub("_", original)
+        if cleaned == original and 0 < len(original) <= self._limit:
+            return original
+        mark = sha256(original.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+        spelled = f"{cleaned[: self._limit - 9]}_{mark}"
+        self.changed[spelled] = original
+        return spelled
+
+
+def paths(name: str, count: int) -> Iterable[str]:
+    """`name[0]`, `name[1]`, …"""
+    return (f"{name}[{number}]" for number in range(count))
