@@ -51,6 +51,7 @@ from weft import (
 )
 from weft.dialects.anthropic_messages.encoder import body
 from weft.dialects.anthropic_messages.items import spelled
+from weft.dialects.envelope import Proof, Sealed, seal
 from weft.findings import Findings
 from weft.lifecycle import FAMILY
 from weft.partial_json import escape
@@ -249,7 +250,7 @@ def test_thinking_carries_a_proof_of_this_dialect() -> None:
     ]
 
 
-def test_a_foreign_proof_is_not_carried_and_none_is_forged() -> None:
+def test_a_foreign_proof_is_sealed_and_none_is_forged() -> None:
     parts: list[Part] = [
         ReasoningStart("r", "summary"),
         ReasoningDelta("r", "hm"),
@@ -259,8 +260,10 @@ def test_a_foreign_proof_is_not_carried_and_none_is_forged() -> None:
         ReasoningStart("u", "raw"),
         ReasoningEnd("u"),
     ]
-    assert blocks(written(*parts)) == [{"type": "thinking", "thinking": "hm", "signature": ""}]
-    assert lost(*parts) == ["reasoning-end", "reasoning-end", "reasoning-start", "reasoning-start"]
+    (block,) = blocks(written(*parts))
+    sealed = Sealed("openai-responses", "m-1", Proof(encrypted="xyz"))
+    assert block == {"type": "thinking", "thinking": "hm", "signature": seal(sealed)}
+    assert lost(*parts) == ["reasoning-end", "reasoning-start", "reasoning-start"]
 
 
 def test_the_origin_may_be_the_upstream() -> None:
@@ -421,7 +424,7 @@ def test_an_error_ends_the_stream(error: ErrorPart, type: str) -> None:
 
 def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
     error = ErrorPart("upstream", "no")
-    assert lost(*TEXT[:2], *CALL, ReasoningStart("r", "raw"), error) == ["error"]
+    assert lost(*TEXT[:2], *CALL, ReasoningStart("r", "raw"), error) == ["error", "usage"]
 
 
 @pytest.mark.parametrize(
@@ -438,7 +441,8 @@ def test_a_call_that_cannot_be_handed_over_fails_the_stream(call: ToolCall) -> N
     assert blocks(found) == [{"type": "text", "text": "Hello"}]
     assert found[-1]["type"] == "error"
     assert found[-1]["error"]["type"] == "api_error"
-    assert lost(*TEXT, call, *OTHER, *TEXT) == ["tool-call", "tool-params-start", "text-start"]
+    unsaid = ["tool-call", "tool-params-start", "text-start", "usage"]
+    assert lost(*TEXT, call, *OTHER, *TEXT) == unsaid
 
 
 def test_a_broken_call_waits_for_its_turn_before_it_fails_the_stream() -> None:
@@ -504,7 +508,7 @@ def item(group: list[Part], parts: list[Part], failed: int) -> list[tuple[object
         case TextStart(), _:
             return [("text", said, whole)]
         case ReasoningStart(), ReasoningEnd():
-            return [("reasoning", said, last.signature, last.redacted, last.origin, whole)]
+            return [("reasoning", said, ReasoningEnd("", *proof(last)), whole)]
         case _, ToolCall():
             kind = last.kind if last.provider_executed else "function"
             fine = whole and not last.invalid
@@ -513,6 +517,10 @@ def item(group: list[Part], parts: list[Part], failed: int) -> list[tuple[object
         case _:
             final = [part for part in group if isinstance(part, ToolResult)]
             return [("result", part.id, bytes(part.result), part.preliminary) for part in final]
+
+
+def proof(end: ReasoningEnd) -> tuple[str | None, ...]:
+    return (end.signature, end.encrypted, end.redacted, end.origin)
 
 
 def end(part: ErrorPart | Finish) -> tuple[object, ...]:
@@ -536,8 +544,8 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
         match one:
             case ("text", _, whole):
                 out.append(one)
-            case ("reasoning", text, signature, redacted, origin, whole):
-                out += thoughts(str(text), signature, redacted, origin, whole)
+            case ("reasoning", text, ReasoningEnd() as proven, whole):
+                out += thoughts(str(text), proven, whole)
             case ("call", id, name, kind, format, params, fine, whole):
                 if kind not in ("function", "server_tool_use"):
                     continue
@@ -567,16 +575,21 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     raise AssertionError("no end")
 
 
-def thoughts(
-    text: str, signature: object, redacted: object, origin: object, whole: object
-) -> list[tuple[object, ...]]:
-    if origin != NAME or not whole:
-        signature = redacted = None
+def thoughts(text: str, proven: ReasoningEnd, whole: object) -> list[tuple[object, ...]]:
+    """Its own proofs as two blocks can say them; those of others in an envelope."""
+    bare = ReasoningEnd("")
+    if not whole or proven.origin is None or proof(proven)[:3] == (None, None, None):
+        proven = bare
+    if proven.origin != NAME or proven.encrypted is not None:
+        return [("reasoning", text, proven, whole)] if text or proven != bare else []
     found: list[tuple[object, ...]] = []
-    if text or signature:
-        found.append(("reasoning", text, signature, None, NAME if signature else None, whole))
-    if redacted:
-        found.append(("reasoning", "", None, redacted, NAME, whole))
+    if text or proven.signature:
+        signed = ReasoningEnd("", proven.signature, origin=NAME) if proven.signature else bare
+        found.append(("reasoning", text, signed, whole))
+    if proven.redacted:
+        found.append(
+            ("reasoning", "", ReasoningEnd("", redacted=proven.redacted, origin=NAME), whole)
+        )
     return found
 
 
@@ -662,6 +675,13 @@ def without_usage(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
 OWN = [*CAPTURES, *FIXTURES]
 
 
+def uncounted(response: Response) -> list[str]:
+    """What is found if nobody counted the tokens."""
+    usage = response.usage or Usage()
+    counted = usage.input_tokens is not None and usage.output_tokens is not None
+    return [] if counted else ["usage: this wire wants numbers: what nobody counted is 0"]
+
+
 def whole(path: Any) -> list[Decoded]:
     """What a capture says, if nothing in it was broken."""
     found = decode_all(path.read_bytes(), NAME)
@@ -692,7 +712,7 @@ def test_what_came_from_this_dialect_goes_back_as_it_was(path: Any) -> None:
     for one in whole(path):
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
         (back,) = decode_all(b"".join(encoder.feed(one.parts)), NAME)
-        assert encoder.findings == []
+        assert [finding.detail for finding in encoder.findings] == uncounted(one.response)
         first, second = same(one.response), same(back.response)
         if path.stem not in DIFFERENT:
             assert first == second
@@ -728,7 +748,7 @@ def test_a_fold_becomes_a_body_that_says_the_same(path: Any) -> None:
     for response in (one.response for one in whole(path)):
         findings = Findings()
         (back,) = decode_all(body(response, Context(), findings), NAME)
-        assert findings.found == []
+        assert [finding.detail for finding in findings.found] == uncounted(response)
         assert back.response.text == response.text
         assert back.response.reasoning == response.reasoning
         assert back.response.tool_calls == response.tool_calls
@@ -766,6 +786,7 @@ def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
     assert told["content"] == []
     assert (told["stop_reason"], told["stop_details"]["type"]) == ("refusal", "refusal")
     assert [finding.detail.partition(":")[0] for finding in findings.found] == [
+        "usage",
         "reasoning-start",
         "file",
         "source",

@@ -1,13 +1,15 @@
 """Proofs of another origin travel sealed, and come out as they went in."""
 
 import re
+from base64 import b64decode
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import QUICK
-from weft.dialects.envelope import Proof, Sealed, opened, seal
+from weft.dialects.envelope import Proof, Sealed, in_base64, opened, seal, sealed, unsealed
+from weft.parts import ReasoningEnd
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 PROOF = st.builds(
@@ -17,13 +19,13 @@ PROOF = st.builds(
 
 @QUICK
 @given(st.builds(Sealed, TEXT, st.none() | TEXT.filter(bool), PROOF))
-def test_what_is_sealed_comes_out_as_it_was(sealed: Sealed) -> None:
-    assert opened(seal(sealed)) == sealed
+def test_what_is_sealed_comes_out_as_it_was(inside: Sealed) -> None:
+    assert opened(seal(inside)) == inside
 
 
 def test_an_envelope_is_made_of_letters_that_every_field_takes() -> None:
-    sealed = Sealed("openai-responses", "qwen:8b", Proof(encrypted="gAAAA=="))
-    assert re.fullmatch(r"weft1:openai-responses:qwen%3A8b:[A-Za-z0-9_=-]+", seal(sealed))
+    inside = Sealed("openai-responses", "qwen:8b", Proof(encrypted="gAAAA=="))
+    assert re.fullmatch(r"weft1:openai-responses:qwen%3A8b:[A-Za-z0-9_=-]+", seal(inside))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,32 @@ def test_an_envelope_is_made_of_letters_that_every_field_takes() -> None:
         "weft1:a:b:bnVsbA==",
         "weft1:a:b:e30=:c",
         "weft2:a:b:e30=",
+        "d2VmdDE6",
+        "d2VmdDE6\u00e9",
+        "d2VmdDE6Q",
     ],
 )
 def test_anything_else_is_no_envelope(text: str | None) -> None:
     assert opened(text) is None
+
+
+@QUICK
+@given(st.builds(Sealed, TEXT, st.none() | TEXT.filter(bool), PROOF))
+def test_a_wire_of_bytes_has_it_in_base64(inside: Sealed) -> None:
+    text = in_base64(seal(inside))
+    b64decode(text, validate=True)
+    assert opened(text) == inside
+
+
+@QUICK
+@given(st.builds(ReasoningEnd, st.just("r"), TEXT, st.none() | TEXT, st.none() | TEXT, TEXT))
+def test_a_proof_comes_back_with_its_origin(end: ReasoningEnd) -> None:
+    envelope = sealed(end, "m", "rs_1")
+    assert unsealed(ReasoningEnd("r", signature=envelope, origin="the carrier")) == end
+    assert unsealed(ReasoningEnd("r", encrypted=envelope, origin="the carrier")) == end
+    assert unsealed(end) is end
+
+
+def test_nothing_is_sealed_without_a_proof_or_without_an_origin() -> None:
+    assert sealed(ReasoningEnd("r", origin="x"), "m", "rs_1") is None
+    assert sealed(ReasoningEnd("r", signature="s"), "m", "rs_1") is None

@@ -1,6 +1,7 @@
 """The Gemini encoder: strict framing, one item at a time, calls whole or not at all."""
 
 import json
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from weft import (
     decode_all,
     encode,
 )
+from weft.dialects.envelope import Proof, Sealed, opened
 from weft.dialects.gemini.encoder import body
 from weft.dialects.gemini.outgoing import arguments
 from weft.findings import Findings
@@ -204,12 +206,23 @@ def test_a_signature_of_ours_is_an_empty_signed_part(origin: str) -> None:
     "end",
     [
         ReasoningEnd("r", signature="s", origin="elsewhere"),
-        ReasoningEnd("r", signature="s"),
         ReasoningEnd("r", encrypted="e", origin="gemini"),
         ReasoningEnd("r", redacted="x", origin="elsewhere"),
     ],
 )
-def test_a_proof_that_is_not_ours_stays_behind(end: ReasoningEnd) -> None:
+def test_a_proof_that_is_not_ours_is_sealed_in_bytes(end: ReasoningEnd) -> None:
+    parts = [ReasoningStart("r", "raw", item_id="i"), ReasoningDelta("r", "Hm"), end]
+    (thought, signed) = said(written(*parts))
+    assert thought == {"text": "Hm", "thought": True}
+    assert b64decode(signed["thoughtSignature"], validate=True).startswith(b"weft1:")
+    inside = opened(signed["thoughtSignature"])
+    proof = Proof(end.signature, end.encrypted, end.redacted, "i")
+    assert inside == Sealed(end.origin or "", "m-1", proof)
+    assert losses(*parts) == []
+
+
+def test_a_proof_of_nobody_stays_behind() -> None:
+    end = ReasoningEnd("r", signature="s")
     parts = [ReasoningStart("r", "raw"), ReasoningDelta("r", "Hm"), end]
     assert said(written(*parts)) == [{"text": "Hm", "thought": True}]
     (loss,) = losses(*parts)
@@ -718,7 +731,9 @@ def test_a_capture_of_this_wire_says_the_same_after_writing_it_again(capture: Pa
             assert back.response.finish_reason == "error"
         else:
             assert meaning(back) == meaning(one)
-        assert encoder.findings == []
+        failed = back.response.error is not None and one.response.usage is not None
+        unsaid = ["usage: nothing is told after an error"] if failed else []
+        assert [finding.detail for finding in encoder.findings] == unsaid
 
 
 def meaning(one: Decoded) -> dict[str, object]:

@@ -49,6 +49,7 @@ from weft import (
     decode_all,
     encode,
 )
+from weft.dialects.envelope import Proof, Sealed, opened
 from weft.dialects.openai_chat.encoder import body
 from weft.findings import Findings
 from weft.parts import FinishReason, Json
@@ -467,8 +468,8 @@ def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> No
             "tool-call: its signature goes back to its origin only",
         ),
         (
-            [ReasoningStart("r", "raw"), ReasoningEnd("r", signature="s", origin="other")],
-            "reasoning-end: its proof goes back to other only",
+            [ReasoningStart("r", "raw"), ReasoningEnd("r", signature="s")],
+            "reasoning-end: nobody knows whose its proof is",
         ),
         (
             [TextStart("t"), TextDelta("t", "x"), TextEnd("t", signature="s", origin="other")],
@@ -527,14 +528,15 @@ def test_details_of_reasoning_go_out_beside_its_last_delta() -> None:
         (OURS, Raw(b'{"x":1}'), DIALECT),
     ],
 )
-def test_a_proof_of_another_origin_stays_behind(
+def test_a_proof_of_another_origin_is_sealed(
     start: ResponseMetadata, extra: Raw, origin: str
 ) -> None:
     found = written(*thought(extra, origin), start=start)
-    assert deltas(found) == [{"reasoning_content": "h"}, {"reasoning_content": "mm"}]
-    assert lost(*thought(extra, origin), start=start) == [
-        f"reasoning-end: its proof goes back to {origin} only"
-    ]
+    (detail,) = deltas(found)[-1]["reasoning_details"]
+    inside = opened(detail["data"])
+    assert (detail["type"], detail["index"]) == ("reasoning.encrypted", 0)
+    assert inside == Sealed(origin, start.model, Proof(signature="s"))
+    assert lost(*thought(extra, origin), start=start) == []
 
 
 def test_what_a_call_brought_goes_out_with_an_entry_that_says_nothing_else() -> None:
@@ -851,6 +853,9 @@ def test_a_body_decodes_to_what_the_stream_decodes_to(parts: list[Part]) -> None
 NOT_CARRIED = {
     # references without an address
     "content-as-parts": "source: only addresses can be annotations",
+    # references without a place
+    "body-with-citations": "source: its place is not known, and this wire wants one: 0 to 0",
+    "citations-on-every-chunk": "source: its place is not known, and this wire wants one: 0 to 0",
     # words that the wire itself does not have
     "finish-reason-cancelled": "finish: reason other is written as stop",
     "finish-reason-network-error": "finish: reason other is written as stop",

@@ -200,7 +200,6 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     """One turn, asked in any dialect. `dialect` is the one it came in: whose every `extra` is."""
 
     model: str
-    dialect: str | None = None
     messages: tuple[Message, ...] = ()
     instructions: str | None = None
     tools: tuple[Tool, ...] = ()
@@ -228,4 +227,5 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_cache_key: str | None = None
     cache: Cache | None = None
     betas: tuple[str, ...] = ()
+    dialect: str | None = None
     extra: Json = UNSET

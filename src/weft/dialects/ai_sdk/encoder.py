@@ -153,9 +153,12 @@ class UiEncoder:
 
     def _told(self, part: Finish) -> wire.Told | Json:
         """What is told of the response: what came with it, or its usage when that is asked for."""
+        told = merged(self._usage, part.usage)
         if not self._tells_usage:
+            if told is not None:
+                self._lost("usage", "", "it is told only when that is asked for")
             return self._extra(part.extra).message_metadata
-        usage = tokens(merged(self._usage, part.usage))
+        usage = tokens(told)
         model = part.model or self._model
         return wire.Told(model or UNSET, usage if usage != wire.Tokens() else UNSET)
 

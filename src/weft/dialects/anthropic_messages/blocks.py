@@ -16,6 +16,7 @@ from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, flat, kept, packed, unpacked
 from weft.dialects.base import Salvage
+from weft.dialects.envelope import unsealed
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import join_halves, whole_characters
@@ -320,7 +321,8 @@ class Blocks:
         proof = block.signature or block.redacted
         origin = self._origin if proof else None
         signature, redacted = block.signature, block.redacted
-        out.append(ReasoningEnd(block.id, signature=signature, redacted=redacted, origin=origin))
+        end = ReasoningEnd(block.id, signature=signature, redacted=redacted, origin=origin)
+        out.append(unsealed(end))
 
     def _stop_use(self, block: Use, out: list[Part]) -> None:
         self._flush_half(block, ToolParamsDelta, out)

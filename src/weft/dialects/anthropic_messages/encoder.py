@@ -103,6 +103,8 @@ class MessagesEncoder:
                 _HANDLERS[part.__class__](self, part, out)
             elif part.__class__ in _CONTENT:
                 self._carrier.lost(part.type, "", "it came after an error")
+            elif isinstance(part, Finish):
+                self._carrier.untold(merged(self._usage, part.usage))
         return out
 
     def finish(self) -> list[bytes]:
@@ -116,6 +118,7 @@ class MessagesEncoder:
 
     def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
         self._carrier.ours = part.dialect == NAME
+        self._carrier.model = part.model
         self._usage = part.usage
         body = _json(_message(self._context, part.model, part.usage))
         out.append(write("message_start", b'{"type":"message_start","message":%b}' % body))
@@ -127,7 +130,9 @@ class MessagesEncoder:
         if extra.stop_details is not UNSET:
             details = extra.stop_details
         stop = wire.Stop(word, part.stop_sequence, details, extra.container)
-        usage = tokens(merged(self._usage, part.usage), extra.usage or wire.UsageExtra())
+        told = merged(self._usage, part.usage)
+        self._carrier.usage(told)
+        usage = tokens(told, extra.usage or wire.UsageExtra())
         body = b'{"type":"message_delta","delta":%b,"usage":%b' % (_json(stop), _json(usage))
         if isinstance(extra.context_management, Raw):
             body += b',"context_management":%b' % bytes(extra.context_management)
@@ -176,6 +181,8 @@ class MessagesEncoder:
     # Text and reasoning
 
     def _text_start(self, part: TextStart, out: list[bytes]) -> None:
+        if part.refusal:
+            self._carrier.refusal()
         self._texts[part.id] = item = SaidText(part.id)
         self._announce(item)
 
@@ -199,7 +206,7 @@ class MessagesEncoder:
             self._carrier.lost(part.type, part.id, "its text is not there, or ended before")
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
-        self._thoughts[part.id] = item = SaidThought(part.id)
+        self._thoughts[part.id] = item = SaidThought(part.id, part.item_id)
         self._announce(item)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
@@ -207,7 +214,7 @@ class MessagesEncoder:
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
         item = self._thoughts[part.id]
-        item.signature, item.redacted = self._carrier.proof(part)
+        item.signature, item.redacted = self._carrier.proof(part, item.item_id)
         if not (item.head or item.seen or item.signature or item.redacted):
             self._carrier.lost("reasoning-start", part.id, "it says nothing that can be written")
         self._end(item)
@@ -325,6 +332,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     It says what the stream of the same parts says. Whatever it cannot say leaves a finding.
     """
     carrier = Carrier(context, findings or Findings(), ours=response.dialect == NAME)
+    carrier.model = response.model
     error = response.error
     if error is not None:
         return _json(wire.Failed(wire.Failure(error_type(error), error.message)))
@@ -334,6 +342,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
         if why is not None and carrier.use(call) is not None:
             carrier.lost(call.type, call.id, f"{why}; the response fails")
             return _json(wire.Failed(wire.Failure("api_error", why)))
+    carrier.usage(response.usage)
     message = _message(context, response.model, response.usage)
     for item in response.items:
         message.content += _BLOCKS[item.__class__](item, carrier)
@@ -346,6 +355,8 @@ def body(response: Response, context: Context, findings: Findings | None = None)
 
 
 def _text_blocks(item: TextItem, carrier: Carrier) -> list[Raw]:
+    if item.refusal:
+        carrier.refusal()
     carrier.text(item)
     citations = [raw for raw in item.annotations if _is_citation(raw)]
     return [Raw(_json(wire.Text(item.text, citations or UNSET)))]
@@ -356,7 +367,7 @@ def _is_citation(raw: Raw) -> bool:
 
 
 def _thought_blocks(item: ReasoningItem, carrier: Carrier) -> list[Raw]:
-    signature, redacted = carrier.proof(item)
+    signature, redacted = carrier.proof(item, item.item_id)
     blocks: list[wire.Thinking | wire.RedactedThinking] = []
     if item.text or signature:
         blocks.append(wire.Thinking(item.text, signature or ""))

@@ -16,6 +16,7 @@ from weft.assembler import Assembler, ReasoningItem, TextItem
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, one_line, unpacked
+from weft.dialects.envelope import sealed
 from weft.findings import Findings
 from weft.partial_json import escape
 from weft.parts import (
@@ -28,6 +29,7 @@ from weft.parts import (
     ToolCall,
     ToolParamsStart,
     ToolResult,
+    Usage,
 )
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -131,12 +133,13 @@ class SaidText(Item):
 class SaidThought(Item):
     """Its block begins with its first word: without any, it may be a redacted one."""
 
-    __slots__ = ("redacted", "signature")
+    __slots__ = ("item_id", "redacted", "signature")
 
     TYPE, KEY = b"thinking_delta", b"thinking"
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, item_id: str | None) -> None:
         super().__init__(id)
+        self.item_id = item_id
         self.signature: str | None = None
         self.redacted: str | None = None
 
@@ -212,6 +215,8 @@ class Carrier:
     def __init__(self, context: Context, findings: Findings, *, ours: bool) -> None:
         self.ours = ours
         """Whether the response came from this dialect, so that what it kept is understood."""
+        self.model: str | None = None
+        """Who answered."""
         self._findings = findings
         self._origins = (NAME, context.origin or NAME)
         self._results: dict[str, str] = {}
@@ -234,13 +239,16 @@ class Carrier:
             self._taken.add(known)
         return known
 
-    def proof(self, part: ReasoningEnd | ReasoningItem) -> tuple[str | None, str | None]:
-        """The signature and the redacted text, if they are from here: they are never forged."""
-        own = part.origin in self._origins
-        signature, redacted = (part.signature, part.redacted) if own else (None, None)
-        if (part.signature, part.encrypted, part.redacted) != (signature, None, redacted):
-            self.lost("reasoning-end", part.id, f"its proof goes back to {part.origin} only")
-        return signature, redacted
+    def proof(
+        self, part: ReasoningEnd | ReasoningItem, item_id: str | None
+    ) -> tuple[str | None, str | None]:
+        """The signature and the redacted text. A proof from elsewhere is sealed, never forged."""
+        if part.origin in self._origins and part.encrypted is None:
+            return part.signature, part.redacted
+        envelope = sealed(part, self.model, item_id)
+        if envelope is None and (part.signature or part.encrypted or part.redacted):
+            self.lost("reasoning-end", part.id, "nobody knows whose its proof is")
+        return envelope, None
 
     def citation(self, part: Source) -> Raw | None:
         """What a source is beside its text; None for one that has no place there."""
@@ -289,6 +297,19 @@ class Carrier:
         else:
             return bytes(part.raw)
         return None
+
+    def refusal(self) -> None:
+        self.lost("text-start", "refusal", "a refusal is written as any text")
+
+    def usage(self, told: Usage | None) -> None:
+        if told is None or told.input_tokens is None or told.output_tokens is None:
+            self.lost("usage", "", "this wire wants numbers: what nobody counted is 0")
+
+    def untold(self, told: Usage | None) -> None:
+        """The usage of a response that failed: the zeros at its beginning stand."""
+        if told is not None:
+            self.lost("usage", "", "nothing is told after an error")
+        self.usage(told)
 
     def text(self, part: TextEnd | TextItem) -> None:
         if part.signature is not None:

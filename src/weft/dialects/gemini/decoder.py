@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.base import Replays, Salvage, told
+from weft.dialects.envelope import unsealed
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.calls import Calls
 from weft.dialects.gemini.grounding import Sources
@@ -312,7 +313,7 @@ class ContentDecoder:
         self._flush_half(out)
         origin = self._origin if signature else None
         if self._kind is _Kind.REASONING:
-            out.append(ReasoningEnd(self._id, signature=signature, origin=origin))
+            out.append(unsealed(ReasoningEnd(self._id, signature=signature, origin=origin)))
         else:
             if self._phase in _GOOD:
                 out += self._sources.release()

@@ -110,6 +110,10 @@ class ContentEncoder:
         for part in parts:
             if self._phase is _Phase.WRITING:
                 _HANDLERS[part.__class__](self, part, out)
+            elif part.__class__ in _CONTENT:
+                self._carried.lost(part.type, "it came after an error")
+            elif isinstance(part, Finish) and merged(self._usage, part.usage):
+                self._carried.lost("usage", "nothing is told after an error")
         return out
 
     def finish(self) -> list[bytes]:
@@ -183,6 +187,7 @@ class ContentEncoder:
 
     def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
         self._carried = Carried(self._context, self._findings, part.dialect)
+        self._carried.model = part.model
         self._usage = part.usage
         self._head = _head(part.model, part.created, self._context)
         end = b'],"role":"model"},"index":0}],%b\n\n' % unbroken(_json(self._head))[1:]
@@ -222,6 +227,7 @@ class ContentEncoder:
         self._end(self._texts[part.id], last, out)
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
+        self._carried.item_ids[part.id] = part.item_id
         self._thoughts[part.id] = self._begin(_Kind.REASONING, part.id)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
@@ -301,6 +307,10 @@ _HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any, list[bytes]], None]] 
 }
 
 
+_CONTENT = frozenset({TextDelta, ReasoningDelta, ToolCall, ToolResult, Source, File, Opaque})
+"""What is lost if it comes after an error."""
+
+
 # A response that is not streamed
 
 
@@ -313,6 +323,7 @@ def body(response: Response, context: Context, findings: Findings) -> bytes:
     if response.error is not None:
         return _failed(error_written(response.error))
     carried = Carried(context, findings, response.dialect)
+    carried.model = response.model
     parts: list[Last] = []
     spots: dict[str | None, Spot] = {}
     for item in response.items:
@@ -355,6 +366,7 @@ def _text_item(carried: Carried, item: TextItem) -> wire.Part | None:
 
 
 def _thought_item(carried: Carried, item: ReasoningItem) -> wire.Part | None:
+    carried.item_ids[item.id] = item.item_id
     signature = carried.signature("reasoning-end", item)
     if not (item.text or signature):
         return None

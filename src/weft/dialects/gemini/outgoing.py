@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from weft.assembler import ReasoningItem, TextItem
 from weft.context import Context
+from weft.dialects.envelope import in_base64, sealed
 from weft.dialects.gemini import wire
 from weft.findings import Findings
 from weft.partial_json import parse
@@ -134,6 +135,10 @@ class Carried:
         self.native = dialect == wire.NAME
         """Whether what is opaque in these parts was made for this wire."""
         self._origins = {wire.NAME, context.origin or wire.NAME}
+        self.model: str | None = None
+        """Who answered."""
+        self.item_ids: dict[str, str | None] = {}
+        """The item that each reasoning is."""
         self._calls: dict[str, ToolCall] = {}
 
     def lost(self, what: str, why: str) -> None:
@@ -142,11 +147,14 @@ class Carried:
     def signature(
         self, what: str, end: TextEnd | TextItem | ReasoningEnd | ReasoningItem
     ) -> str | None:
-        """The signature, if its maker is the one whom clients of this wire send it back to."""
+        """The signature; that of a reasoning from elsewhere sealed, so that it can go back."""
         if end.signature and end.origin in self._origins:
             return end.signature
         proof = end.signature
         if isinstance(end, ReasoningEnd | ReasoningItem):
+            envelope = sealed(end, self.model, self.item_ids.get(end.id))
+            if envelope is not None:
+                return in_base64(envelope)
             proof = proof or end.encrypted or end.redacted
         if proof:
             self.lost(what, f"its proof goes back to {end.origin or 'its maker'} only")

@@ -102,6 +102,8 @@ class ChatEncoder:
         self._floor: Field | None = None
         """The field of the last part, if nothing of another kind was said since."""
         self._texts: dict[str, Field] = {}
+        self._thoughts: dict[str, str | None] = {}
+        """The item that each reasoning is."""
         self._held = ""
         """The last delta of reasoning that may have a proof: it goes out together with it."""
         self._heads: dict[str, bytes] = {}
@@ -134,6 +136,7 @@ class ChatEncoder:
     def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
         context = self._context
         self._carried.ours = part.dialect == NAME
+        self._carried.model = part.model
         self._usage = part.usage
         self._chunks = chunks = _Chunks(
             written.response_id(context),
@@ -201,6 +204,7 @@ class ChatEncoder:
             out.append(self._chunks.delta(b'{"extra_content":%b}' % bytes(extra)))
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
+        self._thoughts[part.id] = part.item_id
         self._begin(self._reasoning, part)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
@@ -234,7 +238,7 @@ class ChatEncoder:
         reasoning, so they go out beside the last of it.
         """
         held, self._held = self._held, ""
-        details = self._carried.proof(part)
+        details = self._carried.proof(part, self._thoughts[part.id])
         if held or details:
             thought = written.Thought(held or UNSET, details or UNSET)
             out.append(self._chunks.delta(_json(thought)))
@@ -332,6 +336,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     if response.error is not None:
         return _json(written.Failed(written.error(response.error, ours=ours)))
     carried = Carried(findings or Findings(), (NAME, context.origin), ours=ours)
+    carried.model = response.model
     carried.stop_sequence(response.stop_sequence)
     cut = any(call.invalid == "stream-failed" for call in response.invalid_tool_calls)
     words = written.CUT_WORDS if cut else written.WORDS
@@ -354,13 +359,14 @@ def _message(response: Response, carried: Carried) -> written.Message:
     calls = [item for item in items if isinstance(item, ToolCall) and carried.call(item)]
     sources = [item for item in items if isinstance(item, Source) and carried.citation(item)]
     places = written.places((item.id, len(item.text)) for item in texts if not item.refusal)
+    proofs = [proof for item in thoughts for proof in carried.proof(item, item.item_id)]
     signed = [extra for extra in map(carried.signed, texts) if isinstance(extra, Raw)]
     _note_losses(response, carried)
     return written.Message(
         content=response.text or None,
         refusal=response.refusal or None,
         reasoning_content=response.reasoning or UNSET,
-        reasoning_details=[one for item in thoughts for one in carried.proof(item)] or UNSET,
+        reasoning_details=proofs or UNSET,
         tool_calls=[_whole_call(call, carried) for call in calls] or UNSET,
         annotations=written.annotations(sources, places) or UNSET,
         extra_content=signed[-1] if signed else UNSET,

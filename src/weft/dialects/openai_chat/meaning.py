@@ -7,6 +7,7 @@ from msgspec import Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.calls import CallDelta
+from weft.dialects.envelope import unsealed
 from weft.dialects.openai_chat import wire
 from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, FinishReason, ReasoningEnd, Usage
@@ -67,13 +68,14 @@ class Proof:
             else:
                 detail.text = text
         details = list(self._details.values())
-        return ReasoningEnd(
+        end = ReasoningEnd(
             id,
             signature=next((one.signature for one in details if one.signature), None),
             encrypted=next((one.data for one in details if one.data), None),
             origin=origin,
             extra=Raw(msgspec.json.encode({"reasoning_details": details})),
         )
+        return unsealed(end)
 
 
 def finish_reason(word: str) -> FinishReason:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Failure, ReasoningItem, TextItem
 from weft.context import Context
+from weft.dialects.envelope import sealed
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -176,6 +177,14 @@ class _Proof(msgspec.Struct):
     reasoning_details: list[Raw]
 
 
+class _Sealed(msgspec.Struct):
+    """The detail that carries a proof of another origin."""
+
+    type: str
+    data: str
+    index: int
+
+
 _read_proof = msgspec.json.Decoder(_Proof).decode
 
 
@@ -276,7 +285,7 @@ class Carried:
     `extra` holds is this wire's own, and goes back to it.
     """
 
-    __slots__ = ("_findings", "_origins", "ours")
+    __slots__ = ("_findings", "_origins", "_sealed", "model", "ours")
 
     def __init__(
         self, findings: Findings, origins: tuple[str | None, ...], *, ours: bool = False
@@ -284,6 +293,9 @@ class Carried:
         self._findings = findings
         self._origins = origins
         self.ours = ours
+        self.model: str | None = None
+        """Who answered."""
+        self._sealed = -1
 
     def lost(self, what: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
@@ -325,22 +337,33 @@ class Carried:
             self.lost(part.type, "its signature goes back to its origin only")
         return UNSET
 
-    def proof(self, part: ReasoningEnd | ReasoningItem) -> list[Raw]:
-        """The details of reasoning that this dialect's decoder left in `extra`."""
+    def proof(self, part: ReasoningEnd | ReasoningItem, item_id: str | None) -> list[Raw]:
+        """The details that this dialect's decoder left in `extra`; a foreign proof, sealed."""
         if self.ours and part.origin in self._origins and isinstance(part.extra, Raw):
             try:
                 return _read_proof(bytes(one_line(part.extra))).reasoning_details
             except ValueError:
                 pass
+        envelope = sealed(part, self.model, item_id)
+        if envelope is not None:
+            return [
+                Raw(msgspec.json.encode(_Sealed("reasoning.encrypted", envelope, self._count())))
+            ]
         if part.signature or part.encrypted or part.redacted:
-            self.lost("reasoning-end", f"its proof goes back to {part.origin} only")
+            self.lost("reasoning-end", "nobody knows whose its proof is")
         return []
+
+    def _count(self) -> int:
+        self._sealed += 1
+        return self._sealed
 
     def citation(self, part: Source) -> bool:
         """Whether a source can be an annotation."""
         if part.kind != "url" or part.url is None:
             self.lost(part.type, "only addresses can be annotations")
             return False
+        if part.start is None or part.end is None:
+            self.lost(part.type, "its place is not known, and this wire wants one: 0 to 0")
         return True
 
     def finish(self, reason: FinishReason, words: dict[FinishReason, str]) -> str:
