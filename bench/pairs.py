@@ -1,0 +1,79 @@
+"""What an event costs between any two dialects: each pair beside the fastest one.
+
+The same answer in every dialect, as its own encoder writes it: reasoning, text, and a call.
+"""
+
+from collections.abc import Iterator
+
+from bench import streams
+from weft import DIALECTS, Decoder, Encoder, encode
+from weft.parts import (
+    Finish,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    Usage,
+)
+
+LIMIT = 2.0
+"""How many times the fastest pair another may cost."""
+
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+"""Pairs that may cost more, and why."""
+
+DELTAS = 1000
+
+
+def answer() -> Iterator[Part]:
+    yield ResponseMetadata("resp_1", "bench-model-2026-11-01", 1_790_000_000)
+    yield ReasoningStart("r", "summary")
+    for number in range(DELTAS // 10):
+        yield ReasoningDelta("r", f" {number % 97:05}")
+    yield ReasoningEnd("r")
+    yield TextStart("t")
+    for number in range(DELTAS * 8 // 10):
+        yield TextDelta("t", f" {number % 97:05}")
+    yield TextEnd("t")
+    pieces = ['{"text":"', *(["abcd "] * (DELTAS // 10 - 2)), '"}']
+    yield ToolParamsStart("call_1", "write")
+    for piece in pieces:
+        yield ToolParamsDelta("call_1", piece)
+    yield ToolParamsEnd("call_1")
+    yield ToolCall("call_1", "write", "".join(pieces))
+    yield Finish("tool-calls", usage=Usage(11, DELTAS, DELTAS + 11))
+
+
+def reads(dialect: str) -> list[bytes]:
+    """The bytes of the answer in this dialect, as the network hands them over."""
+    return list(streams.reads(iter(encode(answer(), dialect))))
+
+
+class Pair:
+    """Reads one dialect and writes another."""
+
+    def __init__(self, source: str, target: str) -> None:
+        self._source = source
+        self._target = target
+
+    def __call__(self, reads: list[bytes]) -> None:
+        decoder = Decoder(self._source)
+        encoder = Encoder(self._target, fold=decoder.fold)
+        for read in reads:
+            encoder.feed(decoder.feed(read))
+        encoder.feed(decoder.finish())
+
+
+PAIRS = [(source, target) for source in DIALECTS for target in DIALECTS]
+
+
+def limit(pair: tuple[str, str]) -> float:
+    return float("inf") if pair in EXCEPTIONS else LIMIT
