@@ -8,10 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import QUICK
-from weft.dialects.envelope import Proof, Sealed, in_base64, opened, seal, sealed, unsealed
+from weft.dialects.envelope import (
+    Proof,
+    Sealed,
+    in_base64,
+    opened,
+    seal,
+    sealed,
+    unproven,
+    unsealed,
+)
 from weft.parts import ReasoningEnd
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+SAID = TEXT.filter(bool)
 PROOF = st.builds(
     Proof, *[st.none() | TEXT for _ in ("signature", "encrypted", "redacted", "item_id")]
 )
@@ -59,12 +69,18 @@ def test_a_wire_of_bytes_has_it_in_base64(inside: Sealed) -> None:
 
 
 @QUICK
-@given(st.builds(ReasoningEnd, st.just("r"), TEXT, st.none() | TEXT, st.none() | TEXT, TEXT))
+@given(st.builds(ReasoningEnd, st.just("r"), SAID, st.none() | SAID, st.none() | SAID, SAID))
 def test_a_proof_comes_back_with_its_origin(end: ReasoningEnd) -> None:
     envelope = sealed(end, "m", "rs_1")
     assert unsealed(ReasoningEnd("r", signature=envelope, origin="the carrier")) == end
     assert unsealed(ReasoningEnd("r", encrypted=envelope, origin="the carrier")) == end
     assert unsealed(end) is end
+
+
+def test_whose_a_reasoning_without_a_proof_is_can_be_told_too() -> None:
+    inside = opened(unproven("a", "m"))
+    assert inside == Sealed("a", "m", Proof())
+    assert unsealed(ReasoningEnd("r", signature=unproven("a", "m"))) == ReasoningEnd("r")
 
 
 def test_nothing_is_sealed_without_a_proof_or_without_an_origin() -> None:

@@ -584,7 +584,7 @@ def test_what_the_end_cannot_say_is_noticed() -> None:
     finish = Finish("stop", stop_sequence="\n", usage=Usage(1, 1, cache_write_tokens=1))
     assert losses(*TEXT, finish=finish) == [
         "finish: a matched stop sequence is not named here",
-        "finish: tokens written to a cache are not counted here",
+        "usage: cache write tokens cannot be told here as they were counted",
     ]
 
 

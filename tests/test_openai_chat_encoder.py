@@ -275,15 +275,26 @@ def test_sources_are_annotations_in_one_chunk_before_the_finish() -> None:
         ("tool-calls", "tool_calls"),
         ("content-filter", "content_filter"),
         ("other", "stop"),
-        ("pause", "stop"),
+        ("pause", "length"),
     ],
 )
 def test_the_finish_reason_is_one_of_the_wires_words(reason: Any, word: str) -> None:
-    found = written(*TEXT, finish=Finish(reason))
+    said = CALL if reason == "tool-calls" else TEXT
+    found = written(*said, finish=Finish(reason))
     assert found[-1]["choices"][0]["delta"] == {}
     assert found[-1]["choices"][0]["finish_reason"] == word
-    inexact = [f"finish: reason {reason} is written as stop"] * (reason in ("other", "pause"))
-    assert lost(*TEXT, finish=Finish(reason)) == inexact
+    inexact = [f"finish: reason {reason} is written as {word}"] * (reason in ("other", "pause"))
+    assert lost(*said, finish=Finish(reason)) == inexact
+
+
+def test_nobody_is_told_to_run_a_call_that_is_not_there() -> None:
+    found = written(*TEXT, finish=Finish("tool-calls"))
+    assert found[-1]["choices"][0]["finish_reason"] == "stop"
+    assert lost(*TEXT, finish=Finish("tool-calls")) == [
+        "finish: no call was made that this wire can carry"
+    ]
+    response = assemble([START, *TEXT, Finish("tool-calls")])
+    assert json.loads(body(response, Context()))["choices"][0]["finish_reason"] == "stop"
 
 
 @pytest.mark.parametrize(
@@ -767,6 +778,8 @@ def normal(parts: Sequence[Part]) -> list[Part]:
         said += [ErrorPart("upstream", response.error.message, code=response.error.code), *calls]
     reason = response.finish_reason
     assert reason is not None
+    if reason == "tool-calls" and not calls:
+        reason = "stop"
     return [*said, Finish(reason, usage=_usage(response.usage))]
 
 

@@ -77,15 +77,20 @@ def sealed(end: ReasoningEnd | ReasoningItem, model: str | None, item_id: str | 
     return seal(Sealed(end.origin, model, msgspec.structs.replace(proof, item_id=item_id)))
 
 
+def unproven(origin: str, model: str | None) -> str:
+    """The envelope of a reasoning without a proof: its origin may want the text back."""
+    return seal(Sealed(origin, model, Proof()))
+
+
 def unsealed(end: ReasoningEnd) -> ReasoningEnd:
     """The end of a reasoning; its proof as it was, if it came in an envelope."""
     inside = opened(end.signature) or opened(end.encrypted)
     if inside is None:
         return end
     proof = inside.proof
-    return ReasoningEnd(
-        end.id, proof.signature, proof.encrypted, proof.redacted, inside.origin, end.whole
-    )
+    proven = proof.signature or proof.encrypted or proof.redacted
+    origin = inside.origin if proven else None
+    return ReasoningEnd(end.id, proof.signature, proof.encrypted, proof.redacted, origin, end.whole)
 
 
 def _quoted(text: str) -> str:

@@ -118,7 +118,7 @@ class MessagesEncoder:
 
     def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
         self._carrier.ours = part.dialect == NAME
-        self._carrier.model = part.model
+        self._carrier.source, self._carrier.model = part.dialect, part.model
         self._usage = part.usage
         body = _json(_message(self._context, part.model, part.usage))
         out.append(write("message_start", b'{"type":"message_start","message":%b}' % body))
@@ -214,8 +214,9 @@ class MessagesEncoder:
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
         item = self._thoughts[part.id]
-        item.signature, item.redacted = self._carrier.proof(part, item.item_id)
-        if not (item.head or item.seen or item.signature or item.redacted):
+        said = bool(item.head or item.seen)
+        item.signature, item.redacted = self._carrier.proof(part, item.item_id, said=said)
+        if not (said or item.signature or item.redacted):
             self._carrier.lost("reasoning-start", part.id, "it says nothing that can be written")
         self._end(item)
 
@@ -245,6 +246,7 @@ class MessagesEncoder:
         item = self._use(part) if whole else self._uses[part.id]
         if item is None:
             return
+        self._carrier.signed(part)
         item.failure = flaw(part)
         if item.failure is not None:
             self._carrier.lost(part.type, part.id, f"{item.failure}; the stream fails")
@@ -332,7 +334,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     It says what the stream of the same parts says. Whatever it cannot say leaves a finding.
     """
     carrier = Carrier(context, findings or Findings(), ours=response.dialect == NAME)
-    carrier.model = response.model
+    carrier.source, carrier.model = response.dialect, response.model
     error = response.error
     if error is not None:
         return _json(wire.Failed(wire.Failure(error_type(error), error.message)))
@@ -367,7 +369,7 @@ def _is_citation(raw: Raw) -> bool:
 
 
 def _thought_blocks(item: ReasoningItem, carrier: Carrier) -> list[Raw]:
-    signature, redacted = carrier.proof(item, item.item_id)
+    signature, redacted = carrier.proof(item, item.item_id, said=bool(item.text))
     blocks: list[wire.Thinking | wire.RedactedThinking] = []
     if item.text or signature:
         blocks.append(wire.Thinking(item.text, signature or ""))
@@ -380,7 +382,10 @@ def _thought_blocks(item: ReasoningItem, carrier: Carrier) -> list[Raw]:
 
 def _call_blocks(call: ToolCall, carrier: Carrier) -> list[Raw]:
     block = carrier.use(call, params(call))
-    return [] if block is None else [Raw(_json(block))]
+    if block is None:
+        return []
+    carrier.signed(call)
+    return [Raw(_json(block))]
 
 
 def _result_blocks(part: ToolResult, carrier: Carrier) -> list[Raw]:

@@ -16,7 +16,7 @@ from weft.assembler import Assembler, ReasoningItem, TextItem
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, one_line, unpacked
-from weft.dialects.envelope import sealed
+from weft.dialects.envelope import sealed, unproven
 from weft.findings import Findings
 from weft.partial_json import escape
 from weft.parts import (
@@ -215,8 +215,9 @@ class Carrier:
     def __init__(self, context: Context, findings: Findings, *, ours: bool) -> None:
         self.ours = ours
         """Whether the response came from this dialect, so that what it kept is understood."""
+        self.source: str | None = None
         self.model: str | None = None
-        """Who answered."""
+        """Who answered, in which dialect."""
         self._findings = findings
         self._origins = (NAME, context.origin or NAME)
         self._results: dict[str, str] = {}
@@ -240,14 +241,17 @@ class Carrier:
         return known
 
     def proof(
-        self, part: ReasoningEnd | ReasoningItem, item_id: str | None
+        self, part: ReasoningEnd | ReasoningItem, item_id: str | None, *, said: bool
     ) -> tuple[str | None, str | None]:
         """The signature and the redacted text. A proof from elsewhere is sealed, never forged."""
-        if part.origin in self._origins and part.encrypted is None:
+        own = part.origin in self._origins or (part.origin is None and self.ours)
+        if own and part.encrypted is None:
             return part.signature, part.redacted
         envelope = sealed(part, self.model, item_id)
         if envelope is None and (part.signature or part.encrypted or part.redacted):
             self.lost("reasoning-end", part.id, "nobody knows whose its proof is")
+        elif envelope is None and said and self.source is not None:
+            envelope = unproven(self.source, self.model)
         return envelope, None
 
     def citation(self, part: Source) -> Raw | None:
@@ -298,12 +302,18 @@ class Carrier:
             return bytes(part.raw)
         return None
 
+    def signed(self, part: ToolCall) -> None:
+        if part.signature is not None:
+            self.lost(part.type, part.id, "its signature has no field here")
+
     def refusal(self) -> None:
         self.lost("text-start", "refusal", "a refusal is written as any text")
 
     def usage(self, told: Usage | None) -> None:
         if told is None or told.input_tokens is None or told.output_tokens is None:
             self.lost("usage", "", "this wire wants numbers: what nobody counted is 0")
+        elif told.total_tokens not in (None, told.input_tokens + told.output_tokens):
+            self.lost("usage", "", "a total that is not the sum has no field")
 
     def untold(self, told: Usage | None) -> None:
         """The usage of a response that failed: the zeros at its beginning stand."""

@@ -21,7 +21,13 @@ from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, m
 from weft.context import Context
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.grounding import grounding_written, segment_written
-from weft.dialects.gemini.meaning import error_written, finish_word, time_of, usage_written
+from weft.dialects.gemini.meaning import (
+    error_written,
+    finish_word,
+    miscounted,
+    time_of,
+    usage_written,
+)
 from weft.dialects.gemini.outgoing import Carried, details_of, leftover_of, one_line, unbroken
 from weft.findings import Findings
 from weft.parts import (
@@ -208,8 +214,9 @@ class ContentEncoder:
         spots = self._spots() if self._sources else {}
         candidate = _candidate([wire.Part(text="")], part, kept)
         candidate.grounding_metadata = grounding_written(_cited(self._sources, spots), kept)
-        self._carried.end(part)
-        self._chunk(_answer(self._head, candidate, part, merged(self._usage, part.usage)), out)
+        usage = merged(self._usage, part.usage)
+        self._carried.end(part, miscounted(usage))
+        self._chunk(_answer(self._head, candidate, part, usage), out)
 
     # Text and reasoning
 
@@ -334,7 +341,7 @@ def body(response: Response, context: Context, findings: Findings) -> bytes:
             spots[item.id] = (item.text, len(parts), 0)
         parts += [] if written is None else [written]
     finish = _finish(response)
-    carried.end(finish)
+    carried.end(finish, miscounted(response.usage))
     sources = [item for item in response.items if isinstance(item, Source)]
     candidate = _candidate(parts or [wire.Part(text="")], finish, wire.Leftover())
     candidate.grounding_metadata = grounding_written(_cited(sources, spots), wire.Leftover())

@@ -222,6 +222,17 @@ def usage_written(usage: Usage) -> wire.Usage:
     )
 
 
+def miscounted(usage: Usage | None) -> list[str]:
+    """The counts that a reader will take for others, by name. What is zero may be left out."""
+    if usage is None:
+        return []
+    counts = msgspec.structs.asdict(usage)
+    again = msgspec.structs.asdict(usage_of(usage_written(usage)) or Usage())
+    return [
+        name.replace("_", " ") for name, count in counts.items() if count and count != again[name]
+    ]
+
+
 def _last(told: int | None, known: int | None) -> int | None:
     return known if told is None else told
 

@@ -209,11 +209,16 @@ class Carried:
     def approval(self, part: ToolApprovalRequest) -> None:
         self.lost(part.type, "approvals have no part here")
 
-    def end(self, finish: Finish) -> None:
+    def end(self, finish: Finish, miscounted: list[str]) -> None:
         if finish.stop_sequence is not None:
             self.lost(finish.type, "a matched stop sequence is not named here")
-        if finish.usage is not None and finish.usage.cache_write_tokens:
-            self.lost(finish.type, "tokens written to a cache are not counted here")
+        if finish.reason == "tool-calls" and not self._asks():
+            self.lost(finish.type, "no call was made that this wire can carry")
+        for name in miscounted:
+            self.lost("usage", f"{name} cannot be told here as they were counted")
+
+    def _asks(self) -> bool:
+        return any(not call.provider_executed for call in self._calls.values())
 
 
 def client_call(call: ToolCall) -> wire.Part | None:

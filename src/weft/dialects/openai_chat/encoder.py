@@ -161,7 +161,9 @@ class ChatEncoder:
             out.append(write("", _json(written.Failed(error, usage))))
         else:
             self._chunks.model = part.model or self._chunks.model
-            out.append(self._chunks.finish(self._carried.finish(part.reason, self._words)))
+            asked = bool(self._heads)
+            word = self._carried.finish(part.reason, self._words, asked=asked)
+            out.append(self._chunks.finish(word))
             if usage is not UNSET:
                 out.append(self._chunks.usage(usage))
         self._carried.stop_sequence(part.stop_sequence)
@@ -341,12 +343,14 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     cut = any(call.invalid == "stream-failed" for call in response.invalid_tool_calls)
     words = written.CUT_WORDS if cut else written.WORDS
     reason = response.finish_reason
-    word = None if reason is None else carried.finish(reason, words)
+    message = _message(response, carried)
+    asked = message.tool_calls is not UNSET
+    word = None if reason is None else carried.finish(reason, words, asked=asked)
     completion = written.Completion(
         id=written.response_id(context),
         created=context.now if response.created is None else response.created,
         model=written.model_name(response.model, context),
-        choices=[written.Choice(_message(response, carried), word)],
+        choices=[written.Choice(message, word)],
         usage=written.usage(response.usage),
     )
     return _json(completion)

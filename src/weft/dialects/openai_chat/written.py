@@ -38,7 +38,7 @@ WORDS: dict[FinishReason, str] = {
     "length": "length",
     "tool-calls": "tool_calls",
     "content-filter": "content_filter",
-    "pause": "stop",
+    "pause": "length",
     "other": "stop",
 }
 """Finish reasons. An error has none: it is written instead of a finish reason."""
@@ -346,9 +346,8 @@ class Carried:
                 pass
         envelope = sealed(part, self.model, item_id)
         if envelope is not None:
-            return [
-                Raw(msgspec.json.encode(_Sealed("reasoning.encrypted", envelope, self._count())))
-            ]
+            detail = _Sealed("reasoning.encrypted", envelope, self._count())
+            return [Raw(msgspec.json.encode(detail))]
         if part.signature or part.encrypted or part.redacted:
             self.lost("reasoning-end", "nobody knows whose its proof is")
         return []
@@ -366,7 +365,11 @@ class Carried:
             self.lost(part.type, "its place is not known, and this wire wants one: 0 to 0")
         return True
 
-    def finish(self, reason: FinishReason, words: dict[FinishReason, str]) -> str:
+    def finish(self, reason: FinishReason, words: dict[FinishReason, str], *, asked: bool) -> str:
+        """The word for a reason. A client that is told of calls waits for one to run."""
+        if reason == "tool-calls" and not asked:
+            self.lost("finish", "no call was made that this wire can carry")
+            return words["stop"]
         word = words[reason]
         if word != reason.replace("-", "_"):
             self.lost("finish", f"reason {reason} is written as {word}")
