@@ -6,10 +6,9 @@ import re
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.assembler import Failure
 from weft.dialects.gemini import wire
 from weft.findings import Findings
-from weft.parts import ErrorKind, ErrorPart, Finish, FinishReason, Json, Usage
+from weft.parts import ErrorPart, Finish, FinishReason, Json, Usage
 
 STOP, UNSPECIFIED = "STOP", "FINISH_REASON_UNSPECIFIED"
 
@@ -65,25 +64,6 @@ _CODES: dict[str, int] = {
     "DEADLINE_EXCEEDED": 504,
 }
 """The words of `error.status`, with the HTTP status of each."""
-
-_WORDS: dict[int, str] = {
-    401: "UNAUTHENTICATED",
-    402: "RESOURCE_EXHAUSTED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    408: "DEADLINE_EXCEEDED",
-    409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED",
-    499: "CANCELLED",
-    501: "UNIMPLEMENTED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-    529: "UNAVAILABLE",
-}
-"""The word for an HTTP status. Others below 500 are INVALID_ARGUMENT, the rest INTERNAL."""
-
-_KINDS: dict[ErrorKind, int] = {"timeout": 504, "cancelled": 499}
-"""The HTTP status of an error that came without one. Others are 500."""
 
 _RETRYABLE = frozenset({408, 429, 500, 502, 503, 504})
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)")
@@ -209,14 +189,16 @@ def usage_of(usage: wire.Usage) -> Usage | None:
 
 
 def usage_written(usage: Usage) -> wire.Usage:
+    """Usage as it is written: the answer without the thoughts, and a total that sums up."""
     given, made, thoughts = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
+    answer = None if made is None else max(made - (thoughts or 0), 0)
     total = usage.total_tokens
-    if given is not None and made is not None:
-        total = given + made
+    if given is not None and answer is not None:
+        total = given + answer + (thoughts or 0)
     return wire.Usage(
         prompt_token_count=given,
         cached_content_token_count=usage.cache_read_tokens,
-        candidates_token_count=None if made is None else max(made - (thoughts or 0), 0),
+        candidates_token_count=answer,
         thoughts_token_count=thoughts,
         total_token_count=total,
     )
@@ -263,13 +245,6 @@ def error_of(error: wire.Error) -> ErrorPart:
 def is_status(word: str | None) -> bool:
     """Whether this is a word that only this wire has for an error."""
     return word in _CODES
-
-
-def error_written(error: ErrorPart | Failure) -> wire.Error:
-    status = error.status or _KINDS.get(error.kind) or _CODES.get(str(error.code)) or 500
-    word = _WORDS.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
-    own = _CODES.get(str(error.code)) is not None
-    return wire.Error(status, error.message, str(error.code) if own else word)
 
 
 # Time

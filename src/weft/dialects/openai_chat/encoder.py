@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw
 from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.openai_chat import written
+from weft.dialects.openai_chat.errors import Failed, error_written
 from weft.dialects.openai_chat.fields import Field
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.openai_chat.written import Carried
@@ -155,10 +156,11 @@ class ChatEncoder:
     def _on_finish(self, part: Finish, out: list[bytes]) -> None:
         if self._sources:
             self._cite(out)
-        usage = written.usage(merged(self._usage, part.usage)) if self._chunks.asked else UNSET
+        told = merged(self._usage, part.usage)
+        usage = self._carried.usage(told) if self._chunks.asked else UNSET
         if self._error is not None:
-            error = written.error(self._error, ours=self._carried.ours)
-            out.append(write("", _json(written.Failed(error, usage))))
+            error = error_written(self._error, ours=self._carried.ours)
+            out.append(write("", _json(Failed(error, usage))))
         else:
             self._chunks.model = part.model or self._chunks.model
             asked = bool(self._heads)
@@ -336,7 +338,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     """
     ours = response.dialect == NAME
     if response.error is not None:
-        return _json(written.Failed(written.error(response.error, ours=ours)))
+        return _json(Failed(error_written(response.error, ours=ours)))
     carried = Carried(findings or Findings(), (NAME, context.origin), ours=ours)
     carried.model = response.model
     carried.stop_sequence(response.stop_sequence)
@@ -351,7 +353,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
         created=context.now if response.created is None else response.created,
         model=written.model_name(response.model, context),
         choices=[written.Choice(message, word)],
-        usage=written.usage(response.usage),
+        usage=carried.usage(response.usage),
     )
     return _json(completion)
 

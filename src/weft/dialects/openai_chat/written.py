@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.assembler import Failure, ReasoningItem, TextItem
+from weft.assembler import ReasoningItem, TextItem
 from weft.context import Context
 from weft.dialects.envelope import sealed
 from weft.findings import Findings
 from weft.parts import (
-    ErrorPart,
     File,
     FinishReason,
     Json,
@@ -67,9 +66,6 @@ START_TYPES: dict[type[Start], str] = {
 
 KINDS: dict[ParamsFormat, str] = {"json": "function", "text": "custom"}
 """The two kinds of calls that the wire has, by the format of their params."""
-
-ERROR_TYPES = {429: "rate_limit_error"}
-"""By status; other faults of the request, and all faults of the server, have one word each."""
 
 
 class Function(msgspec.Struct):
@@ -141,9 +137,9 @@ class OutputDetails(msgspec.Struct):
 
 
 class Usage(msgspec.Struct):
-    prompt_tokens: int | UnsetType = UNSET
-    completion_tokens: int | UnsetType = UNSET
-    total_tokens: int | UnsetType = UNSET
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
     prompt_tokens_details: InputDetails | UnsetType = UNSET
     completion_tokens_details: OutputDetails | UnsetType = UNSET
 
@@ -156,20 +152,6 @@ class Completion(msgspec.Struct, kw_only=True):
     created: int
     model: str
     choices: list[Choice]
-    usage: Usage | UnsetType = UNSET
-
-
-class Error(msgspec.Struct):
-    message: str
-    type: str
-    param: str | None
-    code: str | int | None
-
-
-class Failed(msgspec.Struct):
-    """An error, as an event or as a body."""
-
-    error: Error
     usage: Usage | UnsetType = UNSET
 
 
@@ -244,19 +226,19 @@ def _citation(source: Source, places: Mapping[str, int]) -> UrlCitation:
     return UrlCitation(url, title, place + source.start, place + source.end)
 
 
-def usage(told: Tokens | None) -> Usage | UnsetType:
-    """Tokens as they were told. The total is a sum only if nobody told it."""
-    if told is None or told == Tokens():
+def usage(told: Tokens) -> Usage | UnsetType:
+    """Tokens as they were told, if all was told that clients look for. The total is a sum only if
+    nobody told it.
+    """
+    if told.input_tokens is None or told.output_tokens is None:
         return UNSET
     total = told.total_tokens
-    if total is None and told.input_tokens is not None and told.output_tokens is not None:
-        total = told.input_tokens + told.output_tokens
     cached, written = _known(told.cache_read_tokens), _known(told.cache_write_tokens)
     thought = told.reasoning_tokens
     return Usage(
-        _known(told.input_tokens),
-        _known(told.output_tokens),
-        _known(total),
+        told.input_tokens,
+        told.output_tokens,
+        told.input_tokens + told.output_tokens if total is None else total,
         UNSET if cached is written is UNSET else InputDetails(cached, written),
         UNSET if thought is None else OutputDetails(thought),
     )
@@ -264,18 +246,6 @@ def usage(told: Tokens | None) -> Usage | UnsetType:
 
 def _known(count: int | None) -> int | UnsetType:
     return UNSET if count is None else count
-
-
-def error(told: ErrorPart | Failure, *, ours: bool) -> Error:
-    """The error object. A code is text here; one that came from this dialect stays as it was."""
-    code = told.code
-    if code is None:
-        code = None if told.kind == "upstream" else told.kind
-    elif not ours:
-        code = str(code)
-    status = told.status or 500
-    kind = "invalid_request_error" if status < 500 else "server_error"
-    return Error(told.message, ERROR_TYPES.get(status, kind), None, code)
 
 
 class Carried:
@@ -374,6 +344,14 @@ class Carried:
         if word != reason.replace("-", "_"):
             self.lost("finish", f"reason {reason} is written as {word}")
         return word
+
+    def usage(self, told: Tokens | None) -> Usage | UnsetType:
+        if told is None or told == Tokens():
+            return UNSET
+        found = usage(told)
+        if found is UNSET:
+            self.lost("usage", "only a part of it is known, and clients look for all of it")
+        return found
 
     def stop_sequence(self, told: str | None) -> None:
         if told is not None:
