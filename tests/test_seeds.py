@@ -165,6 +165,61 @@ def test_one_output_item_added_when_streamed_and_complete_call_both_arrive(
         assert final["call_id"] == "call_123"
 
 
+MODEL_PARTS: dict[str, Any] = {
+    "start": {"type": "tool-input-start", "id": "call_123", "toolName": "get_weather"},
+    "first": {"type": "tool-input-delta", "id": "call_123", "delta": '{"loc'},
+    "second": {"type": "tool-input-delta", "id": "call_123", "delta": 'ation":"NYC"}'},
+    "end": {"type": "tool-input-end", "id": "call_123"},
+    "call": {
+        "type": "tool-call",
+        "toolCallId": "call_123",
+        "toolName": "get_weather",
+        "input": {"location": "NYC"},
+    },
+}
+
+
+def model_stream(*lines: Any) -> list[Event]:
+    """What becomes of the stream that the seed's converter reads: one JSON object a line."""
+    raw = b"\n".join(json.dumps(line).encode() for line in lines) + b"\n"
+    return events(convert(raw, source="ai-sdk", target="openai-responses"))
+
+
+def test_should_emit_only_one_output_item_added_when_both_tool_input_start_and_tool_call_fire() -> (
+    None
+):
+    """The seed's own case, which tells no end."""
+    found = model_stream(*(MODEL_PARTS[one] for one in ("start", "first", "second", "call")))
+    assert len(of_type(found, "response.output_item.added")) == 1
+    assert len(item_ids(found)) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("start", "first", "second", "call"),
+        ("start", "first", "second", "end", "call"),
+        ("first", "second", "call"),
+        ("end", "call"),
+        ("first", "end", "call"),
+        ("call",),
+        ("call", "start", "first", "second", "end"),
+        ("start", "call", "end"),
+        ("start", "call"),
+    ],
+    ids="-".join,
+)
+def test_one_output_item_added_whatever_the_model_parts_are(said: tuple[str, ...]) -> None:
+    finish = {"type": "finish", "finishReason": "tool-calls", "usage": {}}
+    start = {"type": "stream-start", "warnings": []}
+    found = model_stream(start, *(MODEL_PARTS[one] for one in said), finish)
+    (added,) = of_type(found, "response.output_item.added")
+    (done,) = of_type(found, "response.output_item.done")
+    assert len(item_ids(found)) == 1
+    assert added["item"]["call_id"] == done["item"]["call_id"] == "call_123"
+    assert json.loads(done["item"]["arguments"]) == {"location": "NYC"}
+
+
 # Seed 003: text that was assembled twice
 
 
