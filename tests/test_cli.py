@@ -14,7 +14,7 @@ import weft
 from tests import chat, responses
 
 WEFT = Path(sys.executable).with_name("weft")
-COMMANDS = ["parts", "assemble", "convert", "demo"]
+COMMANDS = ["parts", "assemble", "convert", "check", "demo"]
 READERS = [["parts"], ["assemble"], ["convert", "--to", "openai-responses"]]
 ENVIRONMENT = {
     **{
@@ -101,6 +101,7 @@ def test_help_names_every_command_and_cuts_no_summary_short(flag: str) -> None:
     [
         ("parts", ["CAPTURE", "--from DIALECT", "openai-chat", "detected", "Exit: 0, or 2"]),
         ("assemble", ["CAPTURE", "--from DIALECT", "openai-chat", "detected", "Exit: 0, or 2"]),
+        ("check", ["CAPTURE...", "--dialect", "--format", "--explain", "--rules", "Exit: 0"]),
         (
             "convert",
             [

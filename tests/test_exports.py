@@ -9,7 +9,7 @@ import pytest
 import weft
 
 PUBLIC = {
-    "the verbs": "adecode assemble convert decode decode_all detect encode",
+    "the verbs": "adecode assemble check convert decode decode_all detect encode",
     "incremental": "Decoder Encoder Guard",
     "what comes with them": "Context Ids Quirks Request DIALECTS",
     "the fold": "Decoded Finding ReasoningItem Response TextItem",
@@ -28,6 +28,7 @@ CONTRACT = [
     "Encoder",
     "adecode",
     "assemble",
+    "check",
     "convert",
     "decode",
     "decode_all",

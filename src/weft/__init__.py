@@ -1,6 +1,7 @@
 """Weft speaks every LLM streaming dialect and makes each stream happen exactly once."""
 
 from weft.assembler import ReasoningItem, Response, TextItem
+from weft.check import check
 from weft.codec import (
     Decoded,
     Decoder,
@@ -94,6 +95,7 @@ __all__ = [
     "WeftError",
     "adecode",
     "assemble",
+    "check",
     "convert",
     "decode",
     "decode_all",

@@ -41,7 +41,7 @@ class Decoder:
     def __init__(self, dialect: str, *, context: Context | None = None) -> None:
         self._dialect = _reader(dialect)
         self._reader = FrameReader()
-        self._pipe = _Pipe(self._dialect, context or fresh_context())
+        self._pipe = Pipe(self._dialect, context or fresh_context())
 
     def feed(self, data: bytes) -> list[Part]:
         """Returns the parts that these bytes complete, possibly none."""
@@ -76,7 +76,7 @@ class Decoder:
         return self._pipe.response
 
 
-class _Pipe:
+class Pipe:
     """Frames of one response and one choice in, guarded parts out."""
 
     def __init__(self, dialect: Dialect, context: Context) -> None:
@@ -210,16 +210,34 @@ async def adecode(
 
 def decode_all(raw: bytes, dialect: str, *, context: Context | None = None) -> list[Decoded]:
     """Returns every response of a capture, and every choice of each, in order."""
-    reader = _reader(dialect)
-    context = context or capture_context(raw)
     found: list[Decoded] = []
-    for number, frames in enumerate(_responses(reader, _frames(raw))):
-        for choice in _choices(reader, frames, context):
-            seed = f"{context.ids.mint('seed')} {number} {choice}".encode()
-            pipe = _Pipe(reader, replace(context, ids=Ids(seed), choice=choice))
-            parts = pipe.feed(frames) + pipe.finish()
+    for reading in readings(raw, dialect, context=context):
+        for pipe in reading.pipes:
+            parts = pipe.feed(reading.frames) + pipe.finish()
             found.append(Decoded(parts, pipe.guard.fold, pipe.response))
     return found
+
+
+class Reading:
+    """One response of a capture that is still to be read: its frames, and a pipe a choice."""
+
+    __slots__ = ("frames", "pipes")
+
+    def __init__(self, frames: list[Frame], pipes: list[Pipe]) -> None:
+        self.frames = frames
+        self.pipes = pipes
+
+
+def readings(raw: bytes, dialect: str, *, context: Context | None = None) -> Iterator[Reading]:
+    """Yields every response of a capture, cut where the dialect says that another one begins."""
+    reader = _reader(dialect)
+    context = context or capture_context(raw)
+    for number, frames in enumerate(_responses(reader, _frames(raw))):
+        pipes: list[Pipe] = []
+        for choice in _choices(reader, frames, context):
+            seed = f"{context.ids.mint('seed')} {number} {choice}".encode()
+            pipes.append(Pipe(reader, replace(context, ids=Ids(seed), choice=choice)))
+        yield Reading(frames, pipes)
 
 
 def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[int]:

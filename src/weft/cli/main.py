@@ -10,6 +10,7 @@ except ModuleNotFoundError:  # the library was installed without its command lin
 from importlib.metadata import version
 
 from weft.cli.assemble import assemble
+from weft.cli.check import check
 from weft.cli.convert import convert
 from weft.cli.demo import demo
 from weft.cli.parts import parts
@@ -26,5 +27,5 @@ def main() -> None:
     """
 
 
-for command in (parts, assemble, convert, demo):
+for command in (parts, assemble, convert, check, demo):
     main.add_command(command)

@@ -1,0 +1,497 @@
+"""What the tests see the official clients do: each row is run, over HTTP, on its capture.
+
+`tests/test_check_clients.py` fails if one of them is no longer so.
+"""
+
+from weft.check.verdict import Client, Verdict, rows
+
+OPENAI = Client("openai-python", "3.49.0", "2026-11-16")
+ANTHROPIC = Client("anthropic-sdk-python", "2.8.0", "2026-11-16")
+
+_CHAT = rows(
+    OPENAI,
+    "openai-chat",
+    "executed",
+    (
+        "sse/byte-order-mark",
+        "loses",
+        "The first event is dropped: the answer begins in its middle.",
+        "check/sse/byte-order-mark.bad.sse",
+    ),
+    (
+        "sse/comment-after-id",
+        "raises",
+        "After an id, a blank line without data is an event, and parsing it raises.",
+        "check/sse/comment-after-id.bad.sse",
+    ),
+    (
+        "sse/data-comment",
+        "raises",
+        "The comment is parsed as JSON.",
+        "check/sse/data-comment.bad.sse",
+    ),
+    (
+        "sse/data-empty",
+        "raises",
+        "The empty data is parsed as JSON.",
+        "check/sse/data-empty.bad.sse",
+    ),
+    (
+        "sse/event-without-data",
+        "raises",
+        "The missing data is parsed as JSON.",
+        "check/sse/event-without-data.bad.sse",
+    ),
+    (
+        "sse/field-unknown",
+        "ignores",
+        "An `error:` line is dropped, and the failed answer taken for a whole one.",
+        "openai_chat/error-as-field-name.sse",
+    ),
+    (
+        "lifecycle/frame-invalid-utf8",
+        "raises",
+        "Decoding the event raises UnicodeDecodeError.",
+        "openai_chat/bytes-that-are-not-utf-8.sse",
+    ),
+    (
+        "lifecycle/frame-lines-split",
+        "raises",
+        "No event is seen, and the helper fails for want of one.",
+        "openai_chat/one-newline-between-events.sse",
+    ),
+    (
+        "lifecycle/frame-replayed",
+        "doubles",
+        "The replayed text is added a second time.",
+        "openai_chat/events-replayed-under-their-id.sse",
+    ),
+    (
+        "lifecycle/surrogate-lone",
+        "loses",
+        "The halves stay apart: the character is gone, and the text cannot be written as UTF-8.",
+        "openai_chat/surrogate-half-alone.sse",
+    ),
+    (
+        "lifecycle/call-id-changed",
+        "doubles",
+        "All ids of the call are joined into one.",
+        "openai_chat/id-differs-on-later-fragments.sse",
+    ),
+    (
+        "lifecycle/call-id-collision",
+        "doubles",
+        "Two calls are handed over under one id.",
+        "openai_chat/one-id-two-indexes-same-name.sse",
+    ),
+    (
+        "lifecycle/call-id-minted",
+        "loses",
+        "The call is handed over without an id.",
+        "openai_chat/no-id-at-all.sse",
+    ),
+    (
+        "lifecycle/call-id-repeated",
+        "doubles",
+        "The id is joined to itself with every delta.",
+        "openai_chat/id-in-every-chunk.sse",
+    ),
+    (
+        "lifecycle/call-index-drifted",
+        "doubles",
+        "Every index makes a call of its own, each with a piece of the arguments.",
+        "openai_chat/index-drifts.sse",
+    ),
+    (
+        "lifecycle/call-index-missing",
+        "raises",
+        "The missing index is used to look up a call: TypeError.",
+        "openai_chat/no-index-one-call-per-chunk.sse",
+    ),
+    (
+        "lifecycle/call-index-reused",
+        "loses",
+        "Both calls become one, with both names and both arguments joined.",
+        "openai_chat/index-zero-distinct-ids.sse",
+    ),
+    (
+        "lifecycle/call-name-contradicted",
+        "doubles",
+        "Both names are joined into one that no tool has.",
+        "openai_chat/other-name-after-arguments-began.sse",
+    ),
+    (
+        "lifecycle/call-name-repeated",
+        "doubles",
+        "The name is joined to itself with every delta.",
+        "openai_chat/name-on-every-delta.sse",
+    ),
+    (
+        "lifecycle/call-nameless",
+        "raises",
+        "The helper looks for the name of the call: AttributeError.",
+        "openai_chat/phantom-entry-with-id.sse",
+    ),
+    (
+        "lifecycle/arguments-double-encoded",
+        "doubles",
+        "The arguments stay encoded twice: the tool gets a string.",
+        "openai_chat/arguments-encoded-twice.sse",
+    ),
+    (
+        "lifecycle/arguments-placeholder",
+        "doubles",
+        "The empty object stays in front of the arguments, which cannot be parsed.",
+        "openai_chat/arguments-placeholder-first.sse",
+    ),
+    (
+        "lifecycle/arguments-repeated",
+        "doubles",
+        "The arguments stand there twice in a row, and cannot be parsed.",
+        "openai_chat/arguments-sent-again.sse",
+    ),
+    (
+        "lifecycle/arguments-snapshot",
+        "doubles",
+        "All snapshots are joined, and cannot be parsed.",
+        "openai_chat/arguments-grow-as-snapshots.sse",
+    ),
+    (
+        "lifecycle/whole-contradicts",
+        "doubles",
+        "Both arguments are joined, and cannot be parsed.",
+        "openai_chat/arguments-contradict-what-was-streamed.sse",
+    ),
+    (
+        "lifecycle/truncated",
+        "ignores",
+        "Half an answer is returned as if it were whole; its finish reason is None.",
+        "openai_chat/ends-in-the-middle-of-text.sse",
+    ),
+    (
+        "lifecycle/malformed",
+        "raises",
+        "Parsing the event raises JSONDecodeError, which is no error of the client's own.",
+        "openai_chat/chunk-that-is-not-json.sse",
+    ),
+    (
+        "lifecycle/empty",
+        "raises",
+        "The helper fails for want of a first event: AssertionError.",
+        "openai_chat/only-done.sse",
+    ),
+    (
+        "lifecycle/error-reported",
+        "raises",
+        "APIError with the message of the stream; the text that came is gone.",
+        "openai_chat/error-object.sse",
+    ),
+    (
+        "openai-chat/choices-missing",
+        "raises",
+        "The helper walks through choices that are None: TypeError.",
+        "openai_chat/choices-null-or-missing.sse",
+    ),
+    (
+        "openai-chat/choice-index-missing",
+        "raises",
+        "The missing index is used to look up a choice: TypeError.",
+        "openai_chat/choice-without-index.sse",
+    ),
+    (
+        "openai-chat/delta-missing",
+        "raises",
+        "The helper reads a delta that is None: AttributeError.",
+        "openai_chat/choice-without-delta.sse",
+    ),
+    (
+        "openai-chat/content-type",
+        "raises",
+        "The helper joins content parts that have no index: RuntimeError.",
+        "openai_chat/content-as-parts.sse",
+    ),
+    (
+        "openai-chat/call-index-order",
+        "raises",
+        "The index is used as a position in a shorter list: IndexError.",
+        "openai_chat/index-with-gaps.sse",
+    ),
+)
+
+_MESSAGES = rows(
+    ANTHROPIC,
+    "anthropic-messages",
+    "executed",
+    (
+        "anthropic-messages/event-line",
+        "raises",
+        "Events without an `event:` line are dropped; the helper fails for want of a message.",
+        "anthropic_messages/no-event-lines.sse",
+    ),
+    (
+        "anthropic-messages/delta-shape",
+        "raises",
+        "The helper adds a text that is None: TypeError.",
+        "check/anthropic-messages/delta-shape.bad.sse",
+    ),
+    (
+        "anthropic-messages/block-index",
+        "raises",
+        "The index is used as a position in a shorter list: IndexError.",
+        "check/anthropic-messages/block-index.bad.sse",
+    ),
+    (
+        "anthropic-messages/usage-missing",
+        "raises",
+        "The helper writes into a usage that is None: AttributeError.",
+        "check/anthropic-messages/usage-missing.bad.sse",
+    ),
+    (
+        "anthropic-messages/tool-id-missing",
+        "loses",
+        "The call is handed over without an id.",
+        "check/anthropic-messages/tool-id-missing.bad.sse",
+    ),
+    (
+        "lifecycle/metadata-missing",
+        "raises",
+        "The helper wants a message_start before anything else.",
+        "anthropic_messages/no-message-start.sse",
+    ),
+    (
+        "lifecycle/start-missing",
+        "raises",
+        "A delta of a block that never began: IndexError.",
+        "anthropic_messages/deltas-without-a-start.sse",
+    ),
+    (
+        "lifecycle/call-index-missing",
+        "raises",
+        "The missing index is used to look up a block: TypeError.",
+        "anthropic_messages/no-indexes.sse",
+    ),
+    (
+        "lifecycle/call-index-reused",
+        "loses",
+        "Deltas go to the first block of that index: the call is handed over with empty input.",
+        "anthropic_messages/index-zero-for-every-block.sse",
+    ),
+    (
+        "lifecycle/call-id-collision",
+        "doubles",
+        "Two calls are handed over under one id.",
+        "anthropic_messages/one-id-for-two-calls.sse",
+    ),
+    (
+        "lifecycle/arguments-placeholder",
+        "loses",
+        "The call is handed over with empty input, and nothing is raised.",
+        "anthropic_messages/empty-object-before-the-arguments.sse",
+    ),
+    (
+        "lifecycle/arguments-invalid",
+        "loses",
+        "The call is handed over with what could be parsed of its input, and nothing is raised.",
+        "anthropic_messages/tokens-run-out-inside-a-call.sse",
+    ),
+    (
+        "lifecycle/truncated",
+        "loses",
+        "The call is handed over with what could be parsed of its input, and nothing is raised.",
+        "anthropic_messages/cut-inside-a-call.sse",
+    ),
+    (
+        "lifecycle/surrogate-lone",
+        "loses",
+        "The halves stay apart: the character is gone, and the text cannot be written as UTF-8.",
+        "anthropic_messages/character-cut-in-two.sse",
+    ),
+    (
+        "lifecycle/error-reported",
+        "raises",
+        "APIStatusError with the error of the stream and status 200.",
+        "anthropic_messages/error-inside-text.sse",
+    ),
+)
+
+_RESPONSES = rows(
+    OPENAI,
+    "openai-responses",
+    "executed",
+    (
+        "sse/comment-after-id",
+        "raises",
+        "After an id, a blank line without data is an event, and parsing it raises.",
+        "clients/responses-comment-after-id.sse",
+    ),
+    (
+        "sse/data-comment",
+        "raises",
+        "The comment is parsed as JSON.",
+        "clients/responses-data-comment.sse",
+    ),
+    (
+        "sse/data-empty",
+        "raises",
+        "The empty data is parsed as JSON.",
+        "clients/responses-data-empty.sse",
+    ),
+    (
+        "sse/event-without-data",
+        "raises",
+        "The missing data is parsed as JSON.",
+        "clients/responses-event-without-data.sse",
+    ),
+    (
+        "lifecycle/frame-invalid-utf8",
+        "raises",
+        "Decoding the event raises UnicodeDecodeError.",
+        "clients/responses-not-utf-8.sse",
+    ),
+    (
+        "openai-responses/data-invalid",
+        "raises",
+        "Parsing the event raises JSONDecodeError, which is no error of the client's own.",
+        "check/openai-responses/data-invalid.bad.sse",
+    ),
+    (
+        "openai-responses/created-first",
+        "raises",
+        "The helper wants response.created before anything else.",
+        "check/openai-responses/created-first.bad.sse",
+    ),
+    (
+        "openai-responses/event-keys",
+        "raises",
+        "A missing index is used to look up an item: TypeError.",
+        "check/openai-responses/event-keys.bad.sse",
+    ),
+    (
+        "openai-responses/response-id-changed",
+        "raises",
+        "The helper refuses a snapshot under another id.",
+        "check/openai-responses/response-id-changed.bad.sse",
+    ),
+    (
+        "openai-responses/terminal-missing",
+        "raises",
+        "The helper wants response.completed; the text that came is gone.",
+        "check/openai-responses/terminal-missing.bad.sse",
+    ),
+    (
+        "openai-responses/error-without-failed",
+        "raises",
+        "APIError with the message of the stream; the text that came is gone.",
+        "check/openai-responses/error-without-failed.bad.sse",
+    ),
+    (
+        "openai-responses/error-shape",
+        "raises",
+        "APIError with a general message instead of the server's.",
+        "check/openai-responses/error-shape.bad.sse",
+    ),
+    (
+        "openai-responses/item-not-added",
+        "raises",
+        "The helper refuses events of an item that it does not know.",
+        "check/openai-responses/item-not-added.bad.sse",
+    ),
+    (
+        "openai-responses/item-repeated",
+        "raises",
+        "The helper refuses a second item at the same index.",
+        "check/openai-responses/item-repeated.bad.sse",
+    ),
+    (
+        "openai-responses/index-repeated",
+        "raises",
+        "The helper refuses a second item at the same index.",
+        "check/openai-responses/index-repeated.bad.sse",
+    ),
+    (
+        "openai-responses/index-changed",
+        "raises",
+        "The helper refuses events at an index that it does not know.",
+        "check/openai-responses/index-changed.bad.sse",
+    ),
+    (
+        "openai-responses/item-type-changed",
+        "raises",
+        "The helper refuses an item that is done as another one.",
+        "check/openai-responses/item-type-changed.bad.sse",
+    ),
+    (
+        "openai-responses/item-closed",
+        "loses",
+        "What comes after the item was done is not in the final response.",
+        "check/openai-responses/item-closed.bad.sse",
+    ),
+    (
+        "openai-responses/part-not-added",
+        "raises",
+        "The part is looked up in a shorter list: IndexError.",
+        "check/openai-responses/part-not-added.bad.sse",
+    ),
+    (
+        "openai-responses/part-index",
+        "raises",
+        "The index is used as a position in a shorter list: IndexError.",
+        "check/openai-responses/part-index.bad.sse",
+    ),
+    (
+        "openai-responses/part-closed",
+        "loses",
+        "What comes after the text was said whole is not in the final response.",
+        "check/openai-responses/part-closed.bad.sse",
+    ),
+    (
+        "openai-responses/call-id-missing",
+        "loses",
+        "The call is handed over without a call_id.",
+        "check/openai-responses/call-id-missing.bad.sse",
+    ),
+    (
+        "openai-responses/call-id-changed",
+        "raises",
+        "The helper refuses an item that is done as another one.",
+        "check/openai-responses/call-id-changed.bad.sse",
+    ),
+    (
+        "openai-responses/call-name-changed",
+        "loses",
+        "The first name is gone: the tool of the last one is called.",
+        "check/openai-responses/call-name-changed.bad.sse",
+    ),
+    (
+        "openai-responses/call-repeated",
+        "raises",
+        "The helper refuses two items of one identity in the final response.",
+        "check/openai-responses/call-repeated.bad.sse",
+    ),
+    (
+        "openai-responses/deltas-differ",
+        "loses",
+        "The final response holds other text than its deltas showed.",
+        "check/openai-responses/deltas-differ.bad.sse",
+    ),
+    (
+        "openai-responses/item-differs",
+        "loses",
+        "The final response holds other arguments than its deltas showed.",
+        "check/openai-responses/item-differs.bad.sse",
+    ),
+    (
+        "openai-responses/output-differs",
+        "loses",
+        "The final response holds other arguments than were streamed.",
+        "check/openai-responses/output-differs.bad.sse",
+    ),
+    (
+        "openai-responses/output-lost",
+        "loses",
+        "The call that was streamed is not in the final response.",
+        "check/openai-responses/output-lost.bad.sse",
+    ),
+)
+
+EXECUTED: tuple[Verdict, ...] = (*_CHAT, *_RESPONSES, *_MESSAGES)

@@ -1,0 +1,297 @@
+"""What must be there: the keys of events, response objects, items and parts, with their types."""
+
+from typing import NamedTuple
+
+from weft.dialects.once import JsonObject, Once, kind, plain
+from weft.dialects.rules import JsonValue
+from weft.dialects.untyped import count, elements, fields, shown, text
+
+_ITEM = ("item_id", "output_index")
+_CONTENT = (*_ITEM, "content_index")
+_SUMMARY = (*_ITEM, "summary_index")
+_PATCH = "response.apply_patch_call_operation_diff"
+
+EVENTS: dict[str, tuple[str, ...]] = {
+    "response.created": ("response",),
+    "response.queued": ("response",),
+    "response.in_progress": ("response",),
+    "response.completed": ("response",),
+    "response.incomplete": ("response",),
+    "response.failed": ("response",),
+    "response.output_item.added": ("output_index", "item"),
+    "response.output_item.done": ("output_index", "item"),
+    "response.content_part.added": (*_CONTENT, "part"),
+    "response.content_part.done": (*_CONTENT, "part"),
+    "response.output_text.delta": (*_CONTENT, "delta"),
+    "response.output_text.done": (*_CONTENT, "text"),
+    "response.output_text.annotation.added": (*_CONTENT, "annotation_index", "annotation"),
+    "response.refusal.delta": (*_CONTENT, "delta"),
+    "response.refusal.done": (*_CONTENT, "refusal"),
+    "response.function_call_arguments.delta": (*_ITEM, "delta"),
+    "response.function_call_arguments.done": (*_ITEM, "arguments"),
+    "response.custom_tool_call_input.delta": (*_ITEM, "delta"),
+    "response.custom_tool_call_input.done": (*_ITEM, "input"),
+    "response.reasoning.delta": (*_CONTENT, "delta"),
+    "response.reasoning.done": (*_CONTENT, "text"),
+    "response.reasoning_text.delta": (*_CONTENT, "delta"),
+    "response.reasoning_text.done": (*_CONTENT, "text"),
+    "response.reasoning_summary_part.added": (*_SUMMARY, "part"),
+    "response.reasoning_summary_part.done": (*_SUMMARY, "part"),
+    "response.reasoning_summary_text.delta": (*_SUMMARY, "delta"),
+    "response.reasoning_summary_text.done": (*_SUMMARY, "text"),
+    "response.mcp_call_arguments.delta": (*_ITEM, "delta"),
+    "response.mcp_call_arguments.done": (*_ITEM, "arguments"),
+    "response.code_interpreter_call_code.delta": (*_ITEM, "delta"),
+    "response.code_interpreter_call_code.done": (*_ITEM, "code"),
+    _PATCH + ".delta": (*_ITEM, "delta"),
+    _PATCH + ".done": (*_ITEM, "diff"),
+    "response.code_interpreter_call.in_progress": _ITEM,
+    "response.code_interpreter_call.interpreting": _ITEM,
+    "response.code_interpreter_call.completed": _ITEM,
+    "response.file_search_call.in_progress": _ITEM,
+    "response.file_search_call.searching": _ITEM,
+    "response.file_search_call.completed": _ITEM,
+    "response.web_search_call.in_progress": _ITEM,
+    "response.web_search_call.searching": _ITEM,
+    "response.web_search_call.completed": _ITEM,
+    "response.image_generation_call.in_progress": _ITEM,
+    "response.image_generation_call.generating": _ITEM,
+    "response.image_generation_call.partial_image": _ITEM,
+    "response.image_generation_call.completed": _ITEM,
+    "response.mcp_call.in_progress": _ITEM,
+    "response.mcp_call.completed": _ITEM,
+    "response.mcp_call.failed": _ITEM,
+    "response.mcp_list_tools.in_progress": _ITEM,
+    "response.mcp_list_tools.completed": _ITEM,
+    "response.mcp_list_tools.failed": _ITEM,
+    "response.shell_call_command.added": ("output_index",),
+    "response.shell_call_command.delta": ("output_index",),
+    "response.shell_call_command.done": ("output_index",),
+    "response.shell_call_output_content.delta": ("output_index",),
+    "response.shell_call_output_content.done": ("output_index",),
+    "response.compaction.compacting": (),
+    "response.audio.delta": (),
+    "response.audio.done": (),
+    "response.audio.transcript.delta": (),
+    "response.audio.transcript.done": (),
+    "error": (),
+}
+"""Every event the wire knows, and what it has besides `type` and `sequence_number`."""
+
+EVENT_KEYS: dict[str, str] = {
+    "output_index": "integer",
+    "content_index": "integer",
+    "summary_index": "integer",
+    "annotation_index": "integer",
+    "item_id": "text",
+    "delta": "text",
+    "text": "text",
+    "refusal": "text",
+    "arguments": "text",
+    "input": "text",
+    "code": "text",
+    "diff": "text",
+    "response": "object",
+    "item": "object",
+    "part": "object",
+    "annotation": "object",
+}
+
+CLIENT_KEYS = (
+    "id",
+    "object",
+    "created_at",
+    "model",
+    "status",
+    "output",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+)
+"""Of a response object: what the official client relies on."""
+
+ADDED_KEYS = ("completed_at", "presence_penalty", "frequency_penalty", "metadata")
+"""Of a response object: what the specification asks for beyond the original wire."""
+
+SNAPSHOT: dict[str, str] = {
+    "id": "text",
+    "object": "text",
+    "created_at": "integer",
+    "completed_at": "integer or null",
+    "status": "text",
+    "incomplete_details": "object or null",
+    "model": "text",
+    "previous_response_id": "text or null",
+    "instructions": "text or array or null",
+    "output": "array",
+    "error": "object or null",
+    "tools": "array",
+    "tool_choice": "text or object",
+    "truncation": "text",
+    "parallel_tool_calls": "boolean",
+    "text": "object",
+    "top_p": "number",
+    "presence_penalty": "number",
+    "frequency_penalty": "number",
+    "top_logprobs": "integer",
+    "temperature": "number",
+    "reasoning": "object or null",
+    "usage": "object or null",
+    "max_output_tokens": "integer or null",
+    "max_tool_calls": "integer or null",
+    "store": "boolean",
+    "background": "boolean",
+    "service_tier": "text",
+    "metadata": "object or null",
+    "safety_identifier": "text or null",
+    "prompt_cache_key": "text or null",
+}
+"""Of a response object: every key that the specification wants in each snapshot."""
+
+ITEMS: dict[str, dict[str, str]] = {
+    "message": {"id": "text", "role": "text", "content": "array"},
+    "function_call": {"id": "text", "arguments": "text"},
+    "custom_tool_call": {"id": "text", "input": "text"},
+    "function_call_output": {"id": "text", "call_id": "text", "output": "text or array"},
+    "reasoning": {"id": "text", "summary": "array"},
+    "compaction": {"id": "text", "encrypted_content": "text"},
+}
+"""What items of a type have. Name and call id of a call are rules of their own."""
+
+ANY_ITEM = {"id": "text"}
+
+PARTS: dict[str, dict[str, str]] = {
+    "output_text": {"text": "text", "annotations": "array"},
+    "refusal": {"refusal": "text"},
+    "reasoning_text": {"text": "text"},
+    "summary_text": {"text": "text"},
+}
+
+ALWAYS_STATUS = frozenset({"message", "function_call", "function_call_output"})
+USAGE = ("input_tokens", "output_tokens", "total_tokens")
+
+CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Items that the client answers, and the key of what they ask."""
+
+
+class Flow(NamedTuple):
+    """A value that comes as deltas, then whole in a `.done` event, then inside its part or item."""
+
+    group: str
+    """The list of parts it belongs to; none for what stands in the item itself."""
+    key: str
+    parts: tuple[str, ...] = ()
+    """The types of part it may stand in."""
+
+
+FLOWS: dict[str, Flow] = {
+    "response.output_text": Flow("content", "text", ("output_text",)),
+    "response.refusal": Flow("content", "refusal", ("refusal",)),
+    "response.reasoning": Flow("content", "text", ("reasoning_text", "output_text")),
+    "response.reasoning_text": Flow("content", "text", ("reasoning_text", "output_text")),
+    "response.reasoning_summary_text": Flow("summary", "text", ("summary_text",)),
+    "response.function_call_arguments": Flow("", "arguments"),
+    "response.custom_tool_call_input": Flow("", "input"),
+    "response.mcp_call_arguments": Flow("", "arguments"),
+    "response.code_interpreter_call_code": Flow("", "code"),
+    _PATCH: Flow("", "diff"),
+}
+
+WRAPPERS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
+"""Events around a part, and the list it belongs to."""
+
+INDEX = {"content": "content_index", "summary": "summary_index"}
+
+
+def fits(value: JsonValue, wanted: str) -> bool:
+    """Whether a value has one of the types, as in `integer or null`."""
+    found = kind(value)
+    return found in wanted.split(" or ") or (found == "integer" and wanted.startswith("number"))
+
+
+class Shapes:
+    """Holds what comes against these tables."""
+
+    def __init__(self, report: Once) -> None:
+        self._report = report
+
+    def event(self, type: str, event: JsonObject) -> None:
+        for key in EVENTS.get(type, ()):
+            wanted = EVENT_KEYS[key]
+            if not fits(event.get(key), wanted):
+                detail = f"{type} has {_found(event, key)} as {key}; expected {wanted}"
+                self._report("event-keys", (type, key), detail)
+
+    def snapshot(self, where: str, response: JsonObject) -> None:
+        missing: dict[str, list[str]] = {}
+        for key in SNAPSHOT:
+            if key not in response:
+                missing.setdefault(_rule_of(key), []).append(key)
+        for rule, keys in missing.items():
+            detail = f"{where} has a response without {', '.join(keys)}"
+            self._report(rule, "", f"{detail}; expected each in every snapshot")
+        for key, wanted in SNAPSHOT.items():
+            if key in response and not fits(response[key], wanted):
+                detail = f"{where} has a response with {shown(response[key])} as {key}"
+                self._report("snapshot-types", key, f"{detail}; expected {wanted}")
+
+    def item(self, where: str, item: JsonObject) -> None:
+        type = text(item.get("type"))
+        what = f"{plain(type or 'item')} {shown(item.get('id'))}"
+        for key, wanted in {"type": "text", **ITEMS.get(type, ANY_ITEM)}.items():
+            if not fits(item.get(key), wanted) or (key == "id" and not item[key]):
+                detail = f"{where} has {_found(item, key)} as {key} of {what}; expected {wanted}"
+                self._report("item-keys", (type, key), detail)
+        if type in ALWAYS_STATUS and not text(item.get("status")):
+            detail = f"{where} has {_found(item, 'status')} as status of {what}"
+            expected = "expected in_progress, completed or incomplete"
+            self._report("item-status-missing", type, f"{detail}; {expected}")
+        nulls = [key for key in ("content", "encrypted_content") if item.get(key, "") is None]
+        if type == "reasoning" and nulls:
+            detail = f"{where} has null as {' and '.join(nulls)} of {what}; expected no such key"
+            self._report("reasoning-null", "", detail)
+        for part in (*elements(item.get("content")), *elements(item.get("summary"))):
+            self.part(where, fields(part))
+
+    def part(self, where: str, part: JsonObject) -> None:
+        type = text(part.get("type"))
+        for key, wanted in {"type": "text", **PARTS.get(type, {})}.items():
+            if not fits(part.get(key), wanted):
+                detail = f"{where} has {_found(part, key)} as {key} of a part; expected {wanted}"
+                self._report("part-keys", (type, key), detail)
+        if part.get("logprobs", "") is None:
+            detail = f"{where} has null as logprobs of a part; expected an array, or no such key"
+            self._report("part-keys", (type, "logprobs"), detail)
+
+    def usage(self, where: str, usage: JsonValue) -> None:
+        if usage is None:
+            self._report("usage-missing", "", f"{where} tells no usage; expected the tokens")
+            return
+        told = fields(usage)
+        counts = [count(told.get(key)) for key in USAGE]
+        if any(number is None for number in counts):
+            found = ", ".join(f"{key} {_found(told, key)}" for key in USAGE)
+            detail = f"usage of {where} has {found}; expected three integers, none below 0"
+            self._report("usage-invalid", "", detail)
+            return
+        asked, answered, total = (number or 0 for number in counts)
+        if asked + answered != total:
+            parts = f"{shown(asked)} in, {shown(answered)} out"
+            detail = f"usage of {where} has {parts} and {shown(total)} in all"
+            self._report("usage-total", "", f"{detail}; expected {shown(asked + answered)}")
+
+    def error(self, where: str, event: JsonObject) -> None:
+        messages = (fields(event.get("error")).get("message"), event.get("message"))
+        if not any(isinstance(message, str) for message in messages):
+            detail = f"{where} without a message; expected error.message, or message"
+            self._report("error-shape", "", detail)
+
+
+def _rule_of(key: str) -> str:
+    if key in ADDED_KEYS:
+        return "snapshot-added-keys"
+    return "snapshot-keys" if key in CLIENT_KEYS else "snapshot-spec-keys"
+
+
+def _found(value: JsonObject, key: str) -> str:
+    return shown(value[key]) if key in value else "nothing"

@@ -1,0 +1,1 @@
+"""For every rule of every wire, a stream that breaks it and one that does not."""

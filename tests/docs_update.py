@@ -1,0 +1,24 @@
+"""Writes the pages that are made from the code anew: `python -m tests.docs_update`."""
+
+from pathlib import Path
+
+from tests import diagrams
+from tests.matrix import carrying
+from weft.check.report import reference
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+PAGES = {
+    DOCS / "rules.md": reference,
+    DOCS / "lifecycle.md": diagrams.written,
+    DOCS / "carrying.md": carrying.written,
+}
+
+
+def main() -> None:
+    for path, write in PAGES.items():
+        path.write_text(write(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

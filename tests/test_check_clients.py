@@ -1,0 +1,153 @@
+"""What the checker says of clients is so: the official ones are run, over HTTP, on real bytes."""
+
+import re
+from datetime import date
+from typing import get_args
+
+import anthropic
+import openai
+import pytest
+
+import weft
+from tests import chat
+from tests.captures import HERE
+from tests.clients import READERS, Seen, seen, told
+from weft.check.clients import VERDICTS, known, verdicts
+from weft.check.engine import examine
+from weft.check.executed import EXECUTED
+from weft.check.recorded import RECORDED
+from weft.check.rulebook import RULES
+from weft.check.verdict import Effect, Verdict
+from weft.dialects import DIALECTS
+
+INSTALLED = {
+    "openai-python": openai.__version__,
+    "anthropic-sdk-python": anthropic.__version__,
+}
+SPOKEN = chat.stream(
+    [
+        chat.chunk({"role": "assistant", "content": "Let me look."}),
+        chat.calls(chat.entry(0, "call_1", "look", '{"at":')),
+        chat.calls(chat.entry(0, None, None, "1}")),
+    ],
+    "tool_calls",
+)
+PLAIN = {dialect: weft.convert(SPOKEN, "openai-chat", dialect) for _, dialect in READERS}
+
+CALL = ("1", "f", "{}")
+
+
+def name(row: Verdict) -> str:
+    return f"{row.client.name} {row.dialect} {row.rule}"
+
+
+def size(one: Seen) -> int:
+    """How much there is of it, leaving out halves of characters."""
+    texts = (one.text, *(field for call in one.calls for field in call))
+    return sum(len(text.encode("utf-8", "ignore")) for text in texts)
+
+
+def effect(got: Seen, truth: Seen) -> Effect | None:
+    """What a client did to a stream, by comparison with what the stream says."""
+    if got.raised:
+        return "raises"
+    if (got.text, got.calls) == (truth.text, truth.calls):
+        return "ignores" if truth.raised else None
+    ids = [id for id, _, _ in got.calls if id]
+    if len(got.calls) > len(truth.calls) or len(set(ids)) < len(ids):
+        return "doubles"
+    if len(got.calls) < len(truth.calls):
+        return "loses"
+    return "doubles" if size(got) > size(truth) else "loses"
+
+
+@pytest.mark.parametrize("row", EXECUTED, ids=name)
+def test_the_client_does_with_the_capture_what_its_row_says(row: Verdict) -> None:
+    raw = (HERE / row.source).read_bytes()
+    assert row.rule in {found.code for found in examine(raw, row.dialect).findings}
+    got = seen(row.client.name, row.dialect, raw)
+    assert effect(got, told(raw, row.dialect)) == row.effect, got
+
+
+@pytest.mark.parametrize(("client", "dialect"), READERS, ids=str)
+def test_a_client_reads_a_plain_stream_as_weft_does(client: str, dialect: str) -> None:
+    """So that what differs is the stream's fault, and not the reading's."""
+    raw = PLAIN[dialect]
+    assert effect(seen(client, dialect, raw), told(raw, dialect)) is None
+    assert told(raw, dialect).calls
+    assert told(raw, dialect).text
+
+
+@pytest.mark.parametrize("row", EXECUTED, ids=name)
+def test_an_executed_row_is_of_the_version_that_was_run(row: Verdict) -> None:
+    assert row.client.version == INSTALLED[row.client.name]
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=name)
+def test_a_recorded_row_says_where_it_was_found_and_is_no_client_that_could_be_run(
+    row: Verdict,
+) -> None:
+    assert row.client.name not in INSTALLED
+    assert not (HERE / row.source).exists()
+    assert re.search(r"#\d+$|^measured |^read in ", row.source)
+
+
+@pytest.mark.parametrize("row", VERDICTS, ids=name)
+def test_every_row_is_about_a_rule_of_its_dialect_in_one_sentence(row: Verdict) -> None:
+    assert row.rule in RULES
+    assert row.dialect in DIALECTS
+    assert row.rule.partition("/")[0] in ("lifecycle", "sse", row.dialect)
+    assert row.effect in get_args(Effect)
+    assert row.says.endswith(".")
+    assert date.fromisoformat(row.client.date) <= date.today()
+    assert row.client.version
+
+
+def test_what_was_run_is_called_executed_and_the_rest_recorded() -> None:
+    assert {row.evidence for row in EXECUTED} == {"executed"}
+    assert {row.evidence for row in RECORDED} == {"recorded"}
+
+
+def test_a_client_has_one_row_for_a_rule_of_a_dialect() -> None:
+    keys = [(row.client.name, row.dialect, row.rule) for row in VERDICTS]
+    assert len(set(keys)) == len(keys)
+
+
+def test_verdicts_are_those_of_the_rules_that_are_broken() -> None:
+    rule = "lifecycle/call-id-collision"
+    (chat,) = verdicts("openai-chat", {rule, "lifecycle/think-tags"})
+    (messages,) = verdicts("anthropic-messages", {rule})
+    assert (chat.client.name, chat.effect) == ("openai-python", "doubles")
+    assert (messages.client.name, messages.effect) == ("anthropic-sdk-python", "doubles")
+    assert verdicts("gemini", {rule}) == ()
+    assert verdicts("openai-chat", set()) == ()
+    assert {chat, messages} <= set(known(rule))
+
+
+def test_the_report_of_a_capture_holds_its_verdicts() -> None:
+    raw = (HERE / "openai_chat/id-in-every-chunk.sse").read_bytes()
+    assert "lifecycle/call-id-repeated" in [row.rule for row in examine(raw).verdicts]
+
+
+@pytest.mark.parametrize(
+    ("got", "truth", "expected"),
+    [
+        (Seen("a"), Seen("a"), None),
+        (Seen("a"), Seen("a", raised="truncated"), "ignores"),
+        (Seen(raised="KeyError"), Seen("a"), "raises"),
+        (Seen("aa"), Seen("a"), "doubles"),
+        (Seen(""), Seen("a"), "loses"),
+        (
+            Seen(calls=(("1", "f", "{}"), ("1", "f", "{}"))),
+            Seen(calls=(("1", "f", "{}"),)),
+            "doubles",
+        ),
+        (Seen(calls=(("12", "ff", "{}{}"),)), Seen(calls=(CALL, CALL)), "loses"),
+        (Seen(calls=(CALL,)), Seen(calls=(("1", "f", '{"a":1}'),)), "loses"),
+        (Seen("\ud83e\uddf5"), Seen("\U0001f9f5"), "loses"),
+    ],
+)
+def test_an_effect_is_told_from_what_differs(
+    got: Seen, truth: Seen, expected: Effect | None
+) -> None:
+    assert effect(got, truth) == expected
