@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
 import openai
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from msgspec import Raw
 
 from tests.responses import Event, events, item_ids, of_type
 from tests.serving import serving
-from tests.strategies import SOUP
+from tests.strategies import LEGAL, SOUP, THOROUGH
 from weft import (
     Context,
     Encoder,
@@ -37,9 +38,13 @@ from weft import (
     ToolParamsStart,
     ToolResult,
     Usage,
+    assemble,
     encode,
 )
+from weft.dialects.envelope import Proof, Sealed, opened
+from weft.dialects.openai_responses.encoder import body
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.findings import Findings
 from weft.request import OutputFormat, ReasoningOptions, Sampling, Tool, ToolChoice
 
 REQUIRED = {
@@ -52,6 +57,7 @@ REQUIRED = {
 }  # fmt: skip
 
 START = ResponseMetadata("up_1", model="m-1", created=1790000000)
+OURS = ResponseMetadata("up_1", model="m-1", created=1790000000, dialect="openai-responses")
 TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]
 CALL: list[Part] = [
     ToolParamsStart("call_1", "look"),
@@ -76,6 +82,13 @@ def written(
 
 def types(found: list[Event]) -> list[str]:
     return [event["type"].removeprefix("response.") for event in found]
+
+
+def noted(*parts: Part, start: Part = START, finish: Part | None = None) -> tuple[Event, list[str]]:
+    """The last snapshot, and what was not carried."""
+    encoder = Encoder("openai-responses", context=Context(ids=Ids(b"1")))
+    found = events(b"".join(encoder.feed([start, *parts, finish or Finish("stop")])))
+    return found[-1]["response"], [finding.detail for finding in encoder.findings]
 
 
 def test_text_follows_the_template_of_the_specification() -> None:
@@ -190,7 +203,8 @@ def test_reasoning_is_a_summary_or_raw(kind: str, wrapper: str, text: str, index
     ]
     assert all(event[index] == 0 for event in found[3:7])
     added, done = found[2]["item"], found[7]["item"]
-    assert added == {"type": "reasoning", "id": added["id"], "status": "in_progress", "summary": []}
+    head = {"type": "reasoning", "id": added["id"], "status": "in_progress", "summary": []}
+    assert added == ({**head, "content": []} if kind == "raw" else head)
     assert done["encrypted_content"] == "xyz"
     assert ("content" in done) == (kind == "raw")
 
@@ -291,7 +305,7 @@ def test_a_remote_call_keeps_its_arguments_as_text() -> None:
     found = written(call, ToolResult("m", Raw(b'"4"')))
     (item,) = found[-1]["response"]["output"]
     assert (item["name"], item["server_label"], item["arguments"]) == ("roll", "dice", '{"n":1}')
-    assert item["output"] == '"4"'
+    assert item["output"] == "4"
 
 
 def test_an_item_of_this_dialect_comes_back_as_it_was() -> None:
@@ -308,8 +322,10 @@ def test_an_item_that_was_written_before_is_not_written_again() -> None:
     assert [item["id"] for item in output] == ["cmp_1", 7]
 
 
-def test_raw_json_that_is_spread_over_lines_stays_one_event() -> None:
-    raw = Raw(b'{\n "type": "compaction",\n "id": "cmp_1"\n}')
+@pytest.mark.parametrize("line", [b"\n", b"\r", b"\r\n"])
+def test_raw_json_that_is_spread_over_lines_stays_one_event(line: bytes) -> None:
+    raw = Raw(line.join((b"{", b'"type": "compaction",', b'"id": "cmp_1"', b"}")))
+    assert b"\r" not in write(Opaque("openai-responses", "compaction", raw))
     found = written(Opaque("openai-responses", "compaction", raw))
     assert found[-1]["response"]["output"] == [{"type": "compaction", "id": "cmp_1"}]
 
@@ -324,15 +340,16 @@ def test_usage_told_at_the_start_counts_until_the_end_says_otherwise() -> None:
 def test_what_has_no_place_here_leaves_a_finding() -> None:
     parts: list[Part] = [
         START,
-        File("f", "image/png", data="AA=="),
+        File("f", "audio/wav", data="AA=="),
+        File("f", "image/png", reference="https://a.example/1.png"),
         Opaque("gemini", "thing", Raw(b"{}")),
-        Source("s", "document", file_id="f1"),
+        Source("s", "document", title="A book"),
         Source("s", "url", url="https://a.example"),
         ToolCall("w", "search", "{}", kind="server_tool", provider_executed=True),
         ToolApprovalRequest("w", "ap_1"),
         ToolResult("w", Raw(b"1")),
         ReasoningStart("r", "raw"),
-        ReasoningEnd("r", signature="sig", origin="anthropic-messages"),
+        ReasoningEnd("r", signature="sig"),
         ToolCall("n", "", "{", invalid="nameless"),
         Finish("stop"),
     ]
@@ -372,6 +389,31 @@ def test_the_finish_reason_decides_the_terminal_event(
     assert last["response"]["incomplete_details"] == why
     assert last["response"]["output"][0]["status"] == ("incomplete" if cut else "completed")
     assert (last["response"]["completed_at"] is None) == cut
+
+
+@pytest.mark.parametrize(
+    ("finish", "status", "why"),
+    [
+        (Finish("length", "max_output_tokens"), "incomplete", {"reason": "max_output_tokens"}),
+        (Finish("other", "steered"), "incomplete", {"reason": "steered"}),
+        (Finish("other", "incomplete"), "incomplete", None),
+        (Finish("content-filter", "content_filter"), "incomplete", {"reason": "content_filter"}),
+        (Finish("content-filter", "completed"), "completed", None),  # there was a refusal
+        (Finish("stop", "completed"), "completed", None),
+    ],
+)
+def test_a_response_of_this_dialect_ends_as_it_did(
+    finish: Finish, status: str, why: dict[str, str] | None
+) -> None:
+    response, lost = noted(*TEXT, start=OURS, finish=finish)
+    assert (response["status"], response["incomplete_details"]) == (status, why)
+    assert response["output"][0]["status"] == "completed"  # or else it would have said so
+    assert lost == []
+
+
+def test_a_reason_that_no_status_says_is_noted() -> None:
+    _, lost = noted(*TEXT, finish=Finish("other", "weather"))
+    assert lost == ["finish: no status for weather"]
 
 
 def test_only_the_last_item_of_a_cut_response_is_incomplete() -> None:
@@ -417,13 +459,13 @@ def test_an_error_closes_what_is_open_and_comes_right_before_response_failed() -
     assert types(found)[-2:] == ["error", "failed"]
     assert found[-2]["error"] == {
         "type": "too_many_requests",
-        "code": "429",
+        "code": "rate_limit_exceeded",
         "message": "overloaded",
         "param": None,
     }
-    assert (found[-2]["code"], found[-2]["message"]) == ("429", "overloaded")
+    assert (found[-2]["code"], found[-2]["message"]) == ("rate_limit_exceeded", "overloaded")
     failed = found[-1]["response"]
-    assert failed["error"] == {"code": "429", "message": "overloaded"}
+    assert failed["error"] == {"code": "rate_limit_exceeded", "message": "overloaded"}
     assert [item["status"] for item in failed["output"]] == ["completed"] + ["incomplete"] * 2
     assert failed["output"][1]["content"][0]["text"] == "par"
 
@@ -532,6 +574,16 @@ def test_a_tool_session_is_asked_for_in_band() -> None:
     assert found[0]["response"]["required_action"] is None
 
 
+def test_a_tool_session_does_not_wait_for_what_the_provider_executes() -> None:
+    call = ToolCall("c", "x_search", "q", kind="custom", format="text", provider_executed=True)
+    parts: list[Part] = [OURS, call, *CALL, Finish("tool-calls")]
+    context = Context(quirks=ResponsesQuirks(tool_session=True))
+    last = events(b"".join(encode(parts, "openai-responses", context=context)))[-1]["response"]
+    calls = last["required_action"]["submit_tool_outputs"]["tool_calls"]
+    assert [item["type"] for item in last["output"]] == ["custom_tool_call", "function_call"]
+    assert [call["id"] for call in calls] == ["call_1"]
+
+
 def test_a_tool_session_that_waits_for_nothing_is_completed() -> None:
     context = Context(quirks=ResponsesQuirks(tool_session=True))
     found = written(*TEXT, context=context)
@@ -562,14 +614,311 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
     assert len(set(ids)) == len(ids)
 
 
+# Annotations
+
+
+def annotations(response: Event) -> list[Event]:
+    return [one for part in response["output"][0]["content"] for one in part["annotations"]]
+
+
+@pytest.mark.parametrize(
+    ("source", "annotation"),
+    [
+        (Source("s", "document", "t", file_id="f", title="a.txt", end=3),
+         {"type": "file_citation", "file_id": "f", "filename": "a.txt", "index": 3}),
+        (Source("s", "document", "t", url="https://a.example", title="A"),
+         {"type": "url_citation", "url": "https://a.example", "title": "A", "start_index": 0,
+          "end_index": 0}),
+        (Source("s", "url", "gone", url="https://a.example", start=5, end=9),  # another text's
+         {"type": "url_citation", "url": "https://a.example", "title": "", "start_index": 0,
+          "end_index": 0}),
+    ],
+)  # fmt: skip
+def test_a_source_of_another_dialect_is_the_annotation_that_says_it(
+    source: Source, annotation: Event
+) -> None:
+    response, lost = noted(TextStart("t"), TextDelta("t", "x"), source, TextEnd("t"))
+    assert annotations(response) == [annotation]
+    placed = source.file_id is not None
+    unplaced = "source: its place is not known, and this wire wants one: 0 to 0"
+    assert lost == ([] if placed else [unplaced])
+
+
+def test_annotations_of_this_wire_stay_as_they_were_and_none_is_doubled() -> None:
+    path = Raw(b'{"type":"file_path","file_id":"f","index":7}')
+    odd = Raw(b'{"type":"acme:mark","x":[1]}')
+    response, lost = noted(
+        TextStart("t"),
+        Source("s0", "document", "t", file_id="f", raw=path),
+        Source("s1", "document", "t", file_id="f", raw=path),
+        TextEnd("t", annotations=(path, odd, path)),
+        start=OURS,
+    )
+    assert annotations(response) == [json.loads(bytes(one)) for one in (path, path, odd)]
+    assert lost == []
+
+
+def test_annotations_of_another_wire_are_its_own() -> None:
+    response, _ = noted(TextStart("t"), TextEnd("t", annotations=(Raw(b'{"type":"note"}'),)))
+    assert annotations(response) == []
+
+
+def test_what_only_the_end_of_a_text_tells_is_in_its_item() -> None:
+    kept = {"phase": "final_answer", "logprobs": [{"token": "x"}], "item": {"status": "odd"}}
+    response, _ = noted(
+        TextStart("t", "msg_1"),
+        TextDelta("t", "x"),
+        TextEnd("t", extra=Raw(msgspec.json.encode(kept))),
+        start=OURS,
+    )
+    part = {"type": "output_text", "text": "x", "annotations": [], "logprobs": [{"token": "x"}]}
+    assert response["output"] == [
+        {"type": "message", "id": "msg_1", "status": "odd", "role": "assistant",
+         "phase": "final_answer", "content": [part]}
+    ]  # fmt: skip
+
+
+def test_what_another_dialect_kept_is_not_read() -> None:
+    kept = Raw(b'{"item":{"status":"odd"},"phase":"x"}')
+    response, _ = noted(TextStart("t"), TextEnd("t", extra=kept))
+    assert (response["output"][0]["status"], "phase" in response["output"][0]) == (
+        "completed",
+        False,
+    )
+
+
+def test_proofs_of_texts_and_calls_have_no_place_here() -> None:
+    _, lost = noted(
+        TextStart("t"),
+        TextEnd("t", signature="sig", origin="gemini"),
+        ToolCall("c", "look", "{}", signature="sig"),
+        finish=Finish("tool-calls"),
+    )
+    assert lost == [
+        "text-end: its proof goes back to gemini only",
+        "tool-call: it has no place for a proof",
+    ]
+
+
+def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
+    end = ReasoningEnd("r", signature="sig", redacted="zz", origin="anthropic-messages")
+    response, lost = noted(ReasoningStart("r", "raw"), ReasoningDelta("r", "hm"), end)
+    assert lost == []
+    sealed = opened(response["output"][0]["encrypted_content"])
+    proof = Proof(signature="sig", redacted="zz")
+    assert sealed == Sealed("anthropic-messages", "m-1", proof)
+
+
+def test_an_item_has_one_proof() -> None:
+    parts: list[Part] = []
+    for name in ("a", "b"):
+        end = ReasoningEnd(name, encrypted=name, origin="openai-responses")
+        parts += [ReasoningStart(name, "summary", item_id="rs_1"), end]
+    response, lost = noted(*parts)
+    assert response["output"][0]["encrypted_content"] == "b"
+    assert lost == ["reasoning-end: an item has one proof: the last one"]
+
+
+def test_what_was_kept_of_a_reasoning_is_in_its_item() -> None:
+    end = ReasoningEnd("r", extra=Raw(b'{"item":{"status":"odd"}}'))
+    response, _ = noted(ReasoningStart("r", "summary", item_id="rs_1"), end, start=OURS)
+    assert response["output"] == [
+        {"type": "reasoning", "id": "rs_1", "status": "odd", "summary": []}
+    ]
+
+
+def test_a_content_part_that_nobody_knows_stays_in_its_message() -> None:
+    sound = Raw(b'{"type":"acme:sound","data":"QQ=="}')
+    where = Raw(b'{"content":{"item_id":"msg_1","content_index":1}}')
+    found = events(
+        b"".join(
+            encode(
+                [
+                    OURS,
+                    TextStart("t", item_id="msg_1"),
+                    TextDelta("t", "x"),
+                    TextEnd("t"),
+                    Opaque("openai-responses", "acme:sound", sound, extra=where),
+                    Finish("stop"),
+                ],
+                "openai-responses",
+            )
+        )
+    )
+    (message,) = found[-1]["response"]["output"]
+    assert [part["type"] for part in message["content"]] == ["output_text", "acme:sound"]
+    assert types(found)[-4:] == [
+        "content_part.added",
+        "content_part.done",
+        "output_item.done",
+        "completed",
+    ]
+
+
+# When an item is announced, and when it is closed
+
+
+def test_a_call_is_closed_as_soon_as_it_is_made() -> None:
+    encoder = Encoder("openai-responses", context=Context(ids=Ids(b"1")))
+    encoder.feed([START, *CALL[:-1]])
+    (done,) = encoder.feed(CALL[-1:])
+    assert done.startswith(b"event: response.output_item.done\n")
+
+
+def test_a_message_waits_for_the_next_item_because_a_limit_may_have_cut_it() -> None:
+    encoder = Encoder("openai-responses", context=Context(ids=Ids(b"1")))
+    encoder.feed([START, *TEXT])
+    assert encoder.feed([File("f", "audio/wav", data="QQ==")]) == []
+    closed, added = encoder.feed([ToolParamsStart("call_1", "look")])
+    assert closed.startswith(b"event: response.output_item.done\n")
+    assert added.startswith(b"event: response.output_item.added\n")
+
+
+def test_a_text_that_was_whole_before_an_error_is_completed() -> None:
+    found = written(*TEXT, ErrorPart("upstream", "no"), finish=Finish("error"))
+    assert [item["status"] for item in found[-1]["response"]["output"]] == ["completed"]
+
+
+def test_code_is_announced_at_the_latest_by_whatever_comes_next() -> None:
+    code = ToolParamsStart("ci", "python", kind="code_interpreter_call", provider_executed=True)
+    found = written(code, *TEXT, finish=Finish("stop"))
+    added = of_type(found, "response.output_item.added")
+    assert [event["item"]["type"] for event in added] == ["code_interpreter_call", "message"]
+    assert added[0]["item"]["container_id"] == ""
+
+
+def test_parts_of_one_item_that_overlap_another_item_stay_together() -> None:
+    found = written(
+        ReasoningStart("r:0", "summary", item_id="rs_9"),
+        ReasoningDelta("r:0", "a"),
+        *CALL,
+        ReasoningEnd("r:0"),
+        ReasoningStart("r:1", "summary", item_id="rs_9"),
+        ReasoningDelta("r:1", "b"),
+        ReasoningEnd("r:1", encrypted="xyz", origin="openai-responses"),
+        finish=Finish("tool-calls"),
+    )
+    reasoning, call = found[-1]["response"]["output"]
+    assert [part["text"] for part in reasoning["summary"]] == ["a", "b"]
+    assert (reasoning["id"], reasoning["encrypted_content"]) == ("rs_9", "xyz")
+    assert call["type"] == "function_call"
+
+
+def test_an_event_of_this_wire_that_says_nothing_is_not_written() -> None:
+    empty = Raw(b'{"type":"response.audio.done","sequence_number":4}')
+    found = written(Opaque("openai-responses", "response.audio.done", empty))
+    assert types(found) == ["created", "in_progress", "completed"]
+
+
+def test_a_tool_session_pings_with_a_number_of_the_stream() -> None:
+    encoder = Encoder("openai-responses", context=Context(quirks=ResponsesQuirks(True)))
+    encoder.feed([START])
+    (ping,) = encoder.keepalive()
+    assert ping == b'event: ping\ndata: {"type":"ping","sequence_number":2}\n\n'
+
+
+# A response that is not streamed
+
+
+def sorted_out(parts: list[Part]) -> list[Part]:
+    """The stream, each source with the text it stands in, and no two texts in one item.
+
+    A fold does not tell which text was open when a source came, nor whether an item was closed
+    before more of it came. A body puts sources and items together then; a stream cannot.
+    """
+    out: list[Part] = []
+    texts: list[str] = []
+    for part in parts:
+        match part:
+            case TextStart():
+                texts.append(part.id)
+                part = msgspec.structs.replace(part, item_id=None)
+            case TextEnd():
+                texts.remove(part.id)
+            case Source():
+                if not texts:
+                    continue
+                part = msgspec.structs.replace(part, text_id=texts[-1])
+        out.append(part)
+    return out
+
+
+@THOROUGH
+@given(LEGAL)
+def test_a_body_is_what_the_stream_of_the_same_parts_ends_with(legal: list[Part]) -> None:
+    parts = sorted_out(legal)
+    response = assemble(parts)
+    encoder = Encoder("openai-responses", context=Context(ids=Ids(b"1"), now=7))
+    last = events(b"".join(encoder.feed(parts)))[-1]["response"]
+    findings = Findings()
+    whole = json.loads(body(response, Context(ids=Ids(b"1"), now=7), findings))
+    if response.error is not None:
+        assert whole.keys() == {"error"}
+        assert whole["error"]["message"] == last["error"]["message"]
+    else:
+        assert whole == last
+        noticed = {finding.detail for finding in encoder.findings}
+        assert {finding.detail for finding in findings.found} == noticed
+
+
+def test_a_body_puts_together_what_belongs_to_one_item() -> None:
+    response = assemble(
+        [
+            START,
+            TextStart("a", item_id="msg_1"),
+            TextEnd("a"),
+            *CALL,
+            TextStart("b", item_id="msg_1"),
+            TextEnd("b"),
+            Finish("tool-calls"),
+        ]
+    )
+    message, call = json.loads(body(response, Context()))["output"]
+    assert (message["id"], len(message["content"])) == ("msg_1", 2)
+    assert call["call_id"] == "call_1"
+
+
+def test_a_body_has_each_source_in_a_text() -> None:
+    sources = [Source(f"s{n}", "url", url=f"https://{n}.example") for n in range(3)]
+    mine = Source("s3", "url", "t", url="https://3.example")
+    parts: list[Part] = [START, sources[0], *TEXT, sources[1], TextStart("u"), TextEnd("u"), mine]
+    response = assemble([*parts, sources[2], Finish("stop")])
+    first, second = json.loads(body(response, Context()))["output"]
+    assert [[one["url"][8] for one in item["content"][0]["annotations"]]
+            for item in (first, second)] == [["0", "1", "3"], ["2"]]  # fmt: skip
+
+
+def test_a_body_has_no_call_without_a_name() -> None:
+    findings = Findings()
+    response = assemble([START, ToolCall("n", "", "{", invalid="nameless"), Finish("stop")])
+    assert json.loads(body(response, Context(), findings))["output"] == []
+    assert [finding.detail for finding in findings.found] == ["tool-call: it was never announced"]
+
+
+def test_a_body_of_a_tool_session_says_what_it_waits_for() -> None:
+    response = assemble([START, *CALL, Finish("tool-calls")])
+    whole = json.loads(body(response, Context(request=Request("m", include=("required_action",)))))
+    calls = whole["required_action"]["submit_tool_outputs"]["tool_calls"]
+    assert whole["status"] == "incomplete"
+    assert [call["id"] for call in calls] == ["call_1"]
+
+
+def test_a_fold_that_is_not_finished_is_written_as_far_as_it_came() -> None:
+    response = msgspec.structs.replace(assemble([START, *TEXT]), finish_reason=None, error=None)
+    whole = json.loads(body(response, Context()))
+    assert (whole["status"], whole["output"][0]["content"][0]["text"]) == ("completed", "Hello")
+
+
 # The official client, over real HTTP
 
 
 @contextmanager
-def served(answer: bytes, kind: str = "text/event-stream") -> Iterator[openai.OpenAI]:
+def served(
+    answer: bytes, kind: str = "text/event-stream", status: int = 200
+) -> Iterator[openai.OpenAI]:
     """A client of a server that answers every request with these bytes."""
     with (
-        serving(answer, kind) as url,
+        serving(answer, kind, status) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
     ):
         yield client
@@ -606,6 +955,28 @@ def test_the_official_client_raises_on_a_stream_that_failed() -> None:
         stream = client.responses.create(model="m-1", input="hi", stream=True)
         with pytest.raises(openai.APIError, match="cut off"):
             list(stream)
+
+
+def test_the_official_client_reads_a_body() -> None:
+    response = assemble([START, *TEXT, *CALL, Finish("tool-calls", usage=Usage(3, 4, 7))])
+    with served(body(response, Context()), "application/json") as client:
+        answer = client.responses.create(model="m-1", input="hi")
+    assert (answer.status, answer.output_text) == ("completed", "Hello")
+    assert answer.usage is not None
+    assert answer.usage.total_tokens == 7
+    (call,) = [item for item in answer.output if item.type == "function_call"]
+    assert (call.call_id, call.arguments) == ("call_1", '{"at":1}')
+
+
+def test_the_official_client_raises_what_an_error_body_says() -> None:
+    error = ErrorPart("upstream", "slow down", code="rate_limit_exceeded", status=429)
+    answer = body(assemble([START, error, Finish("error")]), Context())
+    with (
+        served(answer, "application/json", 429) as client,
+        pytest.raises(openai.RateLimitError, match="slow down") as caught,
+    ):
+        client.responses.create(model="m-1", input="hi")
+    assert caught.value.code == "rate_limit_exceeded"
 
 
 def test_item_ids_of_the_wire_are_kept_and_never_given_twice() -> None:

@@ -6,7 +6,11 @@ import msgspec
 
 from weft.dialects.base import Dialect
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
-from weft.dialects.openai_responses.encoder import ResponsesEncoder
+from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
+from weft.dialects.openai_responses.errors import read_error, write_error
+from weft.dialects.openai_responses.invariants import ResponsesInvariants
+from weft.dialects.openai_responses.promises import RULES
+from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.wire import NAME
 from weft.sse import DONE, Frame
 
@@ -47,6 +51,12 @@ OPENAI_RESPONSES = Dialect(
     aliases=("open-responses",),
     decoder=ResponsesDecoder,
     encoder=ResponsesEncoder,
+    request=REQUEST,
+    body=body,
     begins=_begins,
     ends=_ends,
+    read_error=read_error,
+    write_error=write_error,
+    rules=RULES,
+    invariants=ResponsesInvariants,
 )

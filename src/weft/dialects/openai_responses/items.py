@@ -1,22 +1,70 @@
-"""Output items while they are written: what each kind holds, and where its parts stand."""
+"""Output items while they are written, and the events that tell of them.
+
+An item is announced by `added` with all that is known, and closed by `done` with all there is.
+Calls are in `calls.py`; here are the items that people read, and those that only pass through.
+"""
 
 from collections.abc import Callable
+from enum import Enum
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses import wire
-from weft.parts import (
-    ParamsFormat,
-    ReasoningKind,
-    ReasoningStart,
-    TextStart,
-    ToolCall,
-    ToolParamsStart,
-)
+from weft.findings import Findings
+from weft.ids import Ids
+from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
+from weft.sse import write
 
 _json = msgspec.json.Encoder().encode
+
+
+class Events:
+    """Writes the events of one response to `out`: numbered from 0, each in one piece."""
+
+    __slots__ = ("number", "out")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.out: list[bytes] = []
+
+    def write(self, type: str, *body: bytes) -> None:
+        """Writes one event. Its body is joined here once: it may be large."""
+        number = self.number
+        self.number = number + 1
+        name = type.encode()
+        head = b'event: %b\ndata: {"type":"%b","sequence_number":%d,' % (name, name, number)
+        if any(b"\n" in piece or b"\r" in piece for piece in body):  # raw JSON over several lines
+            body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
+        self.out.append(b"".join((head, *body, b"}\n\n")))
+
+    def delta(self, head: bytes, delta: str) -> None:
+        """Writes an event of which all but the delta was prepared (see `delta_head`)."""
+        number = self.number
+        self.number = number + 1
+        self.out.append(b'%b%b,"sequence_number":%d}\n\n' % (head, _json(delta), number))
+
+    def ping(self) -> bytes:
+        number = self.number
+        self.number = number + 1
+        return write("ping", b'{"type":"ping","sequence_number":%d}' % number)
+
+
+def delta_head(type: str, place: bytes) -> bytes:
+    """All of a delta event up to its delta."""
+    name = type.encode()
+    return b'event: %b\ndata: {"type":"%b",%b,"delta":' % (name, name, place)
+
+
+class Patience(Enum):
+    """How long an item that is all said must wait before it is closed."""
+
+    NONE = "none"
+    NEXT = "until the next item"
+    """There may be more of it; and the last one may be what a limit cut."""
+    FINISH = "until the finish"
+    """Only the finish tells how it ended."""
 
 
 class Item:
@@ -32,88 +80,172 @@ class Item:
         self.open = 0
         """How many of its parts are still being said."""
 
+    @property
+    def place(self) -> bytes:
+        """How an event says which item it is about."""
+        return b'"item_id":%b,"output_index":%d' % (_json(self.id), self.index)
+
+    @property
+    def patience(self) -> Patience:
+        return Patience.NEXT
+
     def wire(self, status: wire.Status) -> wire.Item:
         """The item as it stands."""
         raise NotImplementedError
 
     def cut(self, last: bool) -> bool:
         """Whether this item is what a cut response was cut in."""
-        return last or self.open > 0
+        return last
 
 
 ItemKind = TypeVar("ItemKind", bound=Item)
 
 
+class Output:
+    """The items of a response in order of announcement, each announced and closed once."""
+
+    def __init__(self, events: Events, ids: Ids, findings: Findings) -> None:
+        self.events = events
+        self.ours = False
+        """Whether the response came from this dialect, so that what it kept is understood."""
+        self._minted = ids
+        self._findings = findings
+        self._items: list[Item] = []
+        self._done: dict[int, wire.Item] = {}
+        self.ids: set[str] = set()
+        self.ripe: list[Item] = []
+        """Items that are all said, and wait for the next one."""
+        self._groups: dict[tuple[type[Item], str], Item] = {}
+
+    @property
+    def next(self) -> int:
+        """The index of an item that begins now."""
+        return len(self._items)
+
+    @property
+    def last(self) -> Item:
+        return self._items[-1]
+
+    def claim(self, wanted: str | None, prefix: str) -> str:
+        """The wire's own item id, once; otherwise a fresh one."""
+        id = wanted if wanted and wanted not in self.ids else self._minted.mint(prefix)
+        self.ids.add(id)
+        return id
+
+    def kept(self, extra: Json) -> wire.ItemExtra:
+        """What the decoder of this dialect kept of an item."""
+        return wire.unpacked(extra, wire.ItemExtra) if self.ours else wire.ItemExtra()
+
+    def lost(self, what: str, why: str) -> None:
+        self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
+
+    def place(self, item: Item) -> None:
+        """Another item begins: those before it that are all said have no more parts."""
+        self.settle()
+        self._items.append(item)
+        if item.group is not None:
+            self._groups[item.__class__, item.group] = item
+
+    def show(self, item: Item) -> None:
+        self._tell("added", item, item.wire("in_progress"))
+
+    def add(self, item: Item) -> None:
+        self.place(item)
+        self.show(item)
+
+    def said(self, item: Item) -> None:
+        """One part of it is all said; perhaps it was the last one."""
+        item.open -= 1
+        if item.open or item.patience is Patience.FINISH:
+            return
+        if item.patience is Patience.NONE:
+            self.close(item, "completed")
+        else:
+            self.ripe.append(item)
+
+    def close(self, item: Item, status: wire.Status) -> None:
+        self._done[item.index] = done = item.wire(status)
+        self._tell("done", item, done)
+
+    def settle(self, *kept: Item) -> None:
+        """Closes what is all said, but for these."""
+        waiting, self.ripe = self.ripe, []
+        for item in waiting:
+            if item in kept:
+                self.ripe.append(item)
+            else:
+                self.close(item, "completed")
+
+    def go_on(self, group: str | None) -> None:
+        """Closes what is all said, unless a part of this group may go on with it; the last one
+        waits for the next.
+        """
+        more = [item for item in self.ripe if group is not None and item.group == group]
+        self.settle(self.last, *more)
+
+    def grouped(self, group: str | None, kind: type[ItemKind]) -> ItemKind | None:
+        """The open item that parts of this group belong to."""
+        item = self._groups.get((kind, group or ""))
+        if not isinstance(item, kind) or item.index in self._done:
+            return None
+        if item in self.ripe:
+            self.ripe.remove(item)
+        return item
+
+    def left(self) -> list[Item]:
+        return [item for item in self._items if item.index not in self._done]
+
+    def whole(self) -> list[wire.Item]:
+        """All of them, once every one is closed."""
+        return [self._done[item.index] for item in self._items]
+
+    def _tell(self, what: str, item: Item, shown: wire.Item) -> None:
+        index = b'"output_index":%d,"item":' % item.index
+        self.events.write(f"response.output_item.{what}", index, _json(shown))
+
+
 class MessageItem(Item):
-    __slots__ = ("parts", "phase")
+    __slots__ = ("kept", "parts", "phase")
 
     def __init__(self, index: int, id: str, part: TextStart) -> None:
         super().__init__(index, id, part.item_id)
         self.phase = part.phase
-        self.parts: list[wire.OutputText | wire.Refusal] = []
+        self.parts: list[wire.OutputText | wire.Refusal | Raw] = []
+        self.kept: wire.Fields = {}
+        """What the decoder kept of it."""
 
     def wire(self, status: wire.Status) -> wire.Item:
-        return wire.Message(self.id, status, self.parts, phase=self.phase or UNSET)
+        message = wire.Message(self.id, status, self.parts, phase=self.phase or UNSET)
+        return _with(message, self.kept)
 
 
 class ReasoningItem(Item):
-    __slots__ = ("content", "encrypted", "summary")
+    __slots__ = ("content", "encrypted", "kept", "raw", "summary")
 
     def __init__(self, index: int, id: str, part: ReasoningStart) -> None:
         super().__init__(index, id, part.item_id)
         self.summary: list[wire.Thought] = []
         self.content: list[wire.Thought] = []
         self.encrypted: str | None = None
+        self.raw = part.kind == "raw"
+        self.kept: wire.Fields = {}
 
     def wire(self, status: wire.Status) -> wire.Item:
-        content = self.content or UNSET
+        """An item that begins with raw reasoning is announced with room for it."""
+        room = self.raw and status == "in_progress"
+        content = self.content if self.content or room else UNSET
         encrypted = self.encrypted or UNSET
-        return wire.Reasoning(self.id, status, self.summary, content, encrypted)
+        reasoning = wire.Reasoning(self.id, status, self.summary, content, encrypted)
+        return _with(reasoning, self.kept)
 
 
-class CallItem(Item):
-    """A call for the client."""
-
-    __slots__ = ("arguments", "call", "head", "invalid", "name", "shape")
-
-    def __init__(self, index: int, id: str, part: ToolParamsStart | ToolCall) -> None:
-        super().__init__(index, id)
-        self.call = part.id
-        self.name = part.name
-        self.shape = SHAPES[part.format]
-        self.arguments = ""
-        self.invalid = False
-        self.open = 1
-        place = b'"item_id":%b,"output_index":%d' % (_json(id), index)
-        self.head = _delta_head(self.shape.event + ".delta", place)
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        return self.shape.item(self.id, status, self.call, self.name, self.arguments)
-
-    def cut(self, last: bool) -> bool:
-        return self.invalid or self.open > 0
-
-
-class HostedItem(Item):
-    """A call that the provider executes: what is known of it grows until its result."""
-
-    __slots__ = ("fields", "kind")
-
-    def __init__(self, index: int, id: str, kind: str) -> None:
-        super().__init__(index, id)
-        self.kind = kind
-        self.open = 1
-        self.fields: dict[str, Raw] = {}
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        return {"type": self.kind, "id": self.id, "status": status, **self.fields}
-
-    def cut(self, last: bool) -> bool:
-        return self.open > 0
+def _with(item: wire.Message | wire.Reasoning, kept: wire.Fields) -> wire.Item:
+    """The item, with what the decoder kept of it."""
+    return {**(wire.fields(_json(item)) or {}), **kept} if kept else item
 
 
 class FixedItem(Item):
-    """An item of this dialect, replayed as it was."""
+    """An item that is all there, and closed as soon as it is announced."""
 
     __slots__ = ("raw",)
 
@@ -124,47 +256,28 @@ class FixedItem(Item):
     def wire(self, status: wire.Status) -> wire.Item:
         return self.raw
 
-    def cut(self, last: bool) -> bool:
-        return False
-
-
-class Shape(NamedTuple):
-    """How the two kinds of client calls are written."""
-
-    item: type[wire.FunctionCall] | type[wire.CustomToolCall]
-    prefix: str
-    event: str
-    key: bytes
-
-
-SHAPES: dict[ParamsFormat, Shape] = {
-    "json": Shape(wire.FunctionCall, "fc", "response.function_call_arguments", b"arguments"),
-    "text": Shape(wire.CustomToolCall, "ctc", "response.custom_tool_call_input", b"input"),
-}
-
 
 class SaidText:
     """A text part that is being said: its place in a message, and how its deltas begin."""
 
-    __slots__ = ("annotations", "head", "index", "item", "place", "refusal")
+    __slots__ = ("annotations", "head", "index", "item", "logprobs", "place", "refusal")
 
     def __init__(self, item: MessageItem, refusal: bool) -> None:
         self.item = item
         self.index = len(item.parts)
         self.refusal = refusal
-        self.annotations: list[wire.UrlCitation] = []
-        self.place = b'"item_id":%b,"output_index":%d,"content_index":%d' % (
-            _json(item.id),
-            item.index,
-            self.index,
-        )
+        self.annotations: list[wire.Annotation] = []
+        self.logprobs: list[Raw] = []
+        self.place = item.place + b',"content_index":%d' % self.index
         if refusal:
-            self.head = _delta_head("response.refusal.delta", self.place)
+            self.head = delta_head("response.refusal.delta", self.place)
         else:
-            self.head = _delta_head("response.output_text.delta", self.place + b',"logprobs":[]')
+            self.head = delta_head("response.output_text.delta", self.place + b',"logprobs":[]')
 
     def part(self, text: str) -> wire.OutputText | wire.Refusal:
-        return wire.Refusal(text) if self.refusal else wire.OutputText(text, self.annotations)
+        if self.refusal:
+            return wire.Refusal(text)
+        return wire.OutputText(text, self.annotations, self.logprobs)
 
 
 class Thought(NamedTuple):
@@ -211,16 +324,5 @@ class SaidThought:
         parts = self.kind.parts(self.item)
         self.index = len(parts)
         parts.append(self.kind.part(""))
-        self.place = b'"item_id":%b,"output_index":%d,"%b":%d' % (
-            _json(self.item.id),
-            self.item.index,
-            self.kind.index_key,
-            self.index,
-        )
-        self.head = _delta_head(self.kind.text + ".delta", self.place)
-
-
-def _delta_head(type: str, place: bytes) -> bytes:
-    """All of a delta event up to its delta."""
-    name = type.encode()
-    return b'event: %b\ndata: {"type":"%b",%b,"delta":' % (name, name, place)
+        self.place = self.item.place + b',"%b":%d' % (self.kind.index_key, self.index)
+        self.head = delta_head(self.kind.text + ".delta", self.place)

@@ -5,7 +5,7 @@ from typing import TypeVar
 from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses import wire
-from weft.parts import ErrorPart, Usage
+from weft.parts import Usage
 from weft.request import OutputFormat, Request, Tool, ToolChoice
 
 T = TypeVar("T")
@@ -60,12 +60,6 @@ def usage(told: Usage | None) -> wire.Usage | None:
         wire.InputDetails(_or(told.cache_read_tokens, 0), UNSET if written is None else written),
         wire.OutputDetails(_or(told.reasoning_tokens, 0)),
     )
-
-
-def error_detail(error: ErrorPart) -> wire.ErrorDetail:
-    code = error.kind if error.code is None else str(error.code)
-    kind = "too_many_requests" if error.status == 429 else "server_error"
-    return wire.ErrorDetail(kind, code, error.message)
 
 
 def _or(value: T | None, default: T) -> T:

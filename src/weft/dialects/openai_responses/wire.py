@@ -4,7 +4,7 @@
 every snapshot, also when its value is null.
 """
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -21,9 +21,19 @@ class UrlCitation(msgspec.Struct, tag="url_citation", tag_field="type"):
     end_index: int = 0
 
 
+class FileCitation(msgspec.Struct, tag="file_citation", tag_field="type"):
+    file_id: str
+    filename: str = ""
+    index: int = 0
+
+
+Annotation = UrlCitation | FileCitation | Raw
+"""What stands beside a text. One that came from this wire stays as it was."""
+
+
 class OutputText(msgspec.Struct, tag="output_text", tag_field="type"):
     text: str
-    annotations: list[UrlCitation] = []
+    annotations: list[Annotation] = []
     logprobs: list[Raw] = []
 
 
@@ -45,7 +55,7 @@ Thought = SummaryText | ReasoningText
 class Message(msgspec.Struct, tag="message", tag_field="type"):
     id: str
     status: Status
-    content: list[OutputText | Refusal]
+    content: list[OutputText | Refusal | Raw]
     role: str = "assistant"
     phase: str | UnsetType = UNSET
 
@@ -58,24 +68,18 @@ class Reasoning(msgspec.Struct, tag="reasoning", tag_field="type"):
     encrypted_content: str | UnsetType = UNSET
 
 
-class FunctionCall(msgspec.Struct, tag="function_call", tag_field="type"):
+class Image(msgspec.Struct, tag="image_generation_call", tag_field="type"):
     id: str
-    status: Status
-    call_id: str
-    name: str
-    arguments: str
+    result: str
+    output_format: str
+    status: str = "completed"
 
 
-class CustomToolCall(msgspec.Struct, tag="custom_tool_call", tag_field="type"):
-    id: str
-    status: Status
-    call_id: str
-    name: str
-    input: str
+Fields = dict[str, Raw]
+"""Keys of an object that is known only by what it holds."""
 
-
-Item = Message | Reasoning | FunctionCall | CustomToolCall | dict[str, Raw | str] | Raw
-"""What stands in `output`. Hosted calls have the keys of their params and results."""
+Item = Message | Reasoning | Fields | Raw
+"""What stands in `output`. Calls have the keys of their params and results."""
 
 
 class InputDetails(msgspec.Struct):
@@ -106,9 +110,15 @@ class Failure(msgspec.Struct):
 
 class ErrorDetail(msgspec.Struct):
     type: str
-    code: str
+    code: str | None
     message: str
     param: str | None = None
+
+
+class ErrorBody(msgspec.Struct):
+    """What is answered in place of a response."""
+
+    error: ErrorDetail
 
 
 class FunctionTool(msgspec.Struct, tag="function", tag_field="type"):
@@ -170,6 +180,54 @@ class ToolCalls(msgspec.Struct):
 class RequiredAction(msgspec.Struct):
     submit_tool_outputs: ToolCalls
     type: str = "submit_tool_outputs"
+
+
+class Named(msgspec.Struct):
+    """As much of an item as tells which one it is."""
+
+    type: str | None = None
+    id: str | None = None
+
+
+class ContentPlace(msgspec.Struct):
+    item_id: str | None = None
+
+
+class ItemExtra(msgspec.Struct):
+    """What the decoder keeps of an item: the keys that no field of a part holds."""
+
+    item: Fields | None = None
+    phase: str | None = None
+    logprobs: list[Raw] | None = None
+    content: ContentPlace | None = None
+    """Of what is part of a message, and no item."""
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_read_fields = msgspec.json.Decoder(Fields).decode
+
+
+def unpacked(raw: Raw | UnsetType, wanted: type[T]) -> T:
+    """What a part kept, as this dialect keeps it; nothing when it is something else."""
+    try:
+        return msgspec.json.decode(raw, type=wanted) if isinstance(raw, Raw) else wanted()
+    except (ValueError, RecursionError):
+        return wanted()
+
+
+def fields(text: str | bytes | Raw) -> Fields | None:
+    """The keys of a JSON object; None for anything else."""
+    try:
+        return _read_fields(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def beside_names(keys: Fields | None) -> Fields:
+    """All keys but those that say which item it is."""
+    told = keys or {}
+    return {key: told[key] for key in told if key not in ("type", "id")}
 
 
 class Resource(msgspec.Struct, kw_only=True):

@@ -1,0 +1,320 @@
+"""Reads the items of a Responses body. One item of the wire is one message here."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+import msgspec
+from msgspec import Raw
+
+from weft.context import Context
+from weft.dialects.envelope import opened
+from weft.dialects.openai_responses import asked
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Places, keys_of, read, unknown
+from weft.dialects.wording import cache_of, inline, telling, with_mark
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import (
+    AnyContent,
+    CallContent,
+    FileContent,
+    ImageContent,
+    Message,
+    OpaqueContent,
+    ReasoningContent,
+    ResultContent,
+    TextContent,
+)
+
+_NOTHING = (TextContent(""),)
+_CLIENTS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
+_ERROR = "Error: "
+
+Read = tuple[Message, Raw | None]
+"""A message, and the bytes it may go out in again."""
+
+
+class Items:
+    """The items read so far, each a message, and the bytes they may go out in again."""
+
+    def __init__(self, context: Context, places: Places) -> None:
+        self.found: list[Message] = []
+        self.sources: list[Raw | None] = []
+        self._origin = context.origin or NAME
+        self._places = places
+        self._calls: dict[str, str] = {}
+        """The ids of calls, by the ids of their items."""
+
+    def add_text(self, text: str) -> None:
+        """The short form: one message of the user."""
+        self._places.add("messages[0]", "input")
+        self._places.add("messages[0].content[0]", "input")
+        self.found.append(Message("user", (TextContent(text),)))
+        self.sources.append(None)
+
+    def add(self, raw: Raw, path: str) -> None:
+        seen = read(raw, asked.Typed, path)
+        kind = seen.type or ("item_reference" if seen.role is None and seen.id else "message")
+        self._places.add(f"messages[{len(self.found)}]", path)
+        reader = self._READERS.get(kind)
+        message, source = reader(self, raw, path) if reader else self._other(raw, kind)
+        for place in range(len(message.content) if kind != "message" else 0):
+            self._places.add(f"messages[{len(self.found)}].content[{place}]", path)
+        self.found.append(message)
+        self.sources.append(source)
+
+    def _other(self, raw: Raw, kind: str) -> Read:
+        """An item that only its origin understands."""
+        if kind in asked.HOSTED_ITEMS:
+            return Message("assistant", (_hosted(raw, kind),)), raw
+        client = kind.endswith("_output") or kind in _CLIENTS
+        content = OpaqueContent(self._origin, kind, raw)
+        return Message("user" if client else "assistant", (content,)), raw
+
+    def _message(self, raw: Raw, path: str) -> Read:
+        said = read(raw, asked.Message, path)
+        message = Message(
+            said.role,
+            self._contents(said.content, path, "content"),
+            item_id=said.id,
+            phase=said.phase,
+            extra=_with_status(telling(unknown(raw, asked.Message)), said.status),
+        )
+        return message, raw
+
+    def _function_call(self, raw: Raw, path: str) -> Read:
+        said = read(raw, asked.FunctionCall, path)
+        return self._call(said, said.arguments, raw), raw
+
+    def _custom_call(self, raw: Raw, path: str) -> Read:
+        said = read(raw, asked.CustomToolCall, path)
+        return self._call(said, said.input, raw), raw
+
+    def _call(
+        self, said: asked.FunctionCall | asked.CustomToolCall, params: str, raw: Raw
+    ) -> Message:
+        if said.id:
+            self._calls[said.id] = said.call_id
+        free = isinstance(said, asked.CustomToolCall)
+        call = CallContent(
+            said.call_id,
+            said.name,
+            params,
+            kind="custom" if free else "function",
+            format="text" if free else "json",
+            item_id=said.id,
+            namespace=said.namespace,
+            extra=_with_status(telling(unknown(raw, type(said))), said.status),
+        )
+        return Message("assistant", (call,))
+
+    def _function_output(self, raw: Raw, path: str) -> Read:
+        said = read(raw, asked.FunctionCallOutput, path)
+        return self._result(said, "function", said.name, raw, path)
+
+    def _custom_output(self, raw: Raw, path: str) -> Read:
+        said = read(raw, asked.CustomToolCallOutput, path)
+        return self._result(said, "custom", None, raw, path)
+
+    def _result(
+        self,
+        said: asked.FunctionCallOutput | asked.CustomToolCallOutput,
+        kind: str,
+        name: str | None,
+        raw: Raw,
+        path: str,
+    ) -> Read:
+        """Clients may name a call by the id of its item: upstreams want the id of the call."""
+        failed = said.status == "incomplete"
+        contents = self._contents(said.output, path, "output")
+        call_id = said.call_id or ""
+        known = self._calls.get(call_id, call_id)
+        content = () if contents == _NOTHING else tuple(_output_said(one, path) for one in contents)
+        result = ResultContent(
+            known,
+            _unmarked(content) if failed else content,
+            kind=kind,
+            name=name,
+            is_error=failed,
+            extra=_with_status(
+                telling(unknown(raw, type(said), "id")), None if failed else said.status
+            ),
+        )
+        return Message("tool", (result,), item_id=said.id), raw if known == call_id else None
+
+    def _reasoning(self, raw: Raw, path: str) -> Read:
+        said = read(raw, asked.Reasoning, path)
+        sealed = opened(said.encrypted_content)
+        extra = _with_status(telling(unknown(raw, asked.Reasoning)), said.status)
+        thoughts = [("summary", one.text) for one in said.summary]
+        thoughts += [("raw", one.text) for one in said.content or ()]
+        contents = [
+            ReasoningContent(
+                text,
+                "raw" if kind == "raw" else "summary",
+                item_id=said.id,
+                origin=self._origin,
+            )
+            for kind, text in thoughts or [("summary", "")]
+        ]
+        last = contents.pop()
+        if sealed is None:
+            contents.append(
+                msgspec.structs.replace(last, encrypted=said.encrypted_content, extra=extra)
+            )
+            return Message("assistant", tuple(contents)), raw
+        proof = sealed.proof
+        contents = [
+            msgspec.structs.replace(one, origin=sealed.origin, item_id=proof.item_id)
+            for one in (*contents, last)
+        ]
+        contents[-1] = msgspec.structs.replace(
+            contents[-1],
+            signature=proof.signature,
+            encrypted=proof.encrypted,
+            redacted=proof.redacted,
+        )
+        return Message("assistant", tuple(contents)), None
+
+    _READERS: ClassVar[Mapping[str, Callable[["Items", Raw, str], Read]]] = {
+        "message": _message,
+        "function_call": _function_call,
+        "custom_tool_call": _custom_call,
+        "function_call_output": _function_output,
+        "custom_tool_call_output": _custom_output,
+        "reasoning": _reasoning,
+    }
+
+    def _contents(self, content: str | list[Raw], path: str, key: str) -> tuple[AnyContent, ...]:
+        """The parts of an item, and where they are."""
+        base = f"messages[{len(self.found)}].content"
+        if key == "output":
+            self._places.add(f"{base}[0]", path)
+            base = f"{base}[0].content"
+        if isinstance(content, str):
+            self._places.add(f"{base}[0]", f"{path}.{key}")
+            return (TextContent(content),)
+        found = []
+        for number, raw in enumerate(content):
+            where = f"{path}.{key}[{number}]"
+            self._places.add(f"{base}[{number}]", where)
+            found.append(self._part(raw, where))
+        return tuple(found)
+
+    def _part(self, raw: Raw, path: str) -> AnyContent:
+        kind = read(raw, asked.Typed, path).type
+        reader = _PARTS.get(kind or "")
+        if reader is not None:
+            return reader(raw, path)
+        if kind is None:
+            raise BadRequest(f"{path}.type", f"missing; expected one of {', '.join(_PARTS)}")
+        return OpaqueContent(self._origin, f"message.{kind}", raw)
+
+
+def _with_status(extra: Json, status: str | None) -> Json:
+    """Only a status that is not `completed` says something."""
+    if status is None or status == "completed":
+        return extra
+    status_said = Raw(msgspec.json.encode(status))
+    return Raw(msgspec.json.encode({**keys_of(extra), "status": status_said}))
+
+
+def _hosted(raw: Raw, kind: str) -> CallContent:
+    """A call that the upstream made itself: its params are all that its item says of it."""
+    fields = keys_of(raw)
+    fields.pop("type")
+    id = _text_of(fields.pop("id", None))
+    return CallContent(
+        id,
+        _text_of(fields.get("name")) or kind.removesuffix("_call"),
+        msgspec.json.encode(fields).decode(),
+        kind=kind,
+        item_id=id or None,
+        provider_executed=True,
+    )
+
+
+def _text_of(raw: Raw | None) -> str:
+    try:
+        return msgspec.json.decode(raw, type=str) if raw is not None else ""
+    except ValueError:
+        return ""
+
+
+def _output_said(content: AnyContent, path: str) -> TextContent | ImageContent | FileContent:
+    if isinstance(content, TextContent | ImageContent | FileContent):
+        return content
+    raise BadRequest(f"{path}.output", f"a tool cannot answer with {content.kind}")
+
+
+def _unmarked(
+    content: tuple[TextContent | ImageContent | FileContent, ...],
+) -> tuple[TextContent | ImageContent | FileContent, ...]:
+    """A failed result as it was before this wire had to say so in words."""
+    match content:
+        case (first, *rest) if first == TextContent(_ERROR):
+            return tuple(rest)
+        case (TextContent(text=text) as first, *rest) if text.startswith(_ERROR):
+            return (msgspec.structs.replace(first, text=text.removeprefix(_ERROR)), *rest)
+    return content
+
+
+# Parts
+
+
+def _input_text(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, asked.InputText, path)
+    extra = with_mark(telling(unknown(raw, asked.InputText)), part.prompt_cache_breakpoint)
+    return TextContent(part.text, cache=cache_of(part.prompt_cache_breakpoint), extra=extra)
+
+
+def _output_text(raw: Raw, path: str) -> AnyContent:
+    """What it cites is beside the text; that it cites nothing says nothing."""
+    part = read(raw, asked.OutputText, path)
+    return TextContent(part.text, extra=telling(unknown(raw, asked.PlainText)))
+
+
+def _refusal(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, asked.Refusal, path)
+    return TextContent(part.refusal, refusal=True, extra=telling(unknown(raw, asked.Refusal)))
+
+
+def _image(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, asked.InputImage, path)
+    if part.image_url is None and part.file_id is None:
+        raise BadRequest(path, "expected `image_url` or `file_id`")
+    found = inline(part.image_url or "")
+    return ImageContent(
+        media_type=found.media_type if found else None,
+        data=found.data if found else None,
+        url=None if found else part.image_url,
+        file_id=part.file_id,
+        detail=part.detail,
+        cache=cache_of(part.prompt_cache_breakpoint),
+        extra=with_mark(telling(unknown(raw, asked.InputImage)), part.prompt_cache_breakpoint),
+    )
+
+
+def _file(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, asked.InputFile, path)
+    if part.file_data is None and part.file_id is None and part.file_url is None:
+        raise BadRequest(path, "expected `file_data`, `file_url` or `file_id`")
+    found = inline(part.file_data or "")
+    return FileContent(
+        found.media_type if found else None,
+        found.data if found else part.file_data,
+        part.file_url,
+        part.file_id,
+        part.filename,
+        cache=cache_of(part.prompt_cache_breakpoint),
+        extra=with_mark(telling(unknown(raw, asked.InputFile)), part.prompt_cache_breakpoint),
+    )
+
+
+_PARTS: dict[str, Callable[[Raw, str], AnyContent]] = {
+    "input_text": _input_text,
+    "output_text": _output_text,
+    "refusal": _refusal,
+    "input_image": _image,
+    "input_file": _file,
+}

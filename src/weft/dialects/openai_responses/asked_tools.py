@@ -1,0 +1,155 @@
+"""Reads the tools of a Responses body, and which of them may or must be called."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.dialects.openai_responses import asked
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Places, keys_of, read, unknown
+from weft.dialects.wording import kept, telling
+from weft.errors import BadRequest
+from weft.request import Hosted, Tool, ToolChoice
+
+_NULL = Raw(b"null")
+_AUTO = frozenset((b'{"type":"auto"}',))
+
+
+def tools_of(body: asked.Body, places: Places) -> tuple[Tool, ...]:
+    """Returns the tools; each one in a namespace is a tool of its own."""
+    found: list[Tool] = []
+    for number, raw in enumerate(body.tools or ()):
+        path = f"tools[{number}]"
+        kind = read(raw, asked.Typed, path).type
+        if kind is None:
+            raise BadRequest(f"{path}.type", "missing; expected the type of a tool")
+        inside = _namespace(raw, path) if kind == "namespace" else [(_tool(raw, kind, path), path)]
+        for tool, where in inside:
+            places.add(f"tools[{len(found)}]", where)
+            places.add(f"tools[{len(found)}].hosted", where)
+            places.add(f"tools[{len(found)}].hosted.allowed_domains", f"{where}.filters")
+            found.append(tool)
+    return tuple(found)
+
+
+def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
+    said = read(raw, asked.Namespace, path)
+    found = []
+    for number, inner in enumerate(said.tools):
+        where = f"{path}.tools[{number}]"
+        kind = read(inner, asked.Typed, where).type or "function"
+        tool = msgspec.structs.replace(_tool(inner, kind, where), namespace=said.name)
+        if number == 0 and said.description:
+            more = {asked.DESCRIPTION: said.description}
+            tool = msgspec.structs.replace(tool, extra=asked.raw(keys_of(tool.extra) | more))
+        found.append((tool, where))
+    return found
+
+
+def _tool(raw: Raw, kind: str, path: str) -> Tool:
+    reader = _TOOLS.get(kind.partition("_20")[0])
+    return reader(raw, path) if reader else Tool(kind, kind, raw=raw, origin=NAME)
+
+
+def _function(raw: Raw, path: str) -> Tool:
+    said = read(raw, asked.Function, path)
+    parameters = said.parameters
+    return Tool(
+        said.name,
+        description=said.description,
+        parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
+        strict=said.strict if isinstance(said.strict, bool) else None,
+        extra=telling(unknown(raw, asked.Function)),
+    )
+
+
+def _custom(raw: Raw, path: str) -> Tool:
+    said = read(raw, asked.Custom, path)
+    extra = telling(unknown(raw, asked.Custom))
+    return Tool(said.name, "custom", said.description, raw=raw, origin=NAME, extra=extra)
+
+
+def _web_search(raw: Raw, path: str) -> Tool:
+    said = read(raw, asked.WebSearch, path)
+    filters = said.filters or asked.Filters()
+    location = UNSET if said.user_location == _NULL else said.user_location
+    if isinstance(location, Raw):
+        read(location, asked.Location, f"{path}.user_location")
+    hosted = Hosted(
+        allowed_domains=tuple(filters.allowed_domains or ()),
+        blocked_domains=tuple(filters.blocked_domains or ()),
+        context_size=said.search_context_size,
+        location=location,
+    )
+    extra = telling(unknown(raw, asked.WebSearch))
+    return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
+
+
+def _code_interpreter(raw: Raw, path: str) -> Tool:
+    said = read(raw, asked.CodeInterpreter, path)
+    extra = keys_of(telling(unknown(raw, asked.CodeInterpreter)))
+    if msgspec.json.format(bytes(said.container), indent=-1) not in _AUTO:
+        extra["container"] = said.container
+    return Tool(
+        "code_interpreter",
+        "code-execution",
+        hosted=Hosted(),
+        raw=raw,
+        origin=NAME,
+        extra=kept(extra),
+    )
+
+
+def _mcp(raw: Raw, path: str) -> Tool:
+    said = read(raw, asked.Mcp, path)
+    allowed = said.allowed_tools
+    names = allowed.tool_names if isinstance(allowed, asked.ToolNames) else allowed
+    extra = keys_of(telling(unknown(raw, asked.Mcp)))
+    if isinstance(allowed, asked.ToolNames):
+        more = telling(unknown(keys_of(raw)["allowed_tools"], asked.ToolNames))
+        extra |= {"allowed_tools": more} if isinstance(more, Raw) else {}
+    if isinstance(said.require_approval, Raw) and bytes(said.require_approval) not in (
+        b"null",
+        b'"never"',
+    ):
+        extra["require_approval"] = said.require_approval
+    hosted = Hosted(
+        server_label=said.server_label,
+        server_url=said.server_url,
+        authorization=said.authorization,
+        allowed_tools=tuple(names or ()),
+    )
+    return Tool(
+        said.server_label,
+        "mcp",
+        hosted=hosted,
+        raw=raw,
+        origin=NAME,
+        extra=kept(extra),
+    )
+
+
+_TOOLS: Mapping[str, Callable[[Raw, str], Tool]] = {
+    "function": _function,
+    "custom": _custom,
+    "web_search": _web_search,
+    "web_search_preview": _web_search,
+    "code_interpreter": _code_interpreter,
+    "mcp": _mcp,
+}
+"""By type, without the date that some types end in."""
+
+
+def choice_of(choice: asked.Mode | asked.Choice | None) -> ToolChoice | None:
+    if choice is None or isinstance(choice, str):
+        return ToolChoice(choice) if choice else None
+    if choice.type == "allowed_tools":
+        allowed = tuple(one.name or one.server_label or one.type for one in choice.tools or ())
+        if not allowed:
+            raise BadRequest("tool_choice.tools", "expected at least one tool")
+        return ToolChoice(choice.mode or "auto", allowed=allowed)
+    if choice.type in ("function", "custom") and choice.name is None:
+        raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
+    name = choice.server_label or choice.name or choice.type
+    return ToolChoice("required", name, choice.type)

@@ -1,0 +1,255 @@
+"""The output items of one response: which item an event speaks of, and who reads it.
+
+- An item is known by its `output_index`; the first id seen is its id for good, later ones may
+  rotate. Without an index the `item_id` serves.
+- Every type of item, and every event that speaks of one, has a row in a table. Items that have
+  no parts of their own, and items that nobody knows, are opaque.
+- What was never announced is opened by its first event, or by its `done`. What was never done is
+  completed by the terminal snapshot, if that tells the same item.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from msgspec import Raw
+
+from weft.dialects.openai_responses import (
+    client_calls,
+    embedded,
+    hosted,
+    remote,
+    shells,
+    texts,
+    thoughts,
+)
+from weft.dialects.openai_responses import incoming as wire
+from weft.dialects.openai_responses.reading import Handler, Reading, Row
+from weft.dialects.openai_responses.states import Item, Stage
+from weft.dialects.openai_responses.wire import NAME
+from weft.parts import Opaque, Part
+
+
+class Outputs:
+    """Knows the items of one response."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._findings = reading.findings
+        self._items: dict[int | str, Item] = {}
+        self._by_id: dict[str, Item] = {}
+        self._replaced: list[Item] = []
+        """Items whose index another one took."""
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return chain(self._replaced, self._items.values())
+
+    # Which item
+
+    def spoken_of(self, event: wire.Event) -> Item:
+        """The item that an event speaks of, begun if it was not."""
+        index = event.output_index
+        item = None if index is None else self._items.get(index)
+        if item is None:
+            item = self._found(event, event.item_id)
+        if item.stage is Stage.UNSEEN:
+            item.stage = Stage.ADDED
+            detail = f"{event.type} for item {item.id!r}, which was not added"
+            self._findings.once("start-missing", item.id, detail)
+        return item
+
+    def _found(self, event: wire.Event, id: str | None) -> Item:
+        """The item of an event without an index, or a new one."""
+        index = event.output_index
+        item = self._by_id.get(id or "") if index is None else None
+        if item is None:
+            item = Item(id or self._reading.context.ids.mint("item"), minted=not id)
+            self._by_id.setdefault(id or "", item)
+            self._items[id or "" if index is None else index] = item
+        return item
+
+    def _told(
+        self, event: wire.Event, read: wire.Item, out: list[Part], *, begins: bool = False
+    ) -> Item:
+        """The item that is told of; what it is may decide about the one before it."""
+        if self._reading.pending is not None:
+            shells.settle(self._reading, read, out)
+        index = event.output_index
+        item = None if index is None else self._items.get(index)
+        if item is not None and index is not None and _is_another(item, read, begins):
+            self._findings.note("call-index-reused", f"another item began at index {index}")
+            self._replaced.append(self._items.pop(index))
+            item = None
+        item = item or self._found(event, event.item_id or read.id)
+        if item.minted and read.id and not item.said and item.call is None:
+            item.id, item.minted = read.id, False
+        return item
+
+    # Added and done
+
+    def added(self, event: wire.Event, out: list[Part]) -> None:
+        read = self._reading.salvage.item(event.item, wire.Item)
+        item = self._told(event, read, out, begins=True)
+        if item.stage is Stage.DONE or (item.stage is Stage.ADDED and item.type is not None):
+            self._findings.once("start-repeated", item.id, f"item {item.id!r} was added before")
+        row = _row(item, read)
+        if item.stage is not Stage.DONE:
+            item.stage = Stage.ADDED
+            if row is not None and isinstance(event.item, Raw):
+                row.added(self._reading, item, read, event.item, out)
+
+    def done(self, event: wire.Event, out: list[Part]) -> None:
+        raw = event.item if isinstance(event.item, Raw) else Raw(b"{}")
+        if not bytes(raw).startswith(b"{"):
+            self._findings.once("event-unknown", "item", "an item that is no object: ignored")
+            return
+        read = self._reading.salvage.item(raw, wire.Item)
+        item = self._told(event, read, out)
+        if item.stage is Stage.UNSEEN:
+            self._findings.once("start-missing", item.id, f"item {item.id!r} was never added")
+        self._take(item, read, raw, out)
+
+    def _take(self, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
+        """Reads an item that is done; a second time it is not read."""
+        row = _row(item, read)
+        if item.stage is Stage.DONE:
+            self._findings.once("end-repeated", item.id, f"item {item.id!r} was done before")
+            return
+        if row is None:
+            type = item.type or "unknown"
+            self._findings.once("event-unknown", f"item {type}", f"item {type!r}: kept as it is")
+            out.append(Opaque(NAME, type, wire.one_line(raw)))
+        else:
+            row.done(self._reading, item, read, raw, out)
+        self._close(item, out, whole=True)
+        item.stage = Stage.DONE
+
+    # Items that come at once, or never come to their end
+
+    def take_all(self, output: list[Raw], out: list[Part]) -> None:
+        """Reads items that came at once."""
+        for index, raw in enumerate(output):
+            read = self._reading.salvage.item(raw, wire.Item)
+            item = self._told(wire.Event(output_index=index), read, out)
+            self._take(item, read, raw, out)
+
+    def complete(self, output: list[Raw], out: list[Part]) -> None:
+        """Items that were never done are done by the terminal snapshot; a stream without items
+        has all of them there.
+        """
+        if output and not self._items:
+            self._findings.note("start-missing", "items come only with the terminal event")
+            self.take_all(output, out)
+        for index, raw in enumerate(output):
+            item = self._items.get(index)
+            if item is not None and item.stage is not Stage.DONE:
+                read = self._reading.salvage.item(raw, wire.Item)
+                if item.type == read.type:
+                    self._findings.note("end-missing", f"item {item.id!r} was never done")
+                    self._take(item, read, raw, out)
+
+    def leave(self, out: list[Part]) -> None:
+        """Ends the calls that nothing more is told of."""
+        shells.settle(self._reading, None, out)
+        for item in self:
+            if item.stage is not Stage.DONE:
+                self._reading.leave(item, out)
+
+    def close(self, out: list[Part], *, whole: bool) -> None:
+        """Ends texts and thoughts that were never ended, with all that is known of them."""
+        for item in self:
+            before = len(out)
+            self._close(item, out, whole=whole)
+            if whole and len(out) > before:
+                self._findings.note("end-missing", f"item {item.id!r} was never done")
+
+    def _close(self, item: Item, out: list[Part], *, whole: bool) -> None:
+        if item.said:
+            texts.close_all(self._reading, item, out, whole=whole)
+            thoughts.close_all(self._reading, item, out, whole=whole)
+
+
+def _row(item: Item, read: wire.Item) -> Row | None:
+    """How an item is read. What it says corrects a type that nobody knows."""
+    if item.type not in ITEMS:
+        item.type = read.type or item.type
+    if not item.said:
+        item.phase = read.phase or item.phase
+    item.name = item.name or read.name or ""
+    if item.type not in ITEMS and item.said:
+        kind, _ = next(iter(item.said))
+        item.type = "message" if kind in (texts.TEXT, texts.REFUSAL) else "reasoning"
+    return ITEMS.get(item.type or "")
+
+
+def _is_another(item: Item, read: wire.Item, begins: bool) -> bool:
+    """Whether this is not the item that stood at its index so far: it has another type; or the
+    one before it is done, and this one begins under another id, or is another call.
+    """
+    if item.type not in ITEMS or read.type not in ITEMS:
+        return False
+    if item.type != read.type:
+        return True
+    if item.stage is not Stage.DONE or item.type == "tool_search_call":
+        return False
+    if begins and read.id is not None and read.id != item.id:
+        return True
+    return item.key is not None and bool(read.call_id) and read.call_id != item.key
+
+
+def _opaque(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
+    """An item that has no parts of its own: it goes back as it came."""
+    out.append(Opaque(NAME, item.type or "", wire.one_line(raw)))
+
+
+def _part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+    _part(event, texts.part_added, thoughts.raw_added)(reading, item, event, out)
+
+
+def _part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+    _part(event, texts.part_done, thoughts.raw_part_done)(reading, item, event, out)
+
+
+def _part(event: wire.Event, text: Handler, thought: Handler) -> Handler:
+    type = event.part.type if event.part else None
+    return thought if type == "reasoning_text" else text
+
+
+_REPLAYED = (
+    "compaction",
+    "mcp_list_tools",
+    "function_call_output",
+    "custom_tool_call_output",
+    "computer_call_output",
+    "apply_patch_call_output",
+    "local_shell_call_output",
+    "mcp_approval_response",
+    "additional_tools",
+)
+
+ITEMS: dict[str, Row] = {
+    **texts.ITEMS,
+    **thoughts.ITEMS,
+    **client_calls.ITEMS,
+    **embedded.ITEMS,
+    **hosted.ITEMS,
+    **shells.ITEMS,
+    **remote.ITEMS,
+    **dict.fromkeys(_REPLAYED, Row(_opaque)),
+}
+"""Every type of item that is known, and how it is read."""
+
+SPOKEN: dict[str, Handler] = {
+    **texts.EVENTS,
+    **client_calls.EVENTS,
+    **thoughts.EVENTS,
+    **embedded.EVENTS,
+    **hosted.EVENTS,
+    **shells.EVENTS,
+    **remote.EVENTS,
+    "response.content_part.added": _part_added,
+    "response.content_part.done": _part_done,
+}
+"""Every event that speaks of an item, and how it is read."""

@@ -1,0 +1,119 @@
+"""Reads a Responses body into a request."""
+
+from typing import get_args
+
+from msgspec import Raw
+
+from weft.context import Context
+from weft.dialects.openai_responses import asked
+from weft.dialects.openai_responses.asked_contents import Items
+from weft.dialects.openai_responses.asked_tools import choice_of, tools_of
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
+from weft.dialects.verbatim import verbatim
+from weft.dialects.wording import RETAINED, kept, legible, telling
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
+
+FIELDS = {
+    "choices": "n",
+    "output": "text.format",
+    "verbosity": "text.verbosity",
+    "cache": "prompt_cache_retention",
+    "sampling.logprobs": "top_logprobs",
+}
+"""Where the fields of a request are in a body, if under another name."""
+
+LOGPROBS = "message.output_text.logprobs"
+
+_EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
+
+
+def parse(data: bytes, context: Context) -> Parsed:
+    """Raises BadRequest for a body that no server of this wire could answer."""
+    legible(data)
+    body = read(data, asked.Body)
+    places = Places({**FIELDS, **{f"sampling.{name}": name for name in ("temperature", "top_p")}})
+    items = Items(context, places)
+    if isinstance(body.input, str):
+        items.add_text(body.input)
+    for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
+        items.add(raw, f"input[{number}]")
+    text = body.text or asked.TextOptions()
+    request = Request(
+        body.model,
+        dialect=NAME,
+        messages=tuple(items.found),
+        instructions=body.instructions,
+        tools=tools_of(body, places),
+        tool_choice=choice_of(body.tool_choice),
+        parallel_tool_calls=body.parallel_tool_calls,
+        max_tool_calls=body.max_tool_calls,
+        max_output_tokens=body.max_output_tokens,
+        sampling=_sampling(body),
+        output=_output(text.format),
+        verbosity=text.verbosity,
+        reasoning=_reasoning(data, body.reasoning),
+        stream=bool(body.stream),
+        include=tuple(body.include or ()),
+        store=body.store,
+        background=bool(body.background),
+        previous_response_id=body.previous_response_id,
+        truncation=body.truncation,
+        service_tier=body.service_tier,
+        metadata=body.metadata,
+        user=body.user,
+        safety_identifier=body.safety_identifier,
+        prompt_cache_key=body.prompt_cache_key,
+        cache=RETAINED.get(body.prompt_cache_retention or ""),
+        extra=_extra(data, body),
+    )
+    return Parsed(verbatim(request, data, items.sources), places)
+
+
+def _extra(data: bytes, body: asked.Body) -> Json:
+    found = keys_of(telling(unknown(data, asked.Body)))
+    retention = body.prompt_cache_retention
+    if retention is not None and retention not in RETAINED:
+        found["prompt_cache_retention"] = asked.raw(retention)
+    return kept(found)
+
+
+def _sampling(body: asked.Body) -> Sampling:
+    silent = not body.top_logprobs and LOGPROBS not in (body.include or ())
+    return Sampling(
+        temperature=body.temperature,
+        top_p=body.top_p,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        logprobs=None if silent else body.top_logprobs or 0,
+    )
+
+
+def _output(format: asked.TextFormat | None) -> OutputFormat:
+    if format is None or format.type == "text":
+        return OutputFormat()
+    if format.type == "json_object":
+        return OutputFormat("json")
+    if format.name is None or not isinstance(format.schema, Raw):
+        missing = "name" if format.name is None else "schema"
+        raise BadRequest(f"text.format.{missing}", "missing; a shape has a name and a schema")
+    return OutputFormat(
+        "json-schema", format.name, format.description, format.schema, format.strict
+    )
+
+
+def _reasoning(data: bytes, said: asked.Thinking | None) -> ReasoningOptions | None:
+    """What only this wire says of reasoning, words unknown to others included, is extra."""
+    if said is None:
+        return None
+    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], asked.Thinking)))
+    effort = _EFFORTS.get(said.effort or "")
+    if said.effort and effort is None:
+        extra["effort"] = asked.raw(said.effort)
+    return ReasoningOptions(
+        effort,
+        summary=said.summary or said.generate_summary,
+        extra=kept(extra),
+    )

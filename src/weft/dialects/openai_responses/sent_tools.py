@@ -1,0 +1,155 @@
+"""Writes the tools of a Responses body, and which of them may or must be called."""
+
+from itertools import groupby
+
+import msgspec
+from msgspec import Raw
+
+from weft.dialects.bridging import Names
+from weft.dialects.leftovers import TOOL_HINTS, refuse
+from weft.dialects.openai_responses import asked
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Losses, keys_of
+from weft.dialects.wording import Kin, grammar_of
+from weft.request import Hosted, Request, Tool, ToolChoice
+
+_AUTO = Raw(b'{"type":"auto"}')
+_NULL = Raw(b"null")
+_NEVER = Raw(b'"never"')
+
+
+class Tools:
+    """The tools of one request, in the words of this wire."""
+
+    def __init__(self, request: Request, names: Names, losses: Losses) -> None:
+        self._request = request
+        self._kin = Kin(request, NAME, asked.SIBLING, losses)
+        self._same = request.dialect == NAME
+        self._names = names
+        self._losses = losses
+
+    def declared(self) -> list[Raw]:
+        placed = list(enumerate(self._request.tools))
+        if not self._kin.own:
+            return [raw for number, tool in placed for raw in self._tool(tool, number)]
+        found: list[Raw] = []
+        for space, group in groupby(placed, key=lambda one: one[1].namespace):
+            inside = list(group)
+            written = [raw for number, tool in inside for raw in self._tool(tool, number)]
+            found += [_namespace(space, inside[0][1], written)] if space else written
+        return found
+
+    def _tool(self, tool: Tool, number: int) -> list[Raw]:
+        path = f"tools[{number}]"
+        if tool.cache is not None:
+            self._losses.warned(f"{path}.cache", f"tools cannot be marked on {NAME}")
+        if isinstance(tool.raw, Raw) and tool.origin == NAME:
+            return [tool.raw]
+        if not self._kin.own:
+            refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        if tool.kind == "function":
+            return [self._function(tool, path)]
+        if tool.kind == "custom":
+            return [self._custom(tool, path)]
+        return self._hosted(tool, path)
+
+    def _function(self, tool: Tool, path: str) -> Raw:
+        """Strictness is always told: left out, it would be on."""
+        strict = self._kin.strict(tool, path)
+        value = asked.Function(
+            self._name(tool, path),
+            tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
+            strict if self._same else bool(strict),
+            tool.description,
+        )
+        extra = keys_of(tool.extra) if self._same else {}
+        extra.pop(asked.DESCRIPTION, None)
+        return asked.raw(extra | keys_of(asked.raw(value)))
+
+    def _custom(self, tool: Tool, path: str) -> Raw:
+        grammar = grammar_of(tool.raw)
+        told = asked.Format("grammar", grammar.definition, grammar.syntax) if grammar else None
+        return asked.raw(asked.Custom(self._name(tool, path), tool.description, told))
+
+    def _name(self, tool: Tool, path: str) -> str:
+        if self._same:
+            return tool.name
+        return self._names.spell(tool.name, None if self._kin.own else tool.namespace, path)
+
+    def _hosted(self, tool: Tool, path: str) -> list[Raw]:
+        hosted = tool.hosted or Hosted()
+        if tool.kind == "web-search":
+            return [self._web_search(hosted, f"{path}.hosted")]
+        if tool.kind == "code-execution":
+            return [asked.raw(asked.CodeInterpreter(_AUTO))]
+        if tool.kind == "mcp" and hosted.server_label is not None:
+            return [self._mcp(hosted, path)]
+        self._losses.refused(path, f"{tool.kind} is not available on {NAME}; remove it")
+        return []
+
+    def _web_search(self, hosted: Hosted, path: str) -> Raw:
+        for name, value in (
+            ("blocked_domains", hosted.blocked_domains),
+            ("max_uses", hosted.max_uses),
+        ):
+            if value:
+                detail = f"{name} is not available on {NAME}; remove it"
+                self._losses.refused(f"{path}.{name}", detail)
+        domains = list(hosted.allowed_domains)
+        filters = asked.Filters(domains) if domains else None
+        return asked.raw(
+            asked.WebSearch("web_search", filters, hosted.context_size, hosted.location)
+        )
+
+    def _mcp(self, hosted: Hosted, path: str) -> Raw:
+        """Elsewhere nobody is asked before a server's tool runs."""
+        self._losses.adapted(path, "its tools run without approval, as they would have")
+        return asked.raw(
+            asked.Mcp(
+                hosted.server_label or "",
+                hosted.server_url,
+                hosted.authorization,
+                list(hosted.allowed_tools) or None,
+                _NEVER,
+            )
+        )
+
+    def choice(self) -> asked.Mode | asked.Choice | None:
+        choice = self._request.tool_choice
+        if choice is None:
+            return None
+        if not self._request.tools and not self._kin.own:
+            self._losses.warned("tool_choice", "there are no tools to choose from; left out")
+            return None
+        if choice.allowed:
+            tools = [self._named(name) for name in choice.allowed]
+            return asked.Choice("allowed_tools", mode=choice.mode, tools=tools)
+        if choice.name is None:
+            return choice.mode
+        return self._forced(choice, choice.name)
+
+    def _forced(self, choice: ToolChoice, name: str) -> asked.Choice | None:
+        if choice.kind in ("function", "custom"):
+            named = self._named(name)
+            return asked.Choice(named.type, named.name)
+        if not self._kin.own:
+            detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
+            self._losses.refused("tool_choice", detail)
+            return None
+        if choice.kind == "mcp":
+            return asked.Choice("mcp", server_label=name)
+        return asked.Choice(choice.kind)
+
+    def _named(self, name: str) -> asked.Named:
+        tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
+        if tool.kind in ("function", "custom"):
+            return asked.Named(tool.kind, self._name(tool, "tool_choice"))
+        if tool.kind == "mcp":
+            return asked.Named("mcp", server_label=name)
+        return asked.Named(name)
+
+
+def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
+    said = keys_of(first.extra).get(asked.DESCRIPTION)
+    description = msgspec.json.decode(said, type=str) if said is not None else ""
+    return asked.raw(asked.Namespace(name, tools, description))

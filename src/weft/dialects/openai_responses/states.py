@@ -1,0 +1,114 @@
+"""Where the items of one response stand: on the wire, in what they say, and in their call."""
+
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import UNSET, Raw
+
+from weft.assembler import Buffer
+from weft.dialects.openai_responses import incoming as wire
+from weft.parts import Json, ToolCall
+
+
+class Stage(Enum):
+    """Where an item stands on the wire."""
+
+    UNSEEN = "unseen"
+    ADDED = "added"
+    DONE = "done"
+
+
+class Step(Enum):
+    """Where the call of an item stands."""
+
+    UNTOLD = "untold"
+    OPEN = "open"
+    SEALED = "sealed"
+    CALLED = "called"
+
+
+class Speech(Enum):
+    """Where a text or a thought stands."""
+
+    ACTIVE = "active"
+    CAN_CONCLUDE = "can-conclude"
+    CONCLUDED = "concluded"
+
+
+class Said:
+    """One content or summary part of an item, from its start to its end."""
+
+    __slots__ = ("annotations", "id", "logprobs", "speech", "whole")
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.speech = Speech.ACTIVE
+        self.whole: str | None = None
+        self.annotations: dict[int, Raw] = {}
+        self.logprobs: Json = UNSET
+
+
+class Item:
+    """One output item. What it says is keyed by the kind of part and its index."""
+
+    __slots__ = (
+        "call",
+        "head",
+        "id",
+        "inner",
+        "key",
+        "minted",
+        "name",
+        "outputs",
+        "phase",
+        "proven",
+        "said",
+        "shown",
+        "stage",
+        "step",
+        "type",
+        "waiting",
+        "whole",
+    )
+
+    def __init__(self, id: str, *, minted: bool) -> None:
+        self.id = id
+        self.minted = minted
+        """The wire told no id yet."""
+        self.type: str | None = None
+        self.name = ""
+        self.phase: str | None = None
+        self.stage = Stage.UNSEEN
+        self.said: dict[tuple[str, int], Said] = {}
+        self.step = Step.UNTOLD
+        self.call: ToolCall | None = None
+        """The call as it was announced, or made."""
+        self.key: str | None = None
+        """The id that the wire gave that call."""
+        self.waiting = Buffer()
+        """Params that came before anything told what call they are for."""
+        self.head = ""
+        """The params before the text that is streamed into them: code, or a diff."""
+        self.inner = Buffer()
+        """That text."""
+        self.whole: str | None = None
+        """All params, or all of that text, once an event declared it done."""
+        self.proven = False
+        """A reasoning with a proof; the proof is final when the item is done."""
+        self.outputs: dict[int, wire.Printed] = {}
+        """What commands printed so far."""
+        self.shown = 0
+        """How much of that was shown."""
+
+    @property
+    def call_id(self) -> str:
+        """The id that the parts of its call have."""
+        return self.call.id if self.call else self.id
+
+
+class Pending(NamedTuple):
+    """A call that waits for the next item to tell who executes it."""
+
+    item: Item
+    call: ToolCall
+    read: wire.Item

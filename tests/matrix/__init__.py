@@ -1,0 +1,1 @@
+"""Every scenario, in every dialect that can say it, into every dialect."""
