@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def serving(answer: bytes, kind: str = "text/event-stream") -> Iterator[str]:
+def serving(answer: bytes, kind: str = "text/event-stream", status: int = 200) -> Iterator[str]:
     """The address of a server on loopback that answers with these bytes."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -23,7 +23,7 @@ def serving(answer: bytes, kind: str = "text/event-stream") -> Iterator[str]:
             """Tests are quiet."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{server.server_port}"

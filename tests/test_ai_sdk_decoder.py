@@ -251,7 +251,7 @@ def test_the_end_of_a_step_is_enough_of_an_end() -> None:
     done = whole(chunks(*UI, {"type": "finish-step"}))[1]
     bare = whole(lines(*UI, {"type": "finish-step"}))[1]
     for response in (done, bare):
-        assert (response.finish_reason, codes(response)) == ("other", ["finish-inferred"])
+        assert (response.finish_reason, codes(response)) == ("other", [])
 
 
 def test_an_end_of_the_input_is_no_finish() -> None:
@@ -887,7 +887,7 @@ def test_a_live_decoder_reads_the_first_step() -> None:
     parts = decoder.feed(chunks(*UI, UI_CALL, UI_DONE[0], UI[1], UI_CALL, *UI_DONE))
     assert parts[-1] == Finish("tool-calls")
     assert decoder.finish() == []
-    assert [one.code for one in decoder.findings] == ["finish-inferred", "after-finish"]
+    assert [one.code for one in decoder.findings] == ["after-finish"]
 
 
 def test_a_capture_may_hold_several_streams() -> None:

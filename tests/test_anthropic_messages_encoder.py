@@ -326,11 +326,20 @@ def test_text_and_reasoning_that_overlap_wait_for_their_turn() -> None:
 
 
 def test_the_fold_may_be_ahead_of_what_is_written() -> None:
-    parts = [START, TextStart("t"), TextStart("u"), TextDelta("u", "a"), TextEnd("t"),
-             TextDelta("u", "b"), TextEnd("u"), END]  # fmt: skip
+    parts = [START, TextStart("t"), TextDelta("t", "x"), TextStart("u"), TextDelta("u", "a"),
+             TextEnd("t"), TextDelta("u", "b"), TextEnd("u"), END]  # fmt: skip
     encoder = Encoder(NAME)
     found = events(b"".join(encoder.feed(parts)))
-    assert [block["text"] for block in blocks(found)] == ["", "ab"]
+    assert [block["text"] for block in blocks(found)] == ["x", "ab"]
+
+
+def test_a_text_without_words_is_no_block() -> None:
+    parts: list[Part] = [TextStart("t"), TextEnd("t")]
+    assert blocks(written(*parts)) == []
+    assert json.loads(body(fold(*parts), Context()))["content"] == []
+    cited = Source("s", "document", "t", raw=Raw(b'{"type":"char_location"}'))
+    (block,) = blocks(written(parts[0], cited, parts[1]))
+    assert (block["type"], block["text"]) == ("text", "")
 
 
 def test_a_refusal_is_text() -> None:
@@ -367,6 +376,7 @@ def test_a_block_of_this_dialect_comes_back_as_it_was() -> None:
 def test_what_has_no_place_here_leaves_a_finding() -> None:
     parts: list[Part] = [
         TextStart("t"),
+        TextDelta("t", "a"),
         TextEnd("t", signature="s", origin="gemini"),
         Source("s1", "url", "t", url="https://a.example"),
         Source("s2", "document", "t", raw=Raw(b'{"type":"char_location"}')),
@@ -542,8 +552,8 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     asked = False
     for one in said:
         match one:
-            case ("text", _, whole):
-                out.append(one)
+            case ("text", text, whole):
+                out += [one] if text else []
             case ("reasoning", text, ReasoningEnd() as proven, whole):
                 out += thoughts(str(text), proven, whole)
             case ("call", id, name, kind, format, params, fine, whole):

@@ -11,6 +11,7 @@ from tests.captures import (
     CHAT,
     GUARD,
     HERE,
+    STAGED,
     Capture,
     PartsCapture,
     lines,
@@ -92,14 +93,14 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(
     assert fed(capture, split(raw, cuts)) == fed(capture, [raw])
 
 
-@pytest.mark.parametrize("capture", GUARD, ids=str)
+@pytest.mark.parametrize("capture", [*GUARD, *STAGED], ids=str)
 def test_the_guard_makes_any_parts_legal(capture: PartsCapture) -> None:
     parts, _, _ = capture.guarded()
     assert lines(parts) == capture.golden.read_bytes()
     assert_legal(parts)
 
 
-@pytest.mark.parametrize("capture", GUARD, ids=str)
+@pytest.mark.parametrize("capture", [*GUARD, *STAGED], ids=str)
 def test_what_the_guard_made_legal_it_leaves_alone(capture: PartsCapture) -> None:
     golden = read_lines(capture.golden.read_bytes())
     again = PartsCapture(capture.golden)
@@ -125,3 +126,5 @@ def test_no_file_stands_alone() -> None:
     guard = {path.name.partition(".")[0] for path in (HERE / "guard").iterdir()}
     assert chat == {str(capture) for capture in CHAT}
     assert guard == {str(capture) for capture in GUARD}
+    stages = {path.name.partition(".")[0] for path in (HERE / "stages").iterdir()}
+    assert stages == {str(capture) for capture in STAGED}

@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from tests.captures import CHAT, GUARD, Capture, PartsCapture
+from tests.captures import CHAT, GUARD, STAGED, Capture, PartsCapture
 from weft.codec import Decoder, Encoder
 from weft.context import Context
 from weft.findings import LIMIT, Code, Finding, Findings
@@ -20,6 +20,7 @@ GENERATED = "findings-suppressed"
 CAPTURES: dict[str, Capture | PartsCapture] = {
     **{f"openai_chat/{capture}": capture for capture in CHAT},
     **{f"guard/{capture}": capture for capture in GUARD},
+    **{f"stages/{capture}": capture for capture in STAGED},
 }
 
 

@@ -71,7 +71,10 @@ Code = Literal[
     "whole-contradicts",
     "whole-extends",
     # stages
+    "bridge-extra-keys",
+    "bridge-no-input",
     "markup-call",
+    "stop-cut",
     "think-closer-dropped",
     "think-tags",
     # encoders

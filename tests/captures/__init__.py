@@ -3,7 +3,8 @@
 Each `openai_chat/<case>.sse` stands beside `<case>.expected.json`, the outcome that the quirk
 catalogue asks for (written by hand, before the decoder was asked), and `<case>.parts.jsonl`, the
 guarded parts. Each `guard/<case>.jsonl` holds parts as a careless decoder might send them, beside
-`<case>.parts.jsonl`, what the guard makes of them. `python -m tests.captures.update` writes the
+`<case>.parts.jsonl`, what the guard makes of them; each `stages/<case>.jsonl` parts that pass a
+stage of the catalogue first. `python -m tests.captures.update` writes the
 `.parts.jsonl` files anew.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.captures.catalogue import READINGS, Reading
+from tests.captures.catalogue import READINGS, STAGES, Reading
 from weft.assembler import Response
 from weft.codec import Decoded, Decoder, capture_context, decode_all
 from weft.context import Context
@@ -91,8 +92,11 @@ class PartsCapture:
     def guarded(self) -> tuple[list[Part], Guard, Findings]:
         findings = Findings()
         guard = Guard(Ids(b"capture"), findings)
-        parts = guard.feed(self.parts) + guard.finish()
-        return parts, guard, findings
+        parts = self.parts
+        if self in STAGED:
+            stage = STAGES[str(self)](findings)
+            parts = [out for part in parts for out in stage.feed([part])] + stage.finish()
+        return guard.feed(parts) + guard.finish(), guard, findings
 
 
 CHAT = [Capture(path) for path in sorted((HERE / "openai_chat").glob("*.sse"))]
@@ -101,6 +105,7 @@ GUARD = [
     for path in sorted((HERE / "guard").glob("*.jsonl"))
     if not path.name.endswith(".parts.jsonl")
 ]
+STAGED = [PartsCapture(HERE / "stages" / f"{case}.jsonl") for case in STAGES]
 
 
 def lines(parts: Iterable[Part]) -> bytes:

@@ -1,10 +1,15 @@
 """Which capture shows which row of the quirk catalogue, and how some of them are read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.context import Quirks
+from weft.dialects.base import Stage
 from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.markup_calls import TAGS, TOKENS
+from weft.dialects.stages.stop_cut import StopCut
+from weft.findings import Findings
 from weft.request import Request, Tool
 
 
@@ -435,3 +440,10 @@ READINGS: dict[str, Reading] = {
     "implicit-think-with-an-opener": Reading(quirks=ChatQuirks(implicit_think=True)),
 }
 """Captures that mean something else, or more, when this is known. All others are read bare."""
+
+STAGES: dict[str, Callable[[Findings], Stage]] = {
+    "bridge-extra-keys": lambda findings: CustomBridge(("patch",), findings),
+    "bridge-no-input": lambda findings: CustomBridge(("patch",), findings),
+    "stop-cut": lambda findings: StopCut(("END", "\n\n"), findings),
+}
+"""The stage that the parts of a capture pass before the guard."""

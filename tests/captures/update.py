@@ -5,7 +5,7 @@ A capture whose outcome is not the expected one gets no golden: nothing wrong is
 
 import sys
 
-from tests.captures import CHAT, GUARD, lines, outcome
+from tests.captures import CHAT, GUARD, STAGED, lines, outcome
 
 
 def main() -> int:
@@ -19,7 +19,7 @@ def main() -> int:
         else:
             printed = b"".join(lines(one.parts) for one in decoded)
             capture.golden.write_text(printed.decode())
-    for soup in GUARD:
+    for soup in [*GUARD, *STAGED]:
         soup.golden.write_bytes(lines(soup.guarded()[0]))
     for name in wrong:
         print(f"{name}: not what was expected", file=sys.stderr)

@@ -15,11 +15,12 @@ from msgspec import Raw, UnsetType
 
 from weft.assembler import Assembler, Response
 from weft.context import Context
+from weft.dialects.faults import ReadError
 from weft.dialects.requests import RequestCodec
 from weft.dialects.rules import Rule, Watch
 from weft.findings import Findings
 from weft.partial_json import mended, whole_characters
-from weft.parts import Part
+from weft.parts import ErrorPart, Part
 from weft.sse import Frame
 
 
@@ -79,6 +80,10 @@ class Dialect:
 
     request: RequestCodec | None = None
     """Reads and writes what is asked; None: streams only."""
+
+    read_error: ReadError | None = None
+    write_error: Callable[[ErrorPart], tuple[int, bytes]] | None = None
+    """Writes the HTTP status and the body of an answer that failed before it began."""
 
     rules: tuple[Rule, ...] = ()
     """What the checker knows of this wire."""

@@ -207,6 +207,8 @@ class StreamDecoder:
             self._state = _State.STEPPED
 
     def _finish(self, event: wire.Event, out: list[Part]) -> None:
+        if self._state is _State.STEPPED:  # the message ends, not only its step
+            self._state = _State.READING
         self._ended(event)
         self._end(out)
 
@@ -238,9 +240,10 @@ class StreamDecoder:
         self._state = _State.CLOSED
 
     def _inferred(self) -> FinishReason:
-        """A message may end without a reason: what it waits for is one."""
+        """A message may end without a reason: what it waits for is one. A step never has any."""
         reason: FinishReason = "tool-calls" if self._calls.unanswered else "other"
-        self._findings.note("finish-inferred", f"no finish reason came: {reason} is assumed")
+        if self._state is not _State.STEPPED:
+            self._findings.note("finish-inferred", f"no finish reason came: {reason} is assumed")
         return reason
 
     def _on_error(self, event: wire.Event, out: list[Part]) -> None:

@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.decoder import EVENTS, StreamDecoder
 from weft.dialects.ai_sdk.encoder import UiEncoder
+from weft.dialects.ai_sdk.invariants import RULES, UiInvariants
 from weft.dialects.base import Dialect
 from weft.sse import DONE, Frame
 
@@ -58,4 +59,6 @@ AI_SDK = Dialect(
     encoder=UiEncoder,
     begins=_begins,
     ends=_ends,
+    rules=RULES,
+    invariants=UiInvariants,
 )

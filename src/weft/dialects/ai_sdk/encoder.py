@@ -21,6 +21,7 @@ from weft.dialects.ai_sdk.meaning import UNTYPED, WORDS, error_text, raw_text, t
 from weft.dialects.ai_sdk.quirks import UiQuirks
 from weft.dialects.ai_sdk.wire import NAME, Extra, Json, flat, unpacked
 from weft.findings import Findings
+from weft.partial_json import canonical
 from weft.parts import (
     ErrorPart,
     File,
@@ -246,7 +247,7 @@ class UiEncoder:
         available = wire.InputAvailable(
             part.id,
             part.name,
-            raw_text(part.params) if part.format == "text" else flat(Raw(part.params.encode())),
+            _input(part),
             call.provider_executed,
             call.dynamic,
             self._proven(part.extra, None, proof),
@@ -326,6 +327,15 @@ class UiEncoder:
             out.append(_chunk(wire.Custom(f"{part.origin}.{part.kind}", Raw(held))))
         else:
             self._lost(part.type, part.kind, f"{part.kind} of {part.origin} has no chunk")
+
+
+def _input(call: ToolCall) -> Raw:
+    """The arguments as a value. Free text is a text, also if there is JSON in it; but one that the
+    provider ran is only shown, and a reader takes JSON in a text for a mistake.
+    """
+    if call.format == "text" and not (call.provider_executed and canonical(call.params)):
+        return raw_text(call.params)
+    return flat(Raw(call.params.encode()))
 
 
 def _chunk(chunk: wire.Chunk) -> bytes:

@@ -8,7 +8,10 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.decoder import MessagesDecoder
 from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
+from weft.dialects.anthropic_messages.errors import read_error, write_error
+from weft.dialects.anthropic_messages.invariants import RULES, MessagesInvariants
 from weft.dialects.anthropic_messages.meaning import ERRORS
+from weft.dialects.anthropic_messages.request import REQUEST
 from weft.dialects.base import Dialect
 from weft.sse import Frame
 
@@ -93,4 +96,9 @@ ANTHROPIC_MESSAGES = Dialect(
     body=body,
     begins=_begins,
     ends=_ends,
+    read_error=read_error,
+    write_error=write_error,
+    rules=RULES,
+    invariants=MessagesInvariants,
+    request=REQUEST,
 )

@@ -20,6 +20,7 @@ from msgspec import UNSET, Raw
 from weft.assembler import Assembler, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.errors import type_of
 from weft.dialects.anthropic_messages.items import (
     Carrier,
     Item,
@@ -35,7 +36,6 @@ from weft.dialects.anthropic_messages.meaning import (
     REASONS,
     REFUSAL,
     WORDS,
-    error_type,
     tokens,
 )
 from weft.dialects.anthropic_messages.wire import NAME, one_line
@@ -142,7 +142,7 @@ class MessagesEncoder:
         for item in list(self._queue)[1:]:
             if item.seen or isinstance(item, Whole):
                 self._carrier.lost("error", item.id, f"{item.id!r} waited for its turn: cut off")
-        self._fail(error_type(part), part.message, out)
+        self._fail(type_of(part), part.message, out)
 
     def _fail(self, type: str, message: str, out: list[bytes]) -> None:
         self._state = _State.FAILED
@@ -293,6 +293,7 @@ def _word(
         return "end_turn"
     if reason == "other":
         carrier.lost("finish", reason, f"no word for {raw or reason}")
+        return "tool_use" if asked else "end_turn"
     if reason == "stop" and sequence is not None:
         return "stop_sequence"
     return WORDS[reason]
@@ -337,7 +338,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     carrier.source, carrier.model = response.dialect, response.model
     error = response.error
     if error is not None:
-        return _json(wire.Failed(wire.Failure(error_type(error), error.message)))
+        return _json(wire.Failed(wire.Failure(type_of(error), error.message)))
     calls = [one for one in response.items if isinstance(one, ToolCall)]
     for call in calls:
         why = flaw(call)
@@ -361,6 +362,8 @@ def _text_blocks(item: TextItem, carrier: Carrier) -> list[Raw]:
         carrier.refusal()
     carrier.text(item)
     citations = [raw for raw in item.annotations if _is_citation(raw)]
+    if not (item.text or citations):
+        return []
     return [Raw(_json(wire.Text(item.text, citations or UNSET)))]
 
 

@@ -107,6 +107,8 @@ class Item:
 
 
 class SaidText(Item):
+    """Its block begins with its first word: an empty one cannot be sent back."""
+
     __slots__ = ("citations",)
 
     TYPE, KEY = b"text_delta", b"text"
@@ -117,17 +119,30 @@ class SaidText(Item):
         """Those that wait for the block."""
 
     def lead(self, writer: Writer, fold: Assembler) -> None:
-        self.begin(writer, _json(wire.Text("")))
         if self.seen:
             self.say(writer, fold.text(self.id)[: self.seen])
-        for citation in self.citations:
-            self.cite(writer, citation)
+
+    def say(self, writer: Writer, text: str) -> None:
+        if not self.head:
+            self._open(writer)
+        super().say(writer, text)
 
     def cite(self, writer: Writer, citation: Raw) -> None:
         if self.head:
             writer.delta(self.index, b"citations_delta", b"citation", one_line(bytes(citation)))
         else:
             self.citations.append(citation)
+
+    def close(self, writer: Writer) -> None:
+        if self.citations and not self.head:
+            self._open(writer)
+        if self.head:
+            super().close(writer)
+
+    def _open(self, writer: Writer) -> None:
+        self.begin(writer, _json(wire.Text("")))
+        for citation in self.citations:
+            self.cite(writer, citation)
 
 
 class SaidThought(Item):
@@ -314,6 +329,8 @@ class Carrier:
             self.lost("usage", "", "this wire wants numbers: what nobody counted is 0")
         elif told.total_tokens not in (None, told.input_tokens + told.output_tokens):
             self.lost("usage", "", "a total that is not the sum has no field")
+        if told and (told.reasoning_tokens or 0) > (told.output_tokens or 0):
+            self.lost("usage", "thoughts", "thinking that is no part of the output has no field")
 
     def untold(self, told: Usage | None) -> None:
         """The usage of a response that failed: the zeros at its beginning stand."""

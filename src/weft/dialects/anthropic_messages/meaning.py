@@ -3,10 +3,9 @@
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.assembler import Failure
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import kept
-from weft.parts import ErrorKind, ErrorPart, FinishReason, Usage
+from weft.parts import ErrorPart, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -48,9 +47,6 @@ ERRORS: dict[str, tuple[int, bool]] = {
 }
 """Types of errors, each with its HTTP status and whether a retry may help."""
 
-_BY_STATUS = {status: type for type, (status, _) in ERRORS.items()} | {503: "overloaded_error"}
-_BY_KIND: dict[ErrorKind, str] = {"timeout": "timeout_error", "too-large": "request_too_large"}
-
 
 def finish_reason(word: str | None) -> FinishReason:
     return "stop" if word is None else REASONS.get(word, "other")
@@ -69,14 +65,6 @@ def error_of(event: wire.Event) -> ErrorPart:
         retryable=retryable,
         extra=kept(error.details),
     )
-
-
-def error_type(error: ErrorPart | Failure) -> str:
-    """The type that an error of any dialect is written with."""
-    if error.code in ERRORS:
-        return str(error.code)
-    status = error.status or (error.code if isinstance(error.code, int) else None)
-    return _BY_KIND.get(error.kind) or _BY_STATUS.get(status or 0, "api_error")
 
 
 def merged(first: wire.Usage | None, second: wire.Usage | None) -> wire.Usage | None:
@@ -116,13 +104,13 @@ def tokens(usage: Usage | None, extra: wire.UsageExtra, *, first: bool = False) 
     fresh: int | UnsetType = 0 if first else UNSET
     if usage.input_tokens is not None:
         fresh = max(0, usage.input_tokens - (read or 0) - (written or 0))
-    thought = usage.reasoning_tokens
+    made, thought = usage.output_tokens or 0, usage.reasoning_tokens
     return wire.Tokens(
         fresh,
-        usage.output_tokens or 0,
+        made,
         UNSET if written is None else written,
         UNSET if read is None else read,
-        UNSET if thought is None else wire.OutputDetails(thought),
+        UNSET if thought is None or thought > made else wire.OutputDetails(thought),
         extra.cache_creation,
         extra.server_tool_use,
         extra.service_tier,

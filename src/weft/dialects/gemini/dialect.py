@@ -9,7 +9,10 @@ from weft.dialects.base import Dialect, Salvage, told
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoder import ContentDecoder
 from weft.dialects.gemini.encoder import ContentEncoder, body
+from weft.dialects.gemini.errors import read_error, write_error
+from weft.dialects.gemini.invariants import RULES, ContentInvariants
 from weft.dialects.gemini.meaning import is_status
+from weft.dialects.gemini.request import REQUEST
 from weft.findings import Findings
 from weft.sse import Frame
 
@@ -72,4 +75,9 @@ GENERATE_CONTENT = Dialect(
     body=body,
     begins=_begins,
     choices=_choices,
+    read_error=read_error,
+    write_error=write_error,
+    rules=RULES,
+    invariants=ContentInvariants,
+    request=REQUEST,
 )

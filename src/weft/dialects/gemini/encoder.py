@@ -20,9 +20,9 @@ from msgspec import Raw
 from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.gemini import wire
+from weft.dialects.gemini.errors import error_written
 from weft.dialects.gemini.grounding import grounding_written, segment_written
 from weft.dialects.gemini.meaning import (
-    error_written,
     finish_word,
     miscounted,
     time_of,

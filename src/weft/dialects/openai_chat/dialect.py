@@ -8,7 +8,11 @@ from weft.context import Context
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.openai_chat.decoder import ChatDecoder
 from weft.dialects.openai_chat.encoder import ChatEncoder, body
+from weft.dialects.openai_chat.errors import read_error, write_error
+from weft.dialects.openai_chat.invariants import ChatInvariants
+from weft.dialects.openai_chat.promises import RULES
 from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_chat.request import REQUEST
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.stages.markup_calls import MarkupCalls
 from weft.dialects.stages.think_tags import ThinkTags
@@ -61,8 +65,13 @@ OPENAI_CHAT = Dialect(
     speaks=_speaks,
     decoder=ChatDecoder,
     encoder=ChatEncoder,
+    request=REQUEST,
     body=body,
     stages=_stages,
     ends=_ends,
     choices=_choices,
+    read_error=read_error,
+    write_error=write_error,
+    rules=RULES,
+    invariants=ChatInvariants,
 )

@@ -3,11 +3,12 @@
 import json
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.calls import CallDelta
 from weft.dialects.envelope import unsealed
+from weft.dialects.faults import CLASSES, Extra, classify, is_word
 from weft.dialects.openai_chat import wire
 from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, FinishReason, ReasoningEnd, Usage
@@ -36,8 +37,6 @@ REASONS: dict[str, FinishReason] = {
     "error": "error",
 }
 """Finish reasons, compared in lower case. A word that is not here is `other`."""
-
-_RETRYABLE = frozenset({408, 409, 425, 429})
 
 
 class Proof:
@@ -153,12 +152,17 @@ def error_of(chunk: wire.Chunk) -> ErrorPart:
     message = fields.get("message") or (error if isinstance(error, str) else None)
     message = message or _plain(chunk.message) or fields.get("type") or "unknown error"
     status = next((one for one in (fields.get("status"), code) if _is_status(one)), None)
+    status = status if isinstance(status, int) else None
+    type = fields.get("type")
+    word = type if isinstance(type, str) else None
+    known = status is not None or is_word(_code(code)) or is_word(word)
     return ErrorPart(
         "upstream",
         message if isinstance(message, str) else msgspec.json.encode(message).decode(),
         code=_code(code),
-        status=status if isinstance(status, int) else None,
-        retryable=isinstance(status, int) and (status in _RETRYABLE or status >= 500),
+        status=status,
+        retryable=known and CLASSES[classify(status, _code(code), word)].retryable,
+        extra=Raw(msgspec.json.encode(Extra(type=word))) if word else UNSET,
     )
 
 

@@ -1,0 +1,363 @@
+"""Tools for free text, behind an upstream whose tools take JSON objects only.
+
+Such a tool is declared there as a function with one parameter, `{"input": string}`. This stage
+makes its calls free text again, as they come: arguments are read letter by letter, and what
+`input` says goes out as soon as it is sure, whatever the deltas cut in two (escapes, surrogate
+pairs, the keys). The other way round, encoders of such wires wrap free text themselves.
+
+What the model wrote is never guessed at:
+- Keys beside `input` are left out, with a finding.
+- Arguments without an `input` that is text are handed over as they are, with a finding.
+- Arguments that were cut or are not JSON make the call invalid; what of it was read stays.
+"""
+
+import json
+import re
+from collections.abc import Callable, Collection
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from weft.assembler import Buffer
+from weft.findings import Code, Findings
+from weft.lifecycle import meaning, parses
+from weft.partial_json import join_halves, parse, whole_characters
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Invalid,
+    Part,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+)
+
+_replace = msgspec.structs.replace
+
+KEY = "input"
+"""The one parameter: encoders of wires without free text write it, too."""
+
+_LETTERS = re.compile(r'(?:[^"\\]+|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))*')
+"""Letters of a JSON string up to its end, or to an escape that is cut or none."""
+
+_CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
+_BLANKS = frozenset(" \t\r\n")
+
+
+class _At(Enum):
+    """Where the search for the key stands: what the next letter may be."""
+
+    OBJECT = "object"
+    MEMBER = "member"
+    NAME = "name"
+    COLON = "colon"
+    VALUE = "value"
+    SKIPPED = "skipped"
+    SKIPPED_TEXT = "skipped text"
+    FOUND = "found"
+    LOST = "lost"
+
+
+class _Search:
+    """Follows the members of an object up to the text of the one that is wanted."""
+
+    __slots__ = ("_at", "_depth", "_escaped", "_name")
+
+    def __init__(self) -> None:
+        self._at = _At.OBJECT
+        self._name = ""
+        self._depth = 0
+        self._escaped = False
+
+    def feed(self, text: str) -> str | None:
+        """Returns what follows the quote that opens the text, once that came."""
+        for position, letter in enumerate(text, 1):
+            if letter not in _BLANKS or self._at in (_At.NAME, _At.SKIPPED_TEXT):
+                self._at = _STEPS[self._at](self, letter)
+            if self._at is _At.FOUND:
+                return text[position:]
+        return None
+
+    def _object(self, letter: str) -> _At:
+        return _At.MEMBER if letter == "{" else _At.LOST
+
+    def _member(self, letter: str) -> _At:
+        self._name = ""
+        return {",": _At.MEMBER, '"': _At.NAME}.get(letter, _At.LOST)
+
+    def _in_name(self, letter: str) -> _At:
+        if letter == '"' and not self._escaped:
+            return _At.COLON
+        self._name += letter
+        self._escaped = letter == "\\" and not self._escaped
+        return _At.NAME
+
+    def _colon(self, letter: str) -> _At:
+        return _At.VALUE if letter == ":" else _At.LOST
+
+    def _value(self, letter: str) -> _At:
+        if _spoken(self._name) == KEY:
+            return _At.FOUND if letter == '"' else _At.LOST
+        self._depth = 0
+        return self._skip(letter)
+
+    def _skip(self, letter: str) -> _At:
+        if letter == '"':
+            return _At.SKIPPED_TEXT
+        if letter == "," and not self._depth:
+            return _At.MEMBER
+        self._depth += (letter in "{[") - (letter in "}]")
+        return _At.LOST if self._depth < 0 else _At.SKIPPED
+
+    def _skip_text(self, letter: str) -> _At:
+        if letter == '"' and not self._escaped:
+            return _At.SKIPPED
+        self._escaped = letter == "\\" and not self._escaped
+        return _At.SKIPPED_TEXT
+
+    def _stay(self, letter: str) -> _At:
+        return self._at
+
+
+_STEPS: dict[_At, Callable[[_Search, str], _At]] = {
+    _At.OBJECT: _Search._object,
+    _At.MEMBER: _Search._member,
+    _At.NAME: _Search._in_name,
+    _At.COLON: _Search._colon,
+    _At.VALUE: _Search._value,
+    _At.SKIPPED: _Search._skip,
+    _At.SKIPPED_TEXT: _Search._skip_text,
+    _At.LOST: _Search._stay,
+}
+
+
+class _Where(Enum):
+    """How far the text of a call is."""
+
+    BEFORE = "before"  # it has not begun: nothing went out
+    INSIDE = "inside"
+    AFTER = "after"
+    SPOILT = "spoilt"  # an escape that is none: the rest goes out as it stands
+    OVER = "over"  # the last word on this call was said
+
+
+class _Call:
+    """One call whose arguments are unwrapped."""
+
+    __slots__ = ("_half", "_held", "_search", "end", "invalid", "raw", "text", "where")
+
+    def __init__(self) -> None:
+        self.where = _Where.BEFORE
+        self.raw = Buffer()
+        """The arguments as they came."""
+        self.end: ToolParamsEnd | None = None
+        """An end that came before the arguments were whole: it waits."""
+        self.text = ""
+        """All of the text, once it is known; blank is what was streamed."""
+        self.invalid: Invalid | None = None
+        self._search = _Search()
+        self._held = ""  # the beginning of an escape
+        self._half = ""  # the first half of a surrogate pair
+
+    def feed(self, piece: str) -> str:
+        """Returns the text that this piece of the arguments adds, possibly none."""
+        self.raw.add(piece)
+        if self.where is _Where.BEFORE:
+            rest = self._search.feed(piece)
+            if rest is None:
+                return ""
+            self.where, piece = _Where.INSIDE, rest
+        if self.where is _Where.INSIDE:
+            plain = piece.isascii() and '"' not in piece and "\\" not in piece
+            if plain and not self._held and not self._half:
+                return piece  # nearly always
+            return self._letters(self._held + piece)
+        return piece if self.where is _Where.SPOILT else ""
+
+    def _letters(self, text: str) -> str:
+        end = _LETTERS.match(text).end()  # type: ignore[union-attr]
+        rest = text[end:]
+        said, self._half = join_halves(self._half, _spoken(text[:end]) or "")
+        self._held = rest if _CUT_ESCAPE.fullmatch(rest) else ""
+        if self._held or not rest:
+            return said
+        self.where = _Where.AFTER if rest.startswith('"') else _Where.SPOILT
+        return said + self.rest() + (rest if self.where is _Where.SPOILT else "")
+
+    def rest(self) -> str:
+        """Returns what waited for more, as it is: there is no more."""
+        waited = whole_characters(self._half) + self._held
+        self._half = self._held = ""
+        return waited
+
+
+class CustomBridge:
+    """A stage for one response. `tools` are the names, as the client knows them, of those that
+    were declared as functions.
+    """
+
+    def __init__(self, tools: Collection[str], findings: Findings) -> None:
+        self._tools = frozenset(tools)
+        self._findings = findings
+        self._calls: dict[str, _Call | None] = {}  # None: a call of another tool
+
+    def feed(self, parts: list[Part]) -> list[Part]:
+        out: list[Part] = []
+        for part in parts:
+            handler = _HANDLERS.get(part.__class__)
+            if handler is None:
+                out.append(part)
+            else:
+                handler(self, part, out)
+        return out
+
+    def finish(self) -> list[Part]:
+        """Returns the arguments of calls that were never handed over, as they are."""
+        out: list[Part] = []
+        for id, call in self._calls.items():
+            if call is not None and call.where is not _Where.OVER:
+                unread = call.raw.text if call.where is _Where.BEFORE else call.rest()
+                call.where = _Where.OVER
+                _say(id, unread, out)
+        return out
+
+    def _is_ours(self, part: ToolParamsStart | ToolCall) -> bool:
+        return part.name in self._tools and part.format == "json" and not part.provider_executed
+
+    def _start(self, part: ToolParamsStart, out: list[Part]) -> None:
+        ours = self._is_ours(part)
+        if part.id not in self._calls:
+            self._calls[part.id] = _Call() if ours else None
+        free = ours and self._calls[part.id] is not None
+        out.append(_replace(part, kind="custom", format="text") if free else part)
+
+    def _delta(self, part: ToolParamsDelta, out: list[Part]) -> None:
+        call = self._calls.setdefault(part.id, None)
+        if call is None or call.where is _Where.OVER:
+            out.append(part)
+        else:
+            _say(part.id, call.feed(part.delta), out)
+
+    def _end(self, part: ToolParamsEnd, out: list[Part]) -> None:
+        call = self._calls.get(part.id)
+        if call is None or call.where is _Where.OVER:
+            out.append(part)
+        elif self._settles(part.id, call, part.whole or "", out):
+            out.append(_replace(part, whole=call.text))
+        else:
+            call.end = part
+
+    def _call(self, part: ToolCall, out: list[Part]) -> None:
+        if part.id not in self._calls and self._is_ours(part):
+            self._lone(part, out)
+            return
+        call = self._calls.get(part.id)
+        if call is None:
+            out.append(part)
+            return
+        if call.where is not _Where.OVER:
+            if not self._settles(part.id, call, part.params, out):
+                self._leave(part.id, call, part.params, out)
+            out += [] if call.end is None else [_replace(call.end, whole=None)]
+        out.append(_free(part, call))
+
+    def _lone(self, part: ToolCall, out: list[Part]) -> None:
+        """A call that comes whole has no text of its own to say."""
+        self._calls[part.id] = call = _Call()
+        said: list[Part] = []
+        if not self._settles(part.id, call, part.params, said):
+            self._leave(part.id, call, part.params, said)
+        out.append(_free(part, call))
+
+    def _settles(self, id: str, call: _Call, told: str, out: list[Part]) -> bool:
+        """Whether the arguments are whole and say a text. If so, all of it is out or told."""
+        found = next((one for one in map(_read, (told, call.raw.text)) if one), None)
+        if found is None:
+            return False
+        call.text, more, code = found
+        if more:
+            detail = f"call {id!r}: only {KEY!r} is handed over, not {', '.join(more)}"
+            self._findings.note("bridge-extra-keys", detail)
+        if code is not None:
+            self._findings.note(code, f"call {id!r}: the arguments stood inside a string")
+        if call.where is _Where.BEFORE:
+            _say(id, call.text, out)
+        call.where = _Where.OVER
+        return True
+
+    def _leave(self, id: str, call: _Call, told: str, out: list[Part]) -> None:
+        """Hands arguments over that say no text: as they are, or as far as they were read."""
+        if call.where is _Where.BEFORE:
+            call.text = call.raw.text or told
+            self._judge(id, call)
+            _say(id, call.text, out)
+        else:
+            self._cut(id, call)
+            _say(id, call.rest(), out)
+        call.where = _Where.OVER
+
+    def _judge(self, id: str, call: _Call) -> None:
+        if call.text.lstrip().startswith("{") and not parses(call.text):
+            self._cut(id, call)
+        else:
+            detail = f"call {id!r}: no text under {KEY!r}; the arguments are handed over as text"
+            self._findings.note("bridge-no-input", detail)
+
+    def _cut(self, id: str, call: _Call) -> None:
+        detail = f"call {id!r}: arguments are not JSON: {call.raw.since(call.raw.length - 40)!r}"
+        self._findings.note("arguments-invalid", detail)
+        call.invalid = "bad-arguments"
+
+    def _last(self, part: Part, out: list[Part]) -> None:
+        """An error or a finish: what is held goes out now or never."""
+        out += self.finish()
+        out.append(part)
+
+
+def _say(id: str, text: str, out: list[Part]) -> None:
+    if text:
+        out.append(ToolParamsDelta(id, text))
+
+
+def _free(part: ToolCall, call: _Call) -> ToolCall:
+    return _replace(
+        part,
+        kind="custom",
+        format="text",
+        params=call.text,
+        invalid=part.invalid or call.invalid,
+    )
+
+
+def _spoken(letters: str) -> str | None:
+    """What the inside of a JSON string says; None if it has an escape that is none."""
+    try:
+        spoken: str = json.loads(f'"{letters}"', strict=False)
+    except ValueError:
+        return None
+    return spoken
+
+
+def _read(arguments: str) -> tuple[str, list[str], Code | None] | None:
+    """The text of whole arguments, their other keys, and how they are odd."""
+    meant, code = meaning(arguments)
+    try:
+        value = parse(meant)
+    except ValueError:
+        return None
+    text = value.get(KEY) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(text, str):
+        return None
+    return text, [key for key in value if key != KEY], code
+
+
+_HANDLERS: dict[type[Part], Callable[[CustomBridge, Any, list[Part]], None]] = {
+    ToolParamsStart: CustomBridge._start,
+    ToolParamsDelta: CustomBridge._delta,
+    ToolParamsEnd: CustomBridge._end,
+    ToolCall: CustomBridge._call,
+    ErrorPart: CustomBridge._last,
+    Finish: CustomBridge._last,
+}
