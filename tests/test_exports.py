@@ -9,7 +9,7 @@ import pytest
 import weft
 
 PUBLIC = {
-    "the verbs": "adecode assemble check convert decode decode_all detect encode",
+    "the verbs": "adecode assemble check convert convert_request decode decode_all detect encode",
     "incremental": "Decoder Encoder Guard",
     "what comes with them": "Context Ids Quirks Request DIALECTS",
     "the fold": "Decoded Finding ReasoningItem Response TextItem",
@@ -19,7 +19,8 @@ PUBLIC = {
         "ToolParamsDelta ToolParamsEnd ToolParamsStart ToolResult Usage"
     ),
     "errors": (
-        "ClientError InternalError TooLarge UnknownDialect Unreadable UpstreamError WeftError"
+        "BadRequest ClientError InternalError TooLarge UnknownDialect Unreadable UpstreamError "
+        "WeftError"
     ),
 }
 NAMES = sorted(name for names in PUBLIC.values() for name in names.split())

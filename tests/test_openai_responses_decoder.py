@@ -3,6 +3,7 @@
 import json
 from typing import Any, get_args
 
+import msgspec
 import openai.types.responses as sdk
 import pytest
 
@@ -690,6 +691,28 @@ def test_g11_a_character_cut_in_two_is_whole_again() -> None:
     params = read(added(0, **CALL), args(0, f'"{high}'), args(0, f'{low}"'),
                   done(0, **CALL, arguments='"😀"'))  # fmt: skip
     assert [call.params for call in params.tool_calls] == ['"😀"']
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [{"type": "error", "code": "\ud83d", "message": "\ud83d"}],
+        [{"type": "response.failed", "response": {"error": {"code": "\ud83d"}}}],
+        [done(0, type="program", id="p", call_id="c", code="\ud83d", fingerprint="\ud83d")],
+        [event("code_interpreter_call_code.done", output_index=0, code="\ud83d"),
+         added(0, type="custom_tool_call", id="i", call_id="c", name="n")],
+        [event("apply_patch_call_operation_diff.done", output_index=0, diff="\ud83d"),
+         added(0, **CALL)],
+        [done(0, type="mcp_call", id="i", name="\ud83d", output="\ud83d", arguments="\ud83d")],
+        [done(0, type="message", id="\ud83d", content=[text_part("\ud83d", {"url": "\ud83d"})])],
+        [done(0, type="reasoning", id="i", summary=[{"text": "\ud83d"}])],
+        [done(0, type="computer_call", id="i", call_id="\ud83d", status="\ud83d")],
+        [done(0, type="surprise", id="i", any=["\ud83d"])],
+    ],
+)  # fmt: skip
+def test_g11_half_a_character_never_reaches_a_part(events: list[dict[str, Any]]) -> None:
+    for one in (decoded(CREATED, *events, COMPLETED), decoded(CREATED, *events)):
+        assert b"".join(map(msgspec.json.encode, one.parts)).decode()
 
 
 # The order of parts

@@ -9,6 +9,7 @@ from weft.codec import (
     adecode,
     assemble,
     convert,
+    convert_request,
     decode,
     decode_all,
     detect,
@@ -17,6 +18,7 @@ from weft.codec import (
 from weft.context import Context, Quirks
 from weft.dialects import DIALECTS
 from weft.errors import (
+    BadRequest,
     ClientError,
     InternalError,
     TooLarge,
@@ -54,6 +56,7 @@ from weft.request import Request
 
 __all__ = [
     "DIALECTS",
+    "BadRequest",
     "ClientError",
     "Context",
     "Decoded",
@@ -97,6 +100,7 @@ __all__ = [
     "assemble",
     "check",
     "convert",
+    "convert_request",
     "decode",
     "decode_all",
     "detect",

@@ -7,7 +7,7 @@ run them over iterators, and over captures that hold several responses.
 
 import secrets
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -16,12 +16,17 @@ import msgspec
 from weft.assembler import Assembler, Response
 from weft.context import Context
 from weft.dialects import DIALECTS, dialect_named
-from weft.dialects.base import Dialect
-from weft.errors import TooLarge, UnknownDialect, Unreadable
+from weft.dialects.base import Dialect, Stage
+from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
+from weft.dialects.stages.custom_bridge import CustomBridge
+from weft.dialects.stages.names import RestoreNames
+from weft.dialects.stages.stop_cut import StopCut
+from weft.errors import BadRequest, TooLarge, UnknownDialect, Unreadable
 from weft.findings import Finding, Findings
 from weft.guard import Guard
 from weft.ids import Ids
 from weft.parts import ErrorPart, Part
+from weft.request import Request
 from weft.sse import Frame, FrameReader
 
 
@@ -35,13 +40,23 @@ def capture_context(raw: bytes) -> Context:
     return Context(ids=Ids(sha256(raw).digest()))
 
 
+Stages = Callable[[Findings], Sequence[Stage]]
+
+
+def _no_stages(findings: Findings) -> Sequence[Stage]:
+    return ()
+
+
 class Decoder:
     """Bytes of one response in any pieces in, guarded parts out."""
 
-    def __init__(self, dialect: str, *, context: Context | None = None) -> None:
+    def __init__(
+        self, dialect: str, *, context: Context | None = None, stages: Stages = _no_stages
+    ) -> None:
+        """`stages` stand behind the dialect's own: those of a translated request."""
         self._dialect = _reader(dialect)
         self._reader = FrameReader()
-        self._pipe = Pipe(self._dialect, context or fresh_context())
+        self._pipe = Pipe(self._dialect, context or fresh_context(), stages)
 
     def feed(self, data: bytes) -> list[Part]:
         """Returns the parts that these bytes complete, possibly none."""
@@ -79,13 +94,13 @@ class Decoder:
 class Pipe:
     """Frames of one response and one choice in, guarded parts out."""
 
-    def __init__(self, dialect: Dialect, context: Context) -> None:
+    def __init__(self, dialect: Dialect, context: Context, stages: Stages = _no_stages) -> None:
         self.findings = Findings()
         self.guard = Guard(context.ids, self.findings)
         if dialect.decoder is None:
             raise UnknownDialect(f"{dialect.name} cannot be read yet")
         self._decoder = dialect.decoder(context, self.findings)
-        self._stages = dialect.stages(context, self.findings)
+        self._stages = [*dialect.stages(context, self.findings), *stages(self.findings)]
         self._choice = context.choice
 
     def feed(self, frames: Iterable[Frame]) -> list[Part]:
@@ -319,3 +334,55 @@ def convert(raw: bytes, source: str, target: str, *, context: Context | None = N
         out += encoder.feed(one.parts)
         out += encoder.finish()
     return b"".join(out)
+
+
+class Translated(msgspec.Struct, frozen=True):
+    """A request in another dialect: what to send, what that changes, how to read the answer."""
+
+    request: Request
+    rendered: Rendered
+    losses: tuple[Loss, ...]
+    """Every difference, by its path in the body that was given."""
+
+    @property
+    def body(self) -> bytes:
+        return self.rendered.body
+
+    def stages(self, findings: Findings) -> list[Stage]:
+        """What gives an answer the names, the free text and the end that were asked for."""
+        rendered, request = self.rendered, self.request
+        stages: list[Stage] = []
+        if rendered.names:
+            stages.append(RestoreNames(rendered.names, tools=request.tools))
+        if rendered.bridged:
+            stages.append(CustomBridge(rendered.bridged, findings))
+        if rendered.stop:
+            stages.append(StopCut(rendered.stop, findings))
+        return stages
+
+
+def convert_request(
+    raw: bytes, source: str, target: str, *, context: Context | None = None
+) -> Translated:
+    """Returns a request in another dialect.
+
+    Raises BadRequest, which names a field of the given body, if the body is none of its dialect,
+    or if the target cannot say what it asks for.
+    """
+    context = context or capture_context(raw)
+    parsed = _asker(source).parse(raw, context)
+    losses = Losses()
+    rendered = _asker(target).render(parsed.request, context, losses)
+    source_path = parsed.places.source
+    named = [Loss(source_path(one.path), one.outcome, one.detail) for one in losses.found]
+    refused = next((loss for loss in named if loss.outcome == "refused"), None)
+    if refused is not None:
+        raise BadRequest(refused.path, refused.detail)
+    return Translated(parsed.request, rendered, tuple(named))
+
+
+def _asker(name: str) -> RequestCodec:
+    dialect = dialect_named(name)
+    if dialect.request is None:
+        raise UnknownDialect(f"{dialect.name} has streams only, and no requests")
+    return dialect.request

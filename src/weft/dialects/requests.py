@@ -96,10 +96,17 @@ class Parsed:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A body to send. `names` gives the tool names back that the target could not take."""
+    """A body to send, and what its answer must be read with."""
 
     body: bytes
     names: Mapping[str, str]
+    """The tool names that the target could not take: what it was told, and the original."""
+
+    bridged: frozenset[str] = frozenset()
+    """Tools for free text that were declared as functions, by the names the client gave them."""
+
+    stop: tuple[str, ...] = ()
+    """Stop sequences that the target does not know: the answer must be cut at them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from weft.dialects.openai_responses.outputs import SPOKEN, Outputs
 from weft.dialects.openai_responses.reading import Reading
 from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
+from weft.partial_json import whole_characters
 from weft.parts import (
     ErrorKind,
     ErrorPart,
@@ -227,7 +228,7 @@ class ResponsesDecoder:
             reason = "error"
         elif status == "incomplete" and (raw or reason != "tool-calls"):
             reason = _REASONS.get(raw or "", "other")
-        code = None if error is None or error.code is None else str(error.code)
+        code = None if error is None or error.code is None else str(_word(error.code))
         usage = self._reading.salvage.item(response.usage, wire.Usage)
         return Finish(
             reason,
@@ -276,11 +277,16 @@ def _error(error: wire.Error, kind: ErrorKind = "upstream") -> ErrorPart:
     return ErrorPart(
         kind,
         error.message or error.type or "unknown error",
-        code=error.code,
+        code=_word(error.code),
         status=STATUSES.get(found, CLASSES[found].status),
         retryable=CLASSES[found].retryable,
         extra=UNSET if extra == Extra() else Raw(msgspec.json.encode(extra)),
     )
+
+
+def _word(code: str | int | None) -> str | int | None:
+    """The code of an error; what is named so elsewhere may be cut inside a character."""
+    return whole_characters(code) if isinstance(code, str) else code
 
 
 def _usage(usage: wire.Usage) -> Usage | None:

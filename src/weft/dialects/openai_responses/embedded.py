@@ -92,7 +92,7 @@ def _code_added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: li
 
 def _code_told(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     if item.type in (None, "code_interpreter_call"):
-        item.whole = event.code if isinstance(event.code, str) else None
+        item.whole = whole_characters(event.code) if isinstance(event.code, str) else None
         _code_made(reading, item, item.whole, out)
 
 
@@ -155,7 +155,7 @@ def _patch_added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: l
 
 def _diff_told(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     if item.type in (None, "apply_patch_call"):
-        item.whole = event.diff
+        item.whole = None if event.diff is None else whole_characters(event.diff)
         _finish(reading, item, event.diff, out)
 
 

@@ -13,6 +13,7 @@ from msgspec import Raw
 from weft.dialects.openai_responses import incoming as wire
 from weft.dialects.openai_responses.reading import CUT, Handler, Reading, Row, Taker, silent
 from weft.dialects.openai_responses.states import Item, Step
+from weft.partial_json import whole_characters
 from weft.parts import Json, Part, ToolResult
 
 _replace = msgspec.structs.replace
@@ -198,7 +199,8 @@ def _itself(item: Item, raw: Raw, held: Iterable[str]) -> Json:
 
 
 def _program_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    params = wire.known(code=read.code or "", fingerprint=read.fingerprint)
+    code = whole_characters(read.code or "")
+    params = wire.known(code=code, fingerprint=read.fingerprint)
     call = reading.call(item, read.call_id, "program", read, hosted=True)
     extra = _kept(raw, "call_id", "code", "fingerprint")
     reading.hand_over(item, _replace(call, params=_object(params), extra=extra), read, out)
