@@ -31,27 +31,64 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "L2 dialects": (
         "weft.dialects.rules",
+        "weft.dialects.untyped",
+        "weft.dialects.once",
         "weft.dialects.faults",
         "weft.dialects.envelope",
         "weft.dialects.requests",
         "weft.dialects.turns",
         "weft.dialects.base",
+        "weft.dialects.leftovers",
+        "weft.dialects.bridging",
+        "weft.dialects.wording",
+        "weft.dialects.verbatim",
+        "weft.dialects.arranging",
         "weft.dialects.stages",
         "weft.dialects.stages.*",
         "weft.dialects.*",
         "weft.dialects.*.wire",
         "weft.dialects.*.quirks",
+        # what the checker knows
+        "weft.dialects.*.checking",
+        "weft.dialects.*.checking.promises",
+        "weft.dialects.*.checking.required",
+        "weft.dialects.*.checking.watched",
         "weft.dialects.*.invariants",
+        # requests
         "weft.dialects.*.asked",
-        "weft.dialects.*.*",
+        "weft.dialects.*.schemas",
+        "weft.dialects.*.asked_contents",
+        "weft.dialects.*.asked_tools",
+        "weft.dialects.*.parsing",
+        "weft.dialects.*.sent_options",
+        "weft.dialects.*.sent_tools",
+        "weft.dialects.*.sent_contents",
+        "weft.dialects.*.rendering",
         "weft.dialects.*.request",
+        # streams
+        "weft.dialects.*.errors",
+        "weft.dialects.*.*",
+        "weft.dialects.*.decoding",
+        "weft.dialects.*.decoding.incoming",
+        "weft.dialects.*.decoding.states",
+        "weft.dialects.*.decoding.reading",
+        "weft.dialects.*.decoding.*",
+        "weft.dialects.*.decoding.outputs",
         "weft.dialects.*.decoder",
+        "weft.dialects.*.encoding",
+        "weft.dialects.*.encoding.inner",
+        "weft.dialects.*.encoding.kinds",
+        "weft.dialects.*.encoding.items",
+        "weft.dialects.*.encoding.*",
         "weft.dialects.*.encoder",
         "weft.dialects.*.dialect",
         "weft.dialects",
     ),
     "the verbs": ("weft.codec",),
     "L3 edges": (
+        "weft.check.verdict",
+        "weft.check.executed",
+        "weft.check.recorded",
         "weft.check.clients",
         "weft.check.lifecycle",
         "weft.check.lines",
@@ -87,7 +124,9 @@ VENDORS = re.compile(
 OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
 """Those whose wire a dialect is named after: prose may say whose wire it is."""
 DIALECT_NAMES = re.compile(
-    'openai[-_](chat|responses)|anthropic[-_]messages|dialects.gemini|"gemini"', re.IGNORECASE
+    r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|"
+    r"type\.googleapis\.com/google\.rpc",  # the types of error details are addresses
+    re.IGNORECASE,
 )
 
 

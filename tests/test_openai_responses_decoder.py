@@ -52,7 +52,7 @@ from weft import (
 )
 from weft.dialects.envelope import Proof, Sealed, seal
 from weft.dialects.openai_responses.decoder import EVENTS
-from weft.dialects.openai_responses.outputs import ITEMS, SPOKEN
+from weft.dialects.openai_responses.decoding.outputs import ITEMS, SPOKEN
 from weft.request import Request, Tool
 
 

@@ -8,8 +8,8 @@ another step, and what ends with `finish-step` goes on in the next one.
 from collections.abc import Callable
 from enum import Enum
 
-from weft.dialects.ai_sdk.promises import RULES
-from weft.dialects.ai_sdk.required import (
+from weft.dialects.ai_sdk.checking.promises import RULES
+from weft.dialects.ai_sdk.checking.required import (
     NEWER,
     Form,
     Shape,
@@ -21,7 +21,7 @@ from weft.dialects.ai_sdk.required import (
     strange,
     told,
 )
-from weft.dialects.ai_sdk.watched import Calls, Items, differs
+from weft.dialects.ai_sdk.checking.watched import Calls, Items, differs
 from weft.dialects.once import JsonObject, Once
 from weft.dialects.rules import JsonValue
 from weft.dialects.untyped import Framing, count, fields, parsed, shown, text

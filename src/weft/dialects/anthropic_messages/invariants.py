@@ -7,8 +7,8 @@ can tell is looked at when the message ends.
 from collections.abc import Callable
 from enum import Enum
 
-from weft.dialects.anthropic_messages.promises import RULES
-from weft.dialects.anthropic_messages.watched import CUT, OVER, Blocks
+from weft.dialects.anthropic_messages.checking.promises import RULES
+from weft.dialects.anthropic_messages.checking.watched import CUT, OVER, Blocks
 from weft.dialects.once import JsonObject, Once
 from weft.dialects.rules import JsonValue
 from weft.dialects.untyped import Framing, count, elements, fields, shown, text

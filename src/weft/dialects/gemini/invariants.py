@@ -6,8 +6,8 @@ itself. Calls in pieces have a small state machine of their own, and so do the v
 
 from collections.abc import Callable
 
-from weft.dialects.gemini.promises import RULES
-from weft.dialects.gemini.watched import Candidate
+from weft.dialects.gemini.checking.promises import RULES
+from weft.dialects.gemini.checking.watched import Candidate
 from weft.dialects.once import JsonObject, Once
 from weft.dialects.rules import JsonValue
 from weft.dialects.untyped import count, elements, fields, shown, text

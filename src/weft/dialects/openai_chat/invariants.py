@@ -7,8 +7,8 @@ chunk most likely meant, so that one fault is one finding.
 from enum import Enum
 
 from weft.dialects.once import JsonObject, Once, kind
-from weft.dialects.openai_chat.promises import RULES
-from weft.dialects.openai_chat.watched import Choice
+from weft.dialects.openai_chat.checking.promises import RULES
+from weft.dialects.openai_chat.checking.watched import Choice
 from weft.dialects.rules import JsonValue
 from weft.dialects.untyped import Framing, count, fields, shown, text
 from weft.findings import Findings

@@ -16,11 +16,11 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.base import Replays
 from weft.dialects.faults import CLASSES, Extra, classify
-from weft.dialects.openai_responses import hosted, shells
-from weft.dialects.openai_responses import incoming as wire
+from weft.dialects.openai_responses.decoding import hosted, shells
+from weft.dialects.openai_responses.decoding import incoming as wire
+from weft.dialects.openai_responses.decoding.outputs import SPOKEN, Outputs
+from weft.dialects.openai_responses.decoding.reading import Reading
 from weft.dialects.openai_responses.errors import STATUSES
-from weft.dialects.openai_responses.outputs import SPOKEN, Outputs
-from weft.dialects.openai_responses.reading import Reading
 from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
 from weft.partial_json import whole_characters

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from weft.dialects.base import Dialect
+from weft.dialects.openai_responses.checking.promises import RULES
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
 from weft.dialects.openai_responses.errors import read_error, write_error
 from weft.dialects.openai_responses.invariants import ResponsesInvariants
-from weft.dialects.openai_responses.promises import RULES
 from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.wire import NAME
 from weft.sse import DONE, Frame

@@ -25,10 +25,9 @@ from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.envelope import sealed
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.calls import Calls
-from weft.dialects.openai_responses.errors import write_error
-from weft.dialects.openai_responses.folded import parts as parts_of
-from weft.dialects.openai_responses.items import (
+from weft.dialects.openai_responses.encoding.calls import Calls
+from weft.dialects.openai_responses.encoding.folded import parts as parts_of
+from weft.dialects.openai_responses.encoding.items import (
     Events,
     FixedItem,
     MessageItem,
@@ -37,8 +36,9 @@ from weft.dialects.openai_responses.items import (
     SaidText,
     SaidThought,
 )
+from weft.dialects.openai_responses.encoding.snapshot import resource, usage
+from weft.dialects.openai_responses.errors import write_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
-from weft.dialects.openai_responses.snapshot import resource, usage
 from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
 from weft.parts import (

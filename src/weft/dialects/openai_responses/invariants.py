@@ -8,9 +8,16 @@ from collections.abc import Callable
 from enum import Enum
 
 from weft.dialects.once import JsonObject, Once, kind, plain
-from weft.dialects.openai_responses.promises import RULES
-from weft.dialects.openai_responses.required import CALLS, EVENTS, FLOWS, WRAPPERS, Flow, Shapes
-from weft.dialects.openai_responses.watched import Item
+from weft.dialects.openai_responses.checking.promises import RULES
+from weft.dialects.openai_responses.checking.required import (
+    CALLS,
+    EVENTS,
+    FLOWS,
+    WRAPPERS,
+    Flow,
+    Shapes,
+)
+from weft.dialects.openai_responses.checking.watched import Item
 from weft.dialects.rules import JsonValue
 from weft.dialects.untyped import Framing, count, elements, fields, shown, text
 from weft.findings import Findings

@@ -17,11 +17,15 @@ from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
 FIELDS = {
-    "choices": "n",
     "output": "text.format",
     "verbosity": "text.verbosity",
     "cache": "prompt_cache_retention",
+    "sampling.temperature": "temperature",
+    "sampling.top_p": "top_p",
+    "sampling.presence_penalty": "presence_penalty",
+    "sampling.frequency_penalty": "frequency_penalty",
     "sampling.logprobs": "top_logprobs",
+    "tool_choice.allowed": "tool_choice.tools",
 }
 """Where the fields of a request are in a body, if under another name."""
 
@@ -34,7 +38,7 @@ def parse(data: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no server of this wire could answer."""
     legible(data)
     body = read(data, asked.Body)
-    places = Places({**FIELDS, **{f"sampling.{name}": name for name in ("temperature", "top_p")}})
+    places = Places(FIELDS)
     items = Items(context, places)
     if isinstance(body.input, str):
         items.add_text(body.input)

@@ -10,9 +10,16 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses import incoming as wire
-from weft.dialects.openai_responses.reading import CUT, Handler, Reading, Row, Taker, silent
-from weft.dialects.openai_responses.states import Item, Step
+from weft.dialects.openai_responses.decoding import incoming as wire
+from weft.dialects.openai_responses.decoding.reading import (
+    CUT,
+    Handler,
+    Reading,
+    Row,
+    Taker,
+    silent,
+)
+from weft.dialects.openai_responses.decoding.states import Item, Step
 from weft.partial_json import whole_characters
 from weft.parts import Json, Part, ToolResult
 

@@ -13,7 +13,7 @@ from itertools import chain
 
 from msgspec import Raw
 
-from weft.dialects.openai_responses import (
+from weft.dialects.openai_responses.decoding import (
     client_calls,
     embedded,
     hosted,
@@ -22,9 +22,9 @@ from weft.dialects.openai_responses import (
     texts,
     thoughts,
 )
-from weft.dialects.openai_responses import incoming as wire
-from weft.dialects.openai_responses.reading import Handler, Reading, Row
-from weft.dialects.openai_responses.states import Item, Stage
+from weft.dialects.openai_responses.decoding import incoming as wire
+from weft.dialects.openai_responses.decoding.reading import Handler, Reading, Row
+from weft.dialects.openai_responses.decoding.states import Item, Stage
 from weft.dialects.openai_responses.wire import NAME
 from weft.parts import Opaque, Part
 

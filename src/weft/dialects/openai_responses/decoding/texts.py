@@ -8,9 +8,9 @@
 
 from msgspec import UNSET, Raw
 
-from weft.dialects.openai_responses import incoming as wire
-from weft.dialects.openai_responses.reading import Handler, Reading, Row
-from weft.dialects.openai_responses.states import Item, Said, Speech, Stage
+from weft.dialects.openai_responses.decoding import incoming as wire
+from weft.dialects.openai_responses.decoding.reading import Handler, Reading, Row
+from weft.dialects.openai_responses.decoding.states import Item, Said, Speech, Stage
 from weft.dialects.openai_responses.wire import NAME
 from weft.partial_json import whole_characters
 from weft.parts import Opaque, Part, Source, SourceKind, TextDelta, TextEnd, TextStart

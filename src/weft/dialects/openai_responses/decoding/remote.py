@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.base import Salvage
-from weft.dialects.openai_responses import incoming as wire
-from weft.dialects.openai_responses.reading import (
+from weft.dialects.openai_responses.decoding import incoming as wire
+from weft.dialects.openai_responses.decoding.reading import (
     CUT,
     Handler,
     Reading,
@@ -20,7 +20,7 @@ from weft.dialects.openai_responses.reading import (
     params_done,
     silent,
 )
-from weft.dialects.openai_responses.states import Item, Step
+from weft.dialects.openai_responses.decoding.states import Item, Step
 from weft.parts import Part, ToolApprovalRequest, ToolCall
 from weft.request import CallContent, OpaqueContent, Request
 

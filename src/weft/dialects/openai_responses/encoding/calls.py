@@ -5,9 +5,9 @@ from msgspec import Raw
 
 from weft.assembler import Assembler
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.inner import InnerString
-from weft.dialects.openai_responses.items import Events, Item, Output, Patience, delta_head
-from weft.dialects.openai_responses.kinds import (
+from weft.dialects.openai_responses.encoding.inner import InnerString
+from weft.dialects.openai_responses.encoding.items import Events, Item, Output, Patience, delta_head
+from weft.dialects.openai_responses.encoding.kinds import (
     CLIENT,
     CUSTOM,
     FUNCTION,

@@ -5,7 +5,7 @@ Each must say the same as the one before it.
 """
 
 from weft.dialects.once import JsonObject, Once, plain
-from weft.dialects.openai_responses.required import CALLS, INDEX, PARTS, Flow
+from weft.dialects.openai_responses.checking.required import CALLS, INDEX, PARTS, Flow
 from weft.dialects.rules import JsonValue
 from weft.dialects.untyped import count, elements, fields, parsed, shown, text
 

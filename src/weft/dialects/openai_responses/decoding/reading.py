@@ -16,8 +16,8 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import Buffer
 from weft.context import Context
 from weft.dialects.base import Salvage
-from weft.dialects.openai_responses import incoming as wire
-from weft.dialects.openai_responses.states import Item, Pending, Said, Step
+from weft.dialects.openai_responses.decoding import incoming as wire
+from weft.dialects.openai_responses.decoding.states import Item, Pending, Said, Step
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import canonical, join_halves, parse, whole_characters
