@@ -159,3 +159,13 @@ def test_the_dialect_is_detected_or_the_candidates_are_named() -> None:
         detect(b'data: {"error":{"message":"no"}}\n\n')
     with pytest.raises(Unreadable, match="no event in it"):
         detect(b"<html></html>")
+
+
+def test_a_response_that_is_created_twice_over_is_one() -> None:
+    whole = convert(HELLO, "openai-chat", "openai-responses")
+    created = whole[: whole.index(b"event: response.in_progress")]
+    (one,) = decode_all(created + whole, "openai-responses")
+    assert [finding.code for finding in one.response.findings] == ["frame-replayed"]
+    again = created.replace(b'"sequence_number":0', b'"sequence_number":7')
+    (one,) = decode_all(again + whole, "openai-responses")
+    assert [finding.code for finding in one.response.findings] == ["metadata-repeated"]

@@ -125,7 +125,7 @@ OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
 """Those whose wire a dialect is named after: prose may say whose wire it is."""
 DIALECT_NAMES = re.compile(
     r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|"
-    r"type\.googleapis\.com/google\.rpc",  # the types of error details are addresses
+    r"type\.googleapis\.com/google\.rpc|googleSearch",  # the wire's own words
     re.IGNORECASE,
 )
 

@@ -90,7 +90,9 @@ def unsealed(end: ReasoningEnd) -> ReasoningEnd:
     proof = inside.proof
     proven = proof.signature or proof.encrypted or proof.redacted
     origin = inside.origin if proven else None
-    return ReasoningEnd(end.id, proof.signature, proof.encrypted, proof.redacted, origin, end.whole)
+    return ReasoningEnd(
+        end.id, proof.signature, proof.encrypted, proof.redacted, origin, end.whole, end.extra
+    )
 
 
 def _quoted(text: str) -> str:

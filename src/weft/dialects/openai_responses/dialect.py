@@ -15,12 +15,20 @@ from weft.dialects.openai_responses.wire import NAME
 from weft.sse import DONE, Frame
 
 
+class _Response(msgspec.Struct):
+    id: str | None = None
+
+
 class _Glance(msgspec.Struct):
     """As much of an event as tells what it is."""
 
     type: str | None = None
     object: str | None = None
+    response: _Response | None = None
 
+
+_CREATED = "response.created"
+_ANNOUNCED = frozenset((_CREATED, "response.queued", "response.in_progress"))
 
 _glance = msgspec.json.Decoder(_Glance).decode
 
@@ -38,7 +46,12 @@ def _speaks(frame: Frame) -> bool:
 
 
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
-    return _type(frame).type == "response.created"
+    """A response is created; one that is only announced again is still the same."""
+    if _type(frame).type != _CREATED:
+        return False
+    told = [seen for seen in map(_type, before) if (seen.type or "").startswith("response.")]
+    announced = all(seen.type in _ANNOUNCED for seen in told)
+    return bool(told) and not (announced and told[-1].response == _type(frame).response)
 
 
 def _ends(frame: Frame) -> bool:

@@ -43,7 +43,7 @@ def resource(id: str, created: int, model: str, request: Request | None) -> wire
         background=asked.background,
         service_tier=asked.service_tier or "default",
         metadata=asked.metadata or {},
-        safety_identifier=asked.user,
+        safety_identifier=asked.safety_identifier or asked.user,
         prompt_cache_key=asked.prompt_cache_key,
     )
 
