@@ -31,18 +31,20 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "L2 dialects": (
         "weft.dialects.rules",
-        "weft.dialects.untyped",
-        "weft.dialects.once",
+        "weft.dialects.checking",
+        "weft.dialects.checking.untyped",
+        "weft.dialects.checking.once",
         "weft.dialects.faults",
         "weft.dialects.envelope",
         "weft.dialects.requests",
-        "weft.dialects.turns",
         "weft.dialects.base",
-        "weft.dialects.leftovers",
-        "weft.dialects.bridging",
-        "weft.dialects.wording",
-        "weft.dialects.verbatim",
-        "weft.dialects.arranging",
+        "weft.dialects.asking",
+        "weft.dialects.asking.turns",
+        "weft.dialects.asking.leftovers",
+        "weft.dialects.asking.bridging",
+        "weft.dialects.asking.wording",
+        "weft.dialects.asking.verbatim",
+        "weft.dialects.asking.arranging",
         "weft.dialects.stages",
         "weft.dialects.stages.*",
         "weft.dialects.*",
@@ -55,15 +57,16 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.checking.watched",
         "weft.dialects.*.invariants",
         # requests
-        "weft.dialects.*.asked",
-        "weft.dialects.*.schemas",
-        "weft.dialects.*.asked_contents",
-        "weft.dialects.*.asked_tools",
-        "weft.dialects.*.parsing",
-        "weft.dialects.*.sent_options",
-        "weft.dialects.*.sent_tools",
-        "weft.dialects.*.sent_contents",
-        "weft.dialects.*.rendering",
+        "weft.dialects.*.asking",
+        "weft.dialects.*.asking.asked",
+        "weft.dialects.*.asking.schemas",
+        "weft.dialects.*.asking.asked_contents",
+        "weft.dialects.*.asking.asked_tools",
+        "weft.dialects.*.asking.parsing",
+        "weft.dialects.*.asking.sent_options",
+        "weft.dialects.*.asking.sent_tools",
+        "weft.dialects.*.asking.sent_contents",
+        "weft.dialects.*.asking.rendering",
         "weft.dialects.*.request",
         # streams
         "weft.dialects.*.errors",
@@ -173,9 +176,12 @@ def layer(module: str) -> str | None:
     return next(name for name, rows in LAYERS.items() if PLACES[number] in rows)
 
 
+SHARED = ("stages", "asking", "checking")
+
+
 def dialect_folder(module: str) -> str | None:
     names = module.split(".")
-    if names[:2] != ["weft", "dialects"] or len(names) < 4 or names[2] == "stages":
+    if names[:2] != ["weft", "dialects"] or len(names) < 4 or names[2] in SHARED:
         return None
     return names[2]
 

@@ -18,12 +18,12 @@ from tests.requests_openai_chat import leaves, spoken_texts
 from tests.requests_openai_responses import SCHEMA, Object, bodies, own_bodies
 from tests.strategies import FEW, QUICK
 from weft.context import Context
+from weft.dialects.asking.verbatim import Verbatim
 from weft.dialects.envelope import Proof, Sealed, seal
 from weft.dialects.openai_chat.request import REQUEST as CHAT
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.requests import Loss, Losses, Parsed, Rendered
-from weft.dialects.verbatim import Verbatim
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,

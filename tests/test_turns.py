@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import QUICK
+from weft.dialects.asking.turns import Turn, leading, merged, turns
 from weft.dialects.requests import Loss, Losses
-from weft.dialects.turns import Turn, leading, merged, turns
 from weft.request import (
     AnyContent,
     CallContent,

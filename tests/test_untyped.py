@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from tests.captures.check.cases import frames_of
 from tests.strategies import QUICK
+from weft.dialects.checking.untyped import (
+    Framing,
+    count,
+    elements,
+    fields,
+    parsed,
+    same,
+    shown,
+    text,
+)
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import Framing, count, elements, fields, parsed, same, shown, text
 from weft.sse import Frame
 
 

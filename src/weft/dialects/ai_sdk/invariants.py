@@ -22,9 +22,9 @@ from weft.dialects.ai_sdk.checking.required import (
     told,
 )
 from weft.dialects.ai_sdk.checking.watched import Calls, Items, differs
-from weft.dialects.once import JsonObject, Once
+from weft.dialects.checking.once import JsonObject, Once
+from weft.dialects.checking.untyped import Framing, count, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import Framing, count, fields, parsed, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 

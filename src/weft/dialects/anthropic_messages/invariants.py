@@ -9,9 +9,9 @@ from enum import Enum
 
 from weft.dialects.anthropic_messages.checking.promises import RULES
 from weft.dialects.anthropic_messages.checking.watched import CUT, OVER, Blocks
-from weft.dialects.once import JsonObject, Once
+from weft.dialects.checking.once import JsonObject, Once
+from weft.dialects.checking.untyped import Framing, count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import Framing, count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 

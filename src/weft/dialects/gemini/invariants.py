@@ -6,11 +6,11 @@ itself. Calls in pieces have a small state machine of their own, and so do the v
 
 from collections.abc import Callable
 
+from weft.dialects.checking.once import JsonObject, Once
+from weft.dialects.checking.untyped import count, elements, fields, shown, text
 from weft.dialects.gemini.checking.promises import RULES
 from weft.dialects.gemini.checking.watched import Candidate
-from weft.dialects.once import JsonObject, Once
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 

@@ -6,11 +6,11 @@ chunk most likely meant, so that one fault is one finding.
 
 from enum import Enum
 
-from weft.dialects.once import JsonObject, Once, kind
+from weft.dialects.checking.once import JsonObject, Once, kind
+from weft.dialects.checking.untyped import Framing, count, fields, shown, text
 from weft.dialects.openai_chat.checking.promises import RULES
 from weft.dialects.openai_chat.checking.watched import Choice
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import Framing, count, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 

@@ -7,7 +7,8 @@ broken the watch goes on with what the event most likely meant, so that one faul
 from collections.abc import Callable
 from enum import Enum
 
-from weft.dialects.once import JsonObject, Once, kind, plain
+from weft.dialects.checking.once import JsonObject, Once, kind, plain
+from weft.dialects.checking.untyped import Framing, count, elements, fields, shown, text
 from weft.dialects.openai_responses.checking.promises import RULES
 from weft.dialects.openai_responses.checking.required import (
     CALLS,
@@ -19,7 +20,6 @@ from weft.dialects.openai_responses.checking.required import (
 )
 from weft.dialects.openai_responses.checking.watched import Item
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import Framing, count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from weft.dialects.once import JsonObject, Once
+from weft.dialects.checking.once import JsonObject, Once
+from weft.dialects.checking.untyped import parsed, same, shown, text
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import parsed, same, shown, text
 
 Broken = Callable[[str, str], None]
 

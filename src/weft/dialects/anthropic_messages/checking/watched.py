@@ -7,9 +7,9 @@ known when the message ends: `finish` looks at all calls once more.
 import re
 from collections.abc import Callable
 
-from weft.dialects.once import JsonObject, Once
+from weft.dialects.checking.once import JsonObject, Once
+from weft.dialects.checking.untyped import count, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import count, fields, parsed, shown, text
 
 CUT = frozenset({"max_tokens", "model_context_window_exceeded"})
 """Stop reasons that may leave a call in the middle of its arguments."""

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from weft.dialects.once import JsonObject, Once
+from weft.dialects.checking.once import JsonObject, Once
+from weft.dialects.checking.untyped import count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import count, elements, fields, shown, text
 
 Broken = Callable[[str, str], None]
 

@@ -1,8 +1,8 @@
 """One choice as it is watched: its message, its calls and its end."""
 
-from weft.dialects.once import JsonObject, Once, kind
+from weft.dialects.checking.once import JsonObject, Once, kind
+from weft.dialects.checking.untyped import count, elements, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import count, elements, fields, parsed, shown, text
 
 REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 CUT = frozenset({"length", "content_filter"})

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from weft.dialects.once import JsonObject, Once, kind, plain
+from weft.dialects.checking.once import JsonObject, Once, kind, plain
+from weft.dialects.checking.untyped import count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import count, elements, fields, shown, text
 
 _ITEM = ("item_id", "output_index")
 _CONTENT = (*_ITEM, "content_index")

@@ -4,10 +4,10 @@ What streams is known four times over: as deltas, in its own `.done`, in its par
 Each must say the same as the one before it.
 """
 
-from weft.dialects.once import JsonObject, Once, plain
+from weft.dialects.checking.once import JsonObject, Once, plain
+from weft.dialects.checking.untyped import count, elements, fields, parsed, shown, text
 from weft.dialects.openai_responses.checking.required import CALLS, INDEX, PARTS, Flow
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import count, elements, fields, parsed, shown, text
 
 VALUES = {**CALLS, "mcp_call": "arguments", "code_interpreter_call": "code"}
 """Items in which one value streams, and its key."""

@@ -11,15 +11,15 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.arranging import as_told, source_of
-from weft.dialects.bridging import Names, is_object
-from weft.dialects.leftovers import warn
-from weft.dialects.openai_responses import asked
+from weft.dialects.asking.arranging import as_told, source_of
+from weft.dialects.asking.bridging import Names, is_object
+from weft.dialects.asking.leftovers import warn
+from weft.dialects.asking.turns import Placed, Turn, turns
+from weft.dialects.asking.verbatim import messages_as_said, said_by
+from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
+from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, Spelling, keys_of
-from weft.dialects.turns import Placed, Turn, turns
-from weft.dialects.verbatim import messages_as_said, said_by
-from weft.dialects.wording import Kin, data_url, image_url, plain_text
 from weft.parts import Json
 from weft.request import (
     Cache,

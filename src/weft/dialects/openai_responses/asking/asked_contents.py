@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Raw
 
 from weft.context import Context
+from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
 from weft.dialects.envelope import opened
-from weft.dialects.openai_responses import asked
+from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
-from weft.dialects.wording import cache_of, inline, telling, with_mark
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import (

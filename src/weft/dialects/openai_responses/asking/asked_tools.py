@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.openai_responses import asked
+from weft.dialects.asking.wording import kept, telling
+from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
-from weft.dialects.wording import kept, telling
 from weft.errors import BadRequest
 from weft.request import Hosted, Tool, ToolChoice
 

@@ -1,7 +1,7 @@
 """One finding for one fault, however often a stream repeats it."""
 
+from weft.dialects.checking.untyped import shown
 from weft.dialects.rules import JsonValue
-from weft.dialects.untyped import shown
 from weft.findings import LIMIT, Findings
 
 JsonObject = dict[str, JsonValue]

@@ -6,16 +6,16 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.bridging import Names, effort_of
-from weft.dialects.leftovers import refuse, warn
-from weft.dialects.openai_responses import asked
+from weft.dialects.asking.bridging import Names, effort_of
+from weft.dialects.asking.leftovers import refuse, warn
+from weft.dialects.asking.verbatim import Meaning, Said, fields_as_said, said_by
+from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
+from weft.dialects.openai_responses.asking import asked
+from weft.dialects.openai_responses.asking.sent_contents import items
+from weft.dialects.openai_responses.asking.sent_tools import Tools
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
-from weft.dialects.openai_responses.sent_contents import items
-from weft.dialects.openai_responses.sent_tools import Tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
-from weft.dialects.verbatim import Meaning, Said, fields_as_said, said_by
-from weft.dialects.wording import FAMILY, Kin, Refused, Warned
 from weft.request import OutputFormat, Request
 
 LEAST = 16

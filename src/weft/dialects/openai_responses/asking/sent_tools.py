@@ -5,12 +5,12 @@ from itertools import groupby
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.bridging import Names
-from weft.dialects.leftovers import TOOL_HINTS, refuse
-from weft.dialects.openai_responses import asked
+from weft.dialects.asking.bridging import Names
+from weft.dialects.asking.leftovers import TOOL_HINTS, refuse
+from weft.dialects.asking.wording import Kin, grammar_of
+from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, keys_of
-from weft.dialects.wording import Kin, grammar_of
 from weft.request import Hosted, Request, Tool, ToolChoice
 
 _AUTO = Raw(b'{"type":"auto"}')

@@ -5,13 +5,13 @@ from typing import get_args
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.openai_responses import asked
-from weft.dialects.openai_responses.asked_contents import Items
-from weft.dialects.openai_responses.asked_tools import choice_of, tools_of
+from weft.dialects.asking.verbatim import verbatim
+from weft.dialects.asking.wording import RETAINED, kept, legible, telling
+from weft.dialects.openai_responses.asking import asked
+from weft.dialects.openai_responses.asking.asked_contents import Items
+from weft.dialects.openai_responses.asking.asked_tools import choice_of, tools_of
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
-from weft.dialects.verbatim import verbatim
-from weft.dialects.wording import RETAINED, kept, legible, telling
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.wording import Breakpoint
+from weft.dialects.asking.wording import Breakpoint
 
 Mode = Literal["none", "auto", "required"]
 

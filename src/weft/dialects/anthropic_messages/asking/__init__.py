@@ -1,0 +1,1 @@
+"""How requests of this wire are read and written."""

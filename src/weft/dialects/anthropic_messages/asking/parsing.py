@@ -1,0 +1,150 @@
+"""A request body of the Messages wire, read into a canonical request.
+
+A `system` text is the instructions; `system` blocks are one system message each, so that every
+cache mark has its place. Blocks that only this wire has are kept as they are.
+"""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from weft.context import Context
+from weft.dialects.anthropic_messages.asking import asked
+from weft.dialects.anthropic_messages.asking.asked_contents import contents, sealed, text
+from weft.dialects.anthropic_messages.asking.asked_tools import choice, tools
+from weft.dialects.anthropic_messages.wire import NAME
+from weft.dialects.asking.bridging import is_object
+from weft.dialects.asking.leftovers import kept, left
+from weft.dialects.asking.verbatim import verbatim
+from weft.dialects.requests import Parsed, Places, read
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import Effort, Message, OutputFormat, ReasoningOptions, Request, Sampling
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_TIERS = {"standard_only": "default"}
+_SUMMARIES = {"summarized": "auto", "omitted": "none", None: None}
+_json = msgspec.json.Encoder().encode
+
+
+def parse(body: bytes, context: Context) -> Parsed:
+    """Reads a body; raises BadRequest for what no request of this wire can be."""
+    _utf8(body)
+    found = read(body, asked.Body)
+    places = Places(asked.FIELDS)
+    extra = left(body, asked.Body)
+    instructions, messages, sources = _conversation(found, context.origin or NAME, places)
+    chosen, parallel = choice(found.tool_choice, extra)
+    cache, marks = asked.cached(found.cache_control, "")
+    config = _inner(found.output_config, asked.OutputConfig, "output_config", extra)
+    metadata = _inner(found.metadata, asked.Metadata, "metadata", extra)
+    request = Request(
+        found.model,
+        dialect=NAME,
+        instructions=instructions,
+        messages=messages,
+        tools=tools(found, places),
+        tool_choice=chosen,
+        parallel_tool_calls=parallel,
+        max_output_tokens=found.max_tokens,
+        sampling=Sampling(found.temperature, found.top_p, found.top_k),
+        stop=tuple(found.stop_sequences or ()),
+        output=_output(config),
+        reasoning=_reasoning(found.thinking, config.effort if config else None, extra, places),
+        stream=bool(found.stream),
+        service_tier=_TIERS.get(found.service_tier or "", found.service_tier),
+        user=metadata.user_id if metadata else None,
+        cache=cache,
+    )
+    request = msgspec.structs.replace(request, extra=kept(extra, marks))
+    return Parsed(_as_said(request, body, sources), places)
+
+
+def _as_said(request: Request, body: bytes, sources: list[Raw | None]) -> Request:
+    """Keeps how it was said; not if instructions head the messages: they belong to `system`."""
+    first = next((one for one in zip(request.messages, sources, strict=True) if one[1]), None)
+    hoisted = first is not None and first[0].role == "system"
+    return request if hoisted else verbatim(request, body, sources)
+
+
+def _utf8(body: bytes) -> None:
+    """Raw values are not looked into, so bytes that are no text are refused first."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("", "is not UTF-8") from None
+
+
+def _inner(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -> S | None:
+    """An object inside a body; what a shape does not know of it is left over."""
+    if not isinstance(raw, Raw) or bytes(raw) == b"null":
+        return None
+    found = read(raw, shape, path)
+    extra |= left(raw, shape, under=path)
+    return found
+
+
+def _conversation(
+    body: asked.Body, origin: str, places: Places
+) -> tuple[str | None, tuple[Message, ...], list[Raw | None]]:
+    instructions = body.system if isinstance(body.system, str) else None
+    messages: list[Message] = []
+    sources: list[Raw | None] = []
+    for place, raw in enumerate(body.system if isinstance(body.system, list) else ()):
+        path = f"system[{place}]"
+        places.add(f"messages[{place}]", path)
+        places.add(f"messages[{place}].content[0]", path)
+        messages.append(Message("system", (text(raw, path),)))
+        sources.append(None)
+    for place, raw in enumerate(body.messages):
+        path, canonical = f"messages[{place}]", f"messages[{len(messages)}]"
+        said = read(raw, asked.Said, path)
+        places.add(canonical, path)
+        if said.content is None and said.role != "system":
+            raise BadRequest(f"{path}.content", "is missing")
+        if isinstance(said.content, str):
+            places.add(f"{canonical}.content[0]", f"{path}.content")
+        found = contents(said.content or [], path, said.role, origin)
+        messages.append(Message(said.role, found, extra=kept(left(raw, asked.Said))))
+        sources.append(None if sealed(said.content or []) else raw)
+    return instructions, tuple(messages), sources
+
+
+def _output(config: asked.OutputConfig | None) -> OutputFormat:
+    if config is None or config.format is None:
+        return OutputFormat()
+    if not is_object(config.format.schema):
+        raise BadRequest("output_config.format.schema", "expected an object")
+    return OutputFormat("json-schema", schema=config.format.schema)
+
+
+def _reasoning(
+    raw: Json, effort: Effort | None, extra: dict[str, Raw], places: Places
+) -> ReasoningOptions | None:
+    if not isinstance(raw, Raw) or bytes(raw) == b"null":
+        return None if effort is None else ReasoningOptions(effort)
+    thinking = read(raw, asked.Thinking, "thinking")
+    summary = _SUMMARIES[thinking.display]
+    match thinking.type:
+        case "enabled":
+            if thinking.budget_tokens is None:
+                raise BadRequest("thinking.budget_tokens", "is needed to enable thinking")
+            rest = kept(left(raw, asked.Thinking))
+            return ReasoningOptions(effort, thinking.budget_tokens, False, summary, rest)
+        case "adaptive":
+            rest = kept(left(raw, asked.Typed, "display"))
+            return ReasoningOptions(effort, None, True, summary, rest)
+        case "disabled":
+            return _disabled(raw, effort, places)
+        case _:  # only this wire has it
+            extra["thinking"] = raw
+            return None if effort is None else ReasoningOptions(effort)
+
+
+def _disabled(raw: Raw, effort: Effort | None, places: Places) -> ReasoningOptions:
+    """No thinking. An effort beside it speaks of the answer, and is left over."""
+    places.add("reasoning.effort", "thinking.type")
+    said = {} if effort is None else {"effort": Raw(_json(effort))}
+    return ReasoningOptions("none", extra=kept(left(raw, asked.Typed), said))

@@ -1,0 +1,229 @@
+"""How to answer, written: limits, thinking, the shape of the output, sampling."""
+
+from typing import NamedTuple
+
+from msgspec import UNSET, Raw, UnsetType
+
+from weft.dialects.anthropic_messages.asking import asked
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.asking.bridging import BUDGETS, effort_of
+from weft.dialects.asking.leftovers import warn
+from weft.dialects.asking.wording import identifier
+from weft.dialects.requests import Losses, keys_of
+from weft.request import Effort, ReasoningOptions, Request
+
+LEAST_BUDGET = 1024
+_FINER = frozenset({"concise", "detailed"})
+_TIERS = {"auto": "auto", "default": "standard_only"}
+_WORDS: dict[Effort, asked.Effort] = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "max",
+}
+
+
+class Plan(NamedTuple):
+    """How much may be written, and how much of it is thinking."""
+
+    max_tokens: int
+    thinking: asked.Thinking | UnsetType = UNSET
+    effort: asked.Effort | None = None
+
+
+# In the words of this dialect
+
+
+def own_plan(request: Request, quirks: MessagesQuirks) -> Plan:
+    """The plan of a request that came in this dialect, as it was."""
+    limit = request.max_output_tokens
+    limit = quirks.max_tokens if limit is None else limit
+    options = request.reasoning
+    if options is None:
+        return Plan(limit)
+    display = _display(options)
+    effort = _WORDS.get(options.effort or "none")
+    if options.effort == "none":
+        kept = keys_of(options.extra).get("effort")
+        return Plan(limit, asked.Thinking("disabled"), _effort(kept))
+    if options.budget_tokens is not None:
+        return Plan(limit, asked.Thinking("enabled", options.budget_tokens, display), effort)
+    if options.adaptive:
+        return Plan(limit, asked.Thinking("adaptive", display=display), effort)
+    return Plan(limit, effort=effort)
+
+
+def _effort(kept: Raw | None) -> asked.Effort | None:
+    words = {f'"{word}"'.encode(): word for word in _WORDS.values()}
+    return words.get(bytes(kept)) if kept is not None else None
+
+
+def _display(options: ReasoningOptions) -> asked.Display | None:
+    if options.summary is None:
+        return None
+    return "omitted" if options.summary == "none" else "summarized"
+
+
+# In the words of others
+
+
+def plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> Plan:
+    """The plan of a request of another dialect."""
+    limit = _limit(request, quirks, losses)
+    options = request.reasoning
+    if options is None:
+        return Plan(limit)
+    warn(options.extra, "reasoning", losses)
+    if options.budget_tokens == 0:
+        losses.adapted("reasoning", "no budget: thinking is switched off")
+    if options.summary in _FINER:
+        losses.adapted("reasoning.summary", "how long it is cannot be told")
+    if options.effort == "none" or options.budget_tokens == 0:
+        return Plan(limit, _switched_off(quirks, losses))
+    if quirks.adaptive:
+        return _adaptive(options, limit, quirks, losses)
+    return _budgeted(options, limit, quirks, losses)
+
+
+def _limit(request: Request, quirks: MessagesQuirks, losses: Losses) -> int:
+    most, wanted = quirks.most_tokens, request.max_output_tokens
+    if wanted is None:
+        wanted = most or quirks.max_tokens
+        losses.adapted("max_output_tokens", f"a limit must be told here: {wanted} tokens")
+    if most is not None and wanted > most:
+        losses.warned("max_output_tokens", f"the model writes at most {most} tokens")
+        return most
+    return wanted
+
+
+def _switched_off(quirks: MessagesQuirks, losses: Losses) -> asked.Thinking:
+    if not quirks.may_not_think:
+        losses.refused("reasoning.effort", "this model cannot be kept from thinking")
+    return asked.Thinking("disabled")
+
+
+def _adaptive(
+    options: ReasoningOptions, limit: int, quirks: MessagesQuirks, losses: Losses
+) -> Plan:
+    effort, budget = options.effort, options.budget_tokens
+    thinking = asked.Thinking("adaptive", display=_display(options))
+    if effort is None and budget is None:
+        return Plan(limit, thinking)
+    word = _word(effort or effort_of(budget or 0), quirks)
+    if budget is not None:
+        losses.adapted("reasoning.budget_tokens", f"sent as the effort {word}")
+    if effort is not None and word != effort:
+        losses.warned("reasoning.effort", f"{effort} is sent as {word}")
+    return Plan(limit, thinking, word)
+
+
+def _word(effort: Effort, quirks: MessagesQuirks) -> asked.Effort:
+    word = _WORDS[effort]
+    return word if word in quirks.efforts else "high"
+
+
+def _budgeted(
+    options: ReasoningOptions, limit: int, quirks: MessagesQuirks, losses: Losses
+) -> Plan:
+    """A budget fits below the limit: the limit grows, as it holds the thinking too."""
+    most = quirks.most_tokens or quirks.max_tokens
+    budget = options.budget_tokens
+    if budget is None:
+        budget = BUDGETS.get(options.effort or "medium", most // 2)
+        losses.adapted("reasoning.effort", f"sent as a budget of {budget} tokens")
+    if budget < LEAST_BUDGET:
+        losses.warned("reasoning.budget_tokens", f"raised to {LEAST_BUDGET}, the least there is")
+        budget = LEAST_BUDGET
+    if budget >= limit:
+        raised = limit + budget
+        if quirks.most_tokens is not None and raised > most:
+            raised, budget = most, min(budget, most // 2)
+        limit = max(raised, LEAST_BUDGET + 1)
+        losses.warned("max_output_tokens", f"raised to {limit}: it holds the thinking too")
+    return Plan(limit, asked.Thinking("enabled", budget, _display(options)))
+
+
+# The rest
+
+
+def output_config(
+    request: Request, effort: asked.Effort | None, losses: Losses, *, native: bool
+) -> asked.OutputConfig | UnsetType:
+    output = request.output
+    found = asked.OutputConfig(effort)
+    if output.kind == "json":
+        losses.refused("output", "JSON without a schema is not available; give a schema")
+    elif output.kind == "json-schema" and isinstance(output.schema, Raw):
+        found.format = asked.Format("json_schema", output.schema)
+    elif output.kind == "json-schema":
+        losses.refused("output.schema", "a schema is needed")
+    if not native:
+        for key, said in (("name", output.name), ("description", output.description)):
+            if said is not None:
+                losses.adapted(f"output.{key}", "left out: only the schema is sent")
+        if output.strict is not None:
+            losses.adapted("output.strict", "left out: the schema is always followed")
+    return UNSET if found == asked.OutputConfig() else found
+
+
+class Drawn(NamedTuple):
+    """How words are drawn."""
+
+    temperature: float | UnsetType
+    top_p: float | UnsetType
+    top_k: int | UnsetType
+
+
+def own_sampling(request: Request) -> Drawn:
+    told = request.sampling
+    return Drawn(
+        UNSET if told.temperature is None else told.temperature,
+        UNSET if told.top_p is None else told.top_p,
+        UNSET if told.top_k is None else told.top_k,
+    )
+
+
+def sampling(request: Request, quirks: MessagesQuirks, thinks: bool, losses: Losses) -> Drawn:
+    told = own_sampling(request)
+    for key, value in zip(Drawn._fields, told, strict=True):
+        if value is not UNSET and not quirks.sampling:
+            losses.warned(f"sampling.{key}", "left out: the model does not take it")
+    if not quirks.sampling:
+        return Drawn(UNSET, UNSET, UNSET)
+    heat = told.temperature
+    if thinks and heat not in (UNSET, 1):
+        losses.warned("sampling.temperature", "left out: a model that thinks takes only 1")
+        return told._replace(temperature=UNSET)
+    if not isinstance(heat, UnsetType) and heat > 1:
+        losses.warned("sampling.temperature", "lowered to 1, the highest there is")
+        return told._replace(temperature=1.0)
+    return told
+
+
+def tier(request: Request, losses: Losses, *, native: bool) -> str | UnsetType:
+    wanted = request.service_tier
+    if wanted is None:
+        return UNSET
+    if wanted in _TIERS:
+        return _TIERS[wanted]
+    if native:
+        return wanted
+    losses.warned("service_tier", f"{wanted} is not available; the usual one is used")
+    return UNSET
+
+
+def metadata(request: Request, losses: Losses, *, native: bool) -> asked.Metadata | UnsetType:
+    """Whose request it is. A name that is too long becomes a hash of it."""
+    user = request.user if native else request.safety_identifier or request.user
+    if user is None:
+        return UNSET
+    if request.safety_identifier and not native:
+        losses.adapted("safety_identifier", "sent as the id of the user")
+    if request.safety_identifier and request.user not in (None, user):
+        losses.warned("user", "left out: there is room for one identifier")
+    if identifier(user) != user and not native:
+        losses.warned("user", "too long: a hash of it is sent")
+        user = identifier(user)
+    return asked.Metadata(user)

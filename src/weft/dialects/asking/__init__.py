@@ -1,0 +1,1 @@
+"""What requests of more than one wire are made of."""

@@ -1,0 +1,92 @@
+"""Turns, arranged for wires that know only a user and a model.
+
+What neither may say is told by the user, behind the results that stand first in the turn.
+"""
+
+import re
+
+import msgspec
+from msgspec import Raw
+
+from weft.dialects.asking.turns import Placed, Turn
+from weft.dialects.requests import Loss, Losses
+from weft.request import Request, ResultContent, TextContent
+
+_MESSAGE = re.compile(r"messages\[(\d+)\]")
+
+
+def as_told(request: Request) -> list[Turn]:
+    """The turns of a request that stays in its dialect: as they are, one for each message."""
+    found: list[Turn] = []
+    if request.instructions is not None:
+        said = Placed("instructions", TextContent(request.instructions))
+        found.append(Turn("instructions", "system", [said]))
+    for number, message in enumerate(request.messages):
+        path = f"messages[{number}]"
+        contents = [
+            Placed(f"{path}.content[{place}]", one) for place, one in enumerate(message.content)
+        ]
+        role = "user" if message.role == "tool" else message.role
+        found.append(Turn(path, role, contents, message.name, message))
+    return found
+
+
+def source_of(turn: Turn, sources: list[Raw | None]) -> Raw | None:
+    """The bytes that a turn came in, if nobody added to it; one of `sources`, by message."""
+    message = turn.message
+    if message is None or [one.content for one in turn.contents] != list(message.content):
+        return None
+    return sources[int(turn.path.removeprefix("messages[").removesuffix("]"))]
+
+
+def heads(request: Request) -> int:
+    """How many messages at the beginning are instructions."""
+    roles = [message.role in ("system", "developer") for message in request.messages]
+    return roles.index(False) if False in roles else len(roles)
+
+
+def lost_in_turns(request: Request, losses: list[Loss]) -> bool:
+    """Whether all that was lost is in the turns behind the instructions: the rest is as it was."""
+    found = [_MESSAGE.match(loss.path) for loss in losses]
+    return all(one is not None and int(one[1]) >= heads(request) for one in found)
+
+
+def check_end(said: list[Turn], request: Request, losses: Losses) -> None:
+    """A conversation that is to be answered ends with something to answer."""
+    if not said:
+        losses.refused("messages", "there is no message to answer")
+    elif said[-1].role == "assistant":
+        detail = "the model would continue this turn, or answer itself; end with the user"
+        losses.refused(said[-1].path, detail)
+
+
+def folded(turn: Turn, losses: Losses) -> list[Placed]:
+    """Instructions that come too late for this wire, as the user tells them."""
+    losses.warned(turn.path, "told by the user: instructions cannot come this late here")
+    found: list[Placed] = []
+    for placed in turn.contents:
+        if isinstance(placed.content, TextContent):
+            text = f"<system-instruction>\n{placed.content.text}\n</system-instruction>"
+            told = msgspec.structs.replace(placed.content, text=text)
+            found.append(Placed(placed.path, told))
+        else:
+            losses.refused(placed.path, "instructions are text here")
+    return found
+
+
+def behind_results(contents: list[Placed], more: list[Placed]) -> list[Placed]:
+    results = [one for one in contents if isinstance(one.content, ResultContent)]
+    rest = [one for one in contents if not isinstance(one.content, ResultContent)]
+    return [*results, *more, *rest]
+
+
+def nameless(turn: Turn, losses: Losses) -> None:
+    """Notes what is said of a speaker: there is no place for it."""
+    if turn.role == "developer":
+        losses.adapted(f"{turn.path}.role", "said by the system: there is no developer here")
+    if turn.name is not None:
+        losses.warned(f"{turn.path}.name", "left out: speakers have no names here")
+    if turn.message is not None and turn.message.phase is not None:
+        losses.adapted(f"{turn.path}.phase", "left out: turns have no phases here")
+    if turn.message is not None and turn.message.item_id is not None:
+        losses.adapted(f"{turn.path}.item_id", "left out: items have no ids here")

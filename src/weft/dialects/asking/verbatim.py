@@ -1,0 +1,88 @@
+"""What a client said goes out in its own bytes, as long as nobody changed it.
+
+A request that goes to the wire it came from is written from its canonical fields like any other;
+then every key and every message that still means what it meant, and lost nothing, takes the
+bytes it came in. So spellings, key order and number forms stay, which caches and signatures
+depend on, and an edit of the request changes just what it touches.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import chain, repeat
+
+import msgspec
+from msgspec import Raw
+
+from weft.dialects.requests import keys_of
+from weft.request import Message, Request
+
+Meaning = Mapping[str, Callable[[Request], object]]
+"""Which part of a request each key of a body says. A key that is not here is in `extra`."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A body, what was read from it, and the piece of it that each message is."""
+
+    request: Request
+    body: Raw
+    messages: tuple[Raw | None, ...]
+    """None: this message must be written anew."""
+
+
+class Verbatim(Request, frozen=True, omit_defaults=True):
+    """A request with the body it was read from."""
+
+    said: Said | None = None
+
+
+def verbatim(request: Request, body: bytes, messages: list[Raw | None]) -> Request:
+    """Returns the request, remembering how it was said."""
+    fields = {name: getattr(request, name) for name in request.__struct_fields__}
+    return Verbatim(**fields, said=Said(request, Raw(body), tuple(messages)))
+
+
+def said_by(request: Request, name: str) -> Said | None:
+    """Returns how the request was said, if it was in the dialect of this name."""
+    if isinstance(request, Verbatim) and request.dialect == name:
+        return request.said
+    return None
+
+
+def messages_as_said(said: Said | None, request: Request) -> list[Raw | None]:
+    """Returns, for each message, the bytes it came in; None for one that must be written.
+
+    Messages put before the client's own, or after them, change nothing about those.
+    """
+    if said is None:
+        return [None] * len(request.messages)
+    then, now = said.request.messages, request.messages
+    before = len(now) - len(then) if _ends_with(now, then) else 0
+    came = zip(then, said.messages, strict=True)
+    aligned = chain(repeat(None, before), came, repeat(None))
+    return [
+        pair[1] if pair is not None and pair[0] == message else None
+        for message, pair in zip(now, aligned, strict=False)
+    ]
+
+
+def _ends_with(now: tuple[Message, ...], then: tuple[Message, ...]) -> bool:
+    """Whether messages were only put before those that came."""
+    return now[: len(then)] != then and now[len(now) - len(then) :] == then
+
+
+def fields_as_said(
+    said: Said | None, request: Request, written: dict[str, Raw], meaning: Meaning
+) -> dict[str, Raw]:
+    """Returns the body with the keys as they were said, where they still mean the same."""
+    if said is None:
+        return written
+    before = said.request
+    extra = before.extra == request.extra
+
+    def same(key: str) -> bool:
+        means = meaning.get(key)
+        return extra if means is None else means(before) == means(request)
+
+    source = keys_of(said.body)
+    kept = {key: value if same(key) else written.get(key) for key, value in source.items()}
+    changed = {key: value for key, value in written.items() if key not in source and not same(key)}
+    return {key: value for key, value in (kept | changed).items() if value is not None}

@@ -1,0 +1,189 @@
+"""Tools and the choice among them, written.
+
+The client's tools stay the client's. Of the host's, only those that several wires have are
+written for requests of other dialects, option by option.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from weft.context import Context
+from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
+from weft.dialects.asking.leftovers import TOOL_HINTS, refuse, written
+from weft.dialects.asking.wording import grammar_of
+from weft.dialects.gemini.asking import asked
+from weft.dialects.gemini.asking.schemas import Subset
+from weft.dialects.gemini.quirks import quirks_of
+from weft.dialects.gemini.wire import NAME
+from weft.dialects.requests import Losses
+from weft.parts import Json
+from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
+
+_MODES: dict[ToolMode, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+_KEYS = {kind: key for key, kind in asked.HOSTED.items()}
+_json = msgspec.json.Encoder().encode
+
+
+class Tools:
+    """Writes the tools of one request. Functions that follow one another are one entry."""
+
+    def __init__(
+        self, request: Request, context: Context, losses: Losses, names: Names, *, native: bool
+    ) -> None:
+        self._request = request
+        self._losses = losses
+        self._names = names
+        self._native = native
+        self._quirks = quirks_of(context)
+        self.entries: list[Raw] = []
+        self._functions: list[Raw] = []
+        self._strict = False
+        for place, tool in enumerate(request.tools):
+            self._declare(tool, f"tools[{place}]")
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._functions:
+            entry = asked.Declared(function_declarations=self._functions)
+            self.entries.append(Raw(_json(entry)))
+            self._functions = []
+
+    def _entry(self, raw: Raw) -> None:
+        self._flush()
+        self.entries.append(raw)
+
+    def choice(self) -> asked.CallingConfig | UnsetType:
+        chosen = self._request.tool_choice
+        if not self._native and not self.entries:
+            if chosen is not None:
+                self._losses.warned("tool_choice", "left out: there are no tools")
+            if self._request.parallel_tool_calls is False:
+                self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
+            return UNSET
+        self._one_at_a_time(chosen)
+        strict = self._strict and not self._native
+        if chosen is None:
+            return asked.CallingConfig("VALIDATED") if strict else UNSET
+        return self._chosen(chosen, strict)
+
+    def _chosen(self, chosen: ToolChoice, strict: bool) -> asked.CallingConfig | UnsetType:
+        if chosen.kind not in ("function", "custom"):
+            self._losses.refused("tool_choice", f"a {chosen.kind} cannot be chosen here")
+            return UNSET
+        if chosen.kind == "custom":
+            self._losses.adapted("tool_choice.kind", "all tools take objects here")
+        if chosen.name is not None:
+            return asked.CallingConfig("ANY", [self._names.chosen(chosen.name, "tool_choice")])
+        mode = _MODES[chosen.mode]
+        if mode == "AUTO" and (chosen.allowed or strict):
+            mode = "VALIDATED"
+        allowed = [self._names.chosen(name, "tool_choice") for name in chosen.allowed]
+        return asked.CallingConfig(mode, allowed or None)
+
+    def _one_at_a_time(self, chosen: ToolChoice | None) -> None:
+        if self._request.parallel_tool_calls is not False:
+            return
+        if chosen is not None and chosen.mode == "required":
+            detail = "exactly one call cannot be asked for here; allow several"
+            self._losses.refused("parallel_tool_calls", detail)
+        else:
+            self._losses.warned("parallel_tool_calls", "the model may make several calls at once")
+
+    def _declare(self, tool: Tool, path: str) -> None:
+        if tool.cache is not None:
+            self._losses.warned(f"{path}.cache", "left out: there are no cache marks here")
+        if tool.origin == NAME and self._native and isinstance(tool.raw, Raw):
+            self._entry(tool.raw)
+        elif tool.kind == "function":
+            self._functions.append(self._function(tool, path))
+        elif tool.kind == "custom":
+            self._free(tool, path)
+        elif tool.kind in _HOSTED:
+            _HOSTED[tool.kind](self, tool, tool.hosted or Hosted(), path)
+        else:
+            self._losses.refused(path, f"{tool.kind} is not available on the target; remove it")
+
+    def _function(self, tool: Tool, path: str) -> Raw:
+        name = self._names.spell(tool.name, tool.namespace, path)
+        declared = asked.Declaration(name, tool.description)
+        if tool.strict:
+            self._strict = True
+            self._losses.adapted(f"{path}.strict", "all calls are made to fit their schemas")
+        self._fill(declared, tool.parameters, path)
+        if self._native:
+            return written(declared, tool.extra)
+        refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        return Raw(_json(declared))
+
+    def _fill(self, declared: asked.Declaration, parameters: Json, path: str) -> None:
+        """Parameters; a tool that takes none has none."""
+        schema = schema_of(parameters)
+        if not isinstance(parameters, Raw) or not schema:
+            return
+        if self._quirks.json_schema:
+            declared.parameters_json_schema = parameters
+        else:
+            declared.parameters = Subset(parameters, f"{path}.parameters", self._losses).schema()
+
+    def _free(self, tool: Tool, path: str) -> None:
+        if grammar_of(tool.raw) or grammar_of(tool.extra):
+            self._losses.refused(f"{path}.format", "a grammar cannot be told here; remove it")
+            return
+        self._losses.adapted(path, "free text is taken as an object with the key input")
+        name = self._names.spell(tool.name, tool.namespace, path)
+        declared = asked.Declaration(name, tool.description)
+        self._fill(declared, FREE, path)
+        self._functions.append(Raw(_json(declared)))
+
+    # What the host runs
+
+    def _search(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        self._refused(
+            path,
+            allowed_domains=bool(hosted.allowed_domains),
+            max_uses=hosted.max_uses is not None,
+            location=hosted.location is not UNSET,
+        )
+        if hosted.context_size is not None:
+            self._losses.warned(f"{path}.hosted.context_size", "cannot be told here; left out")
+        options = asked.SearchOptions(list(hosted.blocked_domains) or None)
+        refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        self._entry(Raw(_json({asked.SEARCH: options})))
+
+    def _plain(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        self._refused(
+            path,
+            allowed_domains=bool(hosted.allowed_domains),
+            blocked_domains=bool(hosted.blocked_domains),
+            max_uses=hosted.max_uses is not None,
+        )
+        refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        self._entry(Raw(_json({_KEYS[tool.kind]: {}})))
+
+    def _remote(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        if hosted.server_url is None:
+            self._losses.refused(path, "a remote server needs its address here")
+            return
+        self._refused(path, allowed_tools=bool(hosted.allowed_tools))
+        unasked(tool, path, self._losses)
+        token = hosted.authorization
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        transport = asked.Transport(hosted.server_url, headers)
+        server = asked.Server(hosted.server_label or tool.name, Raw(_json(transport)))
+        self._entry(Raw(_json(asked.Declared(mcp_servers=[Raw(_json(server))]))))
+
+    def _refused(self, path: str, **said: bool) -> None:
+        for key, wanted in said.items():
+            if wanted:
+                detail = f"{key} is not available on the target; remove it"
+                self._losses.refused(f"{path}.hosted.{key}", detail)
+
+
+_HOSTED: dict[str, Callable[[Tools, Tool, Hosted, str], None]] = {
+    "web-search": Tools._search,
+    "web-fetch": Tools._plain,
+    "code-execution": Tools._plain,
+    "mcp": Tools._remote,
+}

@@ -1,0 +1,183 @@
+"""Writes a Chat Completions body: its messages and tools, its options, and what is missing."""
+
+from operator import attrgetter
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.context import Context
+from weft.dialects.asking.bridging import Names, effort_of
+from weft.dialects.asking.leftovers import refuse, warn
+from weft.dialects.asking.verbatim import Meaning, fields_as_said, said_by
+from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
+from weft.dialects.openai_chat.asking import asked
+from weft.dialects.openai_chat.asking.sent_contents import messages
+from weft.dialects.openai_chat.asking.sent_tools import Tools
+from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.requests import Losses, Rendered, keys_of
+from weft.request import OutputFormat, Request
+
+STOPS = 4
+"""How many stop sequences the wire takes."""
+
+_offer = attrgetter("tools", "tool_choice", "parallel_tool_calls")
+_tokens = attrgetter("max_output_tokens")
+_logprobs = attrgetter("sampling.logprobs")
+
+MEANING: Meaning = {
+    "model": attrgetter("model"),
+    "tools": _offer,
+    "tool_choice": _offer,
+    "parallel_tool_calls": _offer,
+    "functions": _offer,
+    "function_call": _offer,
+    "web_search_options": _offer,
+    "max_completion_tokens": _tokens,
+    "max_tokens": _tokens,
+    "temperature": attrgetter("sampling.temperature"),
+    "top_p": attrgetter("sampling.top_p"),
+    "presence_penalty": attrgetter("sampling.presence_penalty"),
+    "frequency_penalty": attrgetter("sampling.frequency_penalty"),
+    "seed": attrgetter("sampling.seed"),
+    "logit_bias": attrgetter("sampling.logit_bias"),
+    "logprobs": _logprobs,
+    "top_logprobs": _logprobs,
+    "stop": attrgetter("stop"),
+    "n": attrgetter("choices"),
+    "response_format": attrgetter("output"),
+    "verbosity": attrgetter("verbosity"),
+    "reasoning_effort": attrgetter("reasoning"),
+    "stream": attrgetter("stream"),
+    "stream_options": attrgetter("stream", "include_usage", "extra"),
+    "store": attrgetter("store"),
+    "metadata": attrgetter("metadata"),
+    "user": attrgetter("user"),
+    "safety_identifier": attrgetter("safety_identifier"),
+    "prompt_cache_key": attrgetter("prompt_cache_key"),
+    "prompt_cache_retention": attrgetter("cache", "extra"),
+    "service_tier": attrgetter("service_tier"),
+}
+
+_NULL = Raw(b"null")
+_REFUSED: Refused = (
+    ("max_tool_calls", lambda one: one.max_tool_calls is not None, "remove it"),
+    ("background", lambda one: one.background, "set it to false"),
+    ("previous_response_id", lambda one: one.previous_response_id is not None, "send the messages"),
+    ("truncation", lambda one: one.truncation not in (None, "disabled"), "set it to disabled"),
+    ("max_output_tokens", lambda one: one.max_output_tokens == 0, "ask for at least one token"),
+)
+
+_NEEDLESS = frozenset(
+    {"reasoning.encrypted_content", "message.output_text.logprobs", "required_action"}
+)
+"""What other fields ask for here, or what no upstream is asked for."""
+
+_WARNED: Warned = (
+    ("sampling.top_k", lambda one: one.sampling.top_k is not None),
+    ("betas", lambda one: bool(one.betas)),
+    ("include", lambda one: bool(set(one.include) - _NEEDLESS)),
+    ("reasoning.summary", lambda one: bool(one.reasoning and _shown(one.reasoning.summary))),
+)
+
+
+def _shown(summary: str | None) -> bool:
+    return summary not in (None, "none")
+
+
+def render(request: Request, context: Context, losses: Losses) -> Rendered:
+    """Returns the body. What nobody changed is as it came, where nothing got lost."""
+    names = Names(request, "a-zA-Z0-9_-", 64, losses)
+    said = messages(request, context, names, losses)
+    before = len(losses.found)
+    body = _Body(request, context, losses)
+    written = keys_of(asked.raw(body.fields(said, Tools(request, names, losses))))
+    for key, value in body.extra().items():
+        own = keys_of(written[key]) if key == "stream_options" and key in written else {}
+        written[key] = asked.raw(keys_of(value) | own) if own else written.get(key, value)
+    if len(losses.found) == before:
+        written = fields_as_said(said_by(request, NAME), request, written, MEANING)
+    written["messages"] = asked.raw(said)
+    if request.stream:
+        told = written.get("stream_options", _NULL)
+        options = {} if told == _NULL else keys_of(told)
+        written["stream_options"] = asked.raw({"include_usage": True} | options)
+    return Rendered(msgspec.json.encode(written), names.restored)
+
+
+class _Body:
+    """The fields of one request, in the words of this wire."""
+
+    def __init__(self, request: Request, context: Context, losses: Losses) -> None:
+        quirks = context.quirks
+        self._quirks = quirks if isinstance(quirks, ChatQuirks) else ChatQuirks()
+        self._request = request
+        self._kin = Kin(request, NAME, asked.SIBLING, losses)
+        self._own = self._kin.own
+        self._losses = losses
+
+    def fields(self, messages: list[Raw], tools: Tools) -> asked.Body:
+        request, sampling = self._request, self._request.sampling
+        self._kin.unavailable(_REFUSED, _WARNED)
+        limit = request.max_output_tokens
+        old = self._quirks.token_limit == "max_tokens"
+        return asked.Body(
+            model=request.model,
+            messages=messages,
+            tools=tools.declared() or None,
+            tool_choice=tools.choice(),
+            parallel_tool_calls=request.parallel_tool_calls if request.tools or self._own else None,
+            web_search_options=tools.web_search(),
+            max_completion_tokens=None if old else limit,
+            max_tokens=limit if old else None,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            presence_penalty=sampling.presence_penalty,
+            frequency_penalty=sampling.frequency_penalty,
+            seed=sampling.seed,
+            logprobs=None if sampling.logprobs is None else True,
+            top_logprobs=sampling.logprobs or None,
+            logit_bias=keys_of(sampling.logit_bias) or None,
+            stop=self._stop(),
+            n=request.choices if request.choices > 1 else None,
+            response_format=self._output(request.output),
+            verbosity=request.verbosity,
+            reasoning_effort=self._kin.effort(effort_of),
+            stream=request.stream or None,
+            stream_options=asked.StreamOptions(True) if request.include_usage else None,
+            store=request.store if self._kin.kin else None,
+            metadata=self._kin.metadata(),
+            user=self._kin.user(),
+            safety_identifier=self._kin.safety_identifier(),
+            prompt_cache_key=request.prompt_cache_key,
+            prompt_cache_retention=self._kin.retention(),
+            service_tier=self._kin.tier(),
+        )
+
+    def extra(self) -> dict[str, Raw]:
+        """The keys beside the fields: of this wire, of the family, or refused."""
+        thought = self._request.reasoning
+        words = thought.extra if thought else UNSET
+        found = keys_of(self._request.extra)
+        if self._own:
+            return found | keys_of(words)
+        warn(words, "reasoning", self._losses)
+        shared = {key: value for key, value in found.items() if key in FAMILY and self._kin.kin}
+        refuse(asked.raw({key: found[key] for key in found.keys() - shared}), "", self._losses)
+        return shared
+
+    def _stop(self) -> list[str] | None:
+        stop = self._request.stop
+        if len(stop) > STOPS:
+            self._losses.adapted("stop", f"{NAME} takes {STOPS}; Weft cuts the answer itself")
+            return None
+        return list(stop) or None
+
+    def _output(self, output: OutputFormat) -> asked.ResponseFormat | None:
+        if output.kind == "text":
+            return None
+        if output.kind == "json":
+            return asked.ResponseFormat("json_object")
+        name, strict = self._kin.shape()
+        shape = asked.JsonSchema(name, output.description, output.schema, strict)
+        return asked.ResponseFormat("json_schema", shape)

@@ -1,0 +1,130 @@
+"""Writes the tools of a Chat Completions body, and which of them may or must be called."""
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.dialects.asking.bridging import Names
+from weft.dialects.asking.leftovers import TOOL_HINTS, refuse
+from weft.dialects.asking.wording import Kin, grammar_of
+from weft.dialects.openai_chat.asking import asked
+from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.requests import Losses, keys_of
+from weft.parts import Json
+from weft.request import Hosted, Request, Tool, ToolChoice
+
+_CLIENT = ("function", "custom")
+_HINTS = TOOL_HINTS | {"namespace_description"}
+
+
+class Tools:
+    """The tools of one request, in the words of this wire."""
+
+    def __init__(self, request: Request, names: Names, losses: Losses) -> None:
+        self._request = request
+        self._kin = Kin(request, NAME, asked.SIBLING, losses)
+        self._own = self._kin.own
+        self._names = names
+        self._losses = losses
+
+    def declared(self) -> list[Raw]:
+        found: list[Raw] = []
+        for number, tool in enumerate(self._request.tools):
+            path = f"tools[{number}]"
+            if tool.cache is not None:
+                self._losses.warned(f"{path}.cache", f"tools cannot be marked on {NAME}")
+            written = self._tool(tool, path)
+            found += [] if written is None else [written]
+        return found
+
+    def _tool(self, tool: Tool, path: str) -> Raw | None:
+        if not self._own:
+            refuse(tool.extra, path, self._losses, _HINTS)
+        if tool.kind == "function":
+            return self._function(tool, path)
+        if isinstance(tool.raw, Raw) and tool.origin == NAME:
+            return tool.raw
+        if tool.kind == "custom":
+            return self._custom(tool, path)
+        if tool.kind != "web-search":
+            self._losses.refused(path, f"{tool.kind} is not available on {NAME}; remove it")
+        return None
+
+    def _function(self, tool: Tool, path: str) -> Raw:
+        strict = self._kin.strict(tool, path)
+        declared = asked.Declared(self._name(tool, path), tool.description, tool.parameters, strict)
+        extra = keys_of(tool.extra) if self._own else {}
+        inner = keys_of(extra.pop("function", UNSET)) | keys_of(asked.raw(declared))
+        return asked.raw({**extra, "type": "function", "function": inner})
+
+    def _name(self, tool: Tool, path: str) -> str:
+        if self._request.dialect == NAME:
+            return tool.name
+        return self._names.spell(tool.name, tool.namespace, path)
+
+    def _custom(self, tool: Tool, path: str) -> Raw:
+        grammar = grammar_of(tool.raw)
+        format = asked.Format("grammar", grammar) if grammar else None
+        declared = asked.CustomDeclared(self._name(tool, path), tool.description, format)
+        return asked.raw(asked.CustomTool(declared))
+
+    def web_search(self) -> asked.WebSearch | None:
+        for number, tool in enumerate(self._request.tools):
+            if tool.kind == "web-search":
+                return self._search(tool.hosted or Hosted(), f"tools[{number}].hosted")
+        return None
+
+    def _search(self, hosted: Hosted, path: str) -> asked.WebSearch:
+        for name, value in (
+            ("allowed_domains", hosted.allowed_domains),
+            ("blocked_domains", hosted.blocked_domains),
+            ("max_uses", hosted.max_uses),
+        ):
+            if value:
+                detail = f"{name} is not available on {NAME}; remove it"
+                self._losses.refused(f"{path}.{name}", detail)
+        near = self._near(hosted.location, f"{path}.location")
+        return asked.WebSearch(hosted.context_size, near)
+
+    def _near(self, location: Json, path: str) -> asked.Location | None:
+        if not isinstance(location, Raw):
+            return None
+        try:
+            flat = msgspec.json.decode(location, type=asked.Nearby)
+        except ValueError:
+            self._losses.refused(path, f"such a location is not available on {NAME}; remove it")
+            return None
+        about = asked.Approximate(flat.city, flat.country, flat.region, flat.timezone)
+        return asked.Location(flat.type or "approximate", about)
+
+    def choice(self) -> asked.Mode | asked.Choice | None:
+        choice = self._request.tool_choice
+        if choice is None:
+            return None
+        if not self._request.tools and not self._own:
+            self._losses.warned("tool_choice", "there are no tools to choose from; left out")
+            return None
+        if choice.allowed:
+            return self._allowed(choice)
+        if choice.name is None:
+            return choice.mode
+        if choice.kind not in _CLIENT:
+            detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
+            self._losses.refused("tool_choice", detail)
+            return None
+        return self._named(choice.name)
+
+    def _named(self, name: str) -> asked.Choice:
+        tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
+        named = asked.Named(self._name(tool, "tool_choice"))
+        if tool.kind == "custom":
+            return asked.Choice("custom", custom=named)
+        return asked.Choice("function", function=named)
+
+    def _allowed(self, choice: ToolChoice) -> asked.Choice:
+        hosted = {tool.name: tool.kind for tool in self._request.tools if tool.kind not in _CLIENT}
+        for name in choice.allowed:
+            if name in hosted:
+                detail = f"{hosted[name]} cannot be chosen on {NAME}; leave it out"
+                self._losses.refused("tool_choice.allowed", detail)
+        tools = [asked.raw(self._named(name)) for name in choice.allowed if name not in hosted]
+        return asked.Choice("allowed_tools", allowed_tools=asked.Allowed(choice.mode, tools))

@@ -1,0 +1,119 @@
+"""Turns for wires that know only a user and a model."""
+
+import pytest
+from msgspec import Raw
+
+from weft.dialects.asking.arranging import (
+    as_told,
+    behind_results,
+    check_end,
+    folded,
+    heads,
+    lost_in_turns,
+    nameless,
+    source_of,
+)
+from weft.dialects.asking.turns import Placed, Turn
+from weft.dialects.requests import Loss, Losses
+from weft.request import ImageContent, Message, Request, ResultContent, TextContent
+
+HI = Message("user", (TextContent("hi"),))
+
+
+def outcomes(losses: Losses) -> list[tuple[str, str]]:
+    return [(loss.path, loss.outcome) for loss in losses.found]
+
+
+def test_turns_as_told_are_the_instructions_and_a_turn_for_each_message() -> None:
+    result = Message("tool", (ResultContent("a"),), name="n")
+    assert as_told(Request("m", instructions="be", messages=(HI, result))) == [
+        Turn("instructions", "system", [Placed("instructions", TextContent("be"))]),
+        Turn(
+            "messages[0]", "user", [Placed("messages[0].content[0]", TextContent("hi"))], None, HI
+        ),
+        Turn(
+            "messages[1]",
+            "user",
+            [Placed("messages[1].content[0]", ResultContent("a"))],
+            "n",
+            result,
+        ),
+    ]
+
+
+def test_a_turn_has_the_bytes_it_came_in_unless_somebody_added_to_it() -> None:
+    turn = as_told(Request("m", messages=(HI,)))[0]
+    added = turn._replace(contents=[*turn.contents, Placed("x", TextContent("more"))])
+    sources: list[Raw | None] = [Raw(b"1")]
+    assert source_of(turn, sources) == Raw(b"1")
+    assert source_of(added, sources) is None
+    assert source_of(turn._replace(message=None), sources) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "only"),
+    [
+        ("messages[1].content[0]", True),
+        ("messages[10]", True),
+        ("messages[0].content[0]", False),
+        ("messages", False),
+        ("tools[1].name", False),
+    ],
+)
+def test_what_is_lost_in_a_turn_leaves_the_rest_as_it_was(path: str, only: bool) -> None:
+    request = Request("m", messages=(Message("system", ()), HI))
+    assert heads(request) == 1
+    assert lost_in_turns(request, []) is True
+    assert lost_in_turns(request, [Loss(path, "adapted", "")]) is only
+
+
+def test_a_conversation_may_be_all_instructions() -> None:
+    assert heads(Request("m", messages=(Message("developer", ()),))) == 1
+
+
+@pytest.mark.parametrize(
+    ("messages", "losses"),
+    [
+        ((HI,), []),
+        ((), [("messages", "refused")]),
+        ((HI, Message("assistant", (TextContent("a"),))), [("messages[1]", "refused")]),
+    ],
+)
+def test_a_conversation_ends_with_something_to_answer(
+    messages: tuple[Message, ...], losses: list[tuple[str, str]]
+) -> None:
+    request = Request("m", messages=messages)
+    found = Losses()
+    check_end(as_told(request), request, found)
+    assert outcomes(found) == losses
+
+
+def test_late_instructions_are_marked_and_only_text() -> None:
+    late = Message("system", (TextContent("be", cache="5m"), ImageContent(url="u")))
+    losses = Losses()
+    turn = as_told(Request("m", messages=(late,)))[0]
+    assert folded(turn, losses) == [
+        Placed(
+            "messages[0].content[0]",
+            TextContent("<system-instruction>\nbe\n</system-instruction>", cache="5m"),
+        )
+    ]
+    assert outcomes(losses) == [("messages[0]", "warned"), ("messages[0].content[1]", "refused")]
+
+
+def test_what_is_added_stands_behind_the_results() -> None:
+    result, text = Placed("r", ResultContent("a")), Placed("t", TextContent("t"))
+    more = Placed("m", TextContent("m"))
+    assert behind_results([text, result], [more]) == [result, more, text]
+
+
+def test_names_and_phases_are_told_as_lost() -> None:
+    said = Message("developer", (TextContent("a"),), name="ann", item_id="i", phase="commentary")
+    losses = Losses()
+    nameless(as_told(Request("m", messages=(said,)))[0], losses)
+    assert outcomes(losses) == [
+        ("messages[0].role", "adapted"),
+        ("messages[0].name", "warned"),
+        ("messages[0].phase", "adapted"),
+        ("messages[0].item_id", "adapted"),
+    ]

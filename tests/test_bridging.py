@@ -1,0 +1,143 @@
+"""What wires say in different words comes out in the words of the target."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from tests.strategies import QUICK
+from weft.dialects.asking.bridging import (
+    BUDGETS,
+    Names,
+    arguments,
+    effort_of,
+    holds_envelope,
+    is_object,
+    schema_of,
+    unasked,
+)
+from weft.dialects.envelope import Proof, Sealed, in_base64, seal
+from weft.dialects.requests import Losses
+from weft.parts import Json
+from weft.request import CallContent, Request, Tool
+
+
+def outcomes(losses: Losses) -> list[tuple[str, str]]:
+    return [(loss.path, loss.outcome) for loss in losses.found]
+
+
+@pytest.mark.parametrize(
+    ("budget", "effort"),
+    [
+        (0, "none"),
+        (1, "minimal"),
+        (1024, "minimal"),
+        (1025, "low"),
+        (32768, "xhigh"),
+        (9**9, "max"),
+    ],
+)
+def test_a_budget_is_the_effort_whose_budget_is_next_above(budget: int, effort: str) -> None:
+    assert effort_of(budget) == effort
+
+
+def test_the_budget_of_an_effort_is_that_effort() -> None:
+    assert {effort: effort_of(budget) for effort, budget in BUDGETS.items()} == {
+        effort: effort for effort in BUDGETS
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "sent", "losses"),
+    [
+        (CallContent("c", "f", ' {"a": 1.50}'), b' {"a": 1.50}', []),
+        (CallContent("c", "f", " "), b"{}", []),
+        (CallContent("c", "f", "[]"), b'{"_raw":"[]"}', [("p.params", "warned")]),
+        (CallContent("c", "f", '{"a":'), b'{"_raw":"{\\"a\\":"}', [("p.params", "warned")]),
+        (
+            CallContent("c", "f", "x", format="text"),
+            b'{"input":"x"}',
+            [("p.params", "adapted")],
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_are_an_object(
+    call: CallContent, sent: bytes, losses: list[tuple[str, str]]
+) -> None:
+    found = Losses()
+    assert arguments(call, "p", found) == Raw(sent)
+    assert outcomes(found) == losses
+
+
+def test_what_is_nested_too_deeply_is_no_object() -> None:
+    assert not is_object(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+
+@pytest.mark.parametrize(
+    ("raw", "holds"),
+    [
+        (UNSET, False),
+        (Raw(b"1"), False),
+        (Raw(b'"plain"'), False),
+        (Raw(b'"%b"' % seal(Sealed("o", None, Proof("s"))).encode()), True),
+        (Raw(b'"%b"' % in_base64(seal(Sealed("o", None, Proof("s")))).encode()), True),
+    ],
+    ids=str,
+)
+def test_an_envelope_is_known_wherever_it_stands(raw: Json, holds: bool) -> None:
+    assert holds_envelope(raw) is holds
+
+
+@pytest.mark.parametrize(
+    ("parameters", "keys"),
+    [(UNSET, None), (Raw(b"true"), None), (Raw(b'{"a":1}'), {"a": Raw(b"1")})],
+    ids=str,
+)
+def test_a_schema_is_known_by_its_keywords(parameters: Json, keys: object) -> None:
+    assert schema_of(parameters) == keys
+
+
+@QUICK
+@given(names=st.lists(st.text(max_size=12), unique=True, max_size=6))
+def test_names_are_legal_told_apart_and_can_be_restored(names: list[str]) -> None:
+    spelling = Names(Request("m"), "a-z", 10, Losses(), first="a-y")
+    spelled = {name: spelling.spell(name, None, "tools[0]") for name in names}
+    assert all(len(word) <= 10 for word in spelled.values())
+    assert len(set(spelled.values())) == len(names)
+    for name, word in spelled.items():
+        assert spelling.restored.get(word, word) == name
+        assert spelling.spell(name, None, "x") == word
+
+
+def test_a_group_is_part_of_the_name_also_where_only_the_name_is_told() -> None:
+    losses = Losses()
+    spelling = Names(Request("m", tools=(Tool("f", namespace="ns"),)), "a-z_", 64, losses)
+    assert spelling.spell("f", "ns", "tools[0]") == spelling.chosen("f", "tool_choice") == "ns__f"
+    assert spelling.chosen("g", "tool_choice") == "g"
+    assert spelling.restored == {"ns__f": "ns.f"}
+    assert outcomes(losses) == [("tools[0].name", "adapted"), ("tool_choice.name", "adapted")]
+
+
+@pytest.mark.parametrize(
+    ("extra", "losses"),
+    [
+        (UNSET, [("t", "warned")]),
+        (Raw(b'{"require_approval":"never"}'), []),
+        (Raw(b'{"require_approval":"always"}'), [("t.require_approval", "refused")]),
+        (Raw(b'{"require_approval":"never","headers":{"a":"b"}}'), [("t.headers", "refused")]),
+    ],
+    ids=str,
+)
+def test_nobody_is_asked_before_a_remote_tool_runs(
+    extra: Json, losses: list[tuple[str, str]]
+) -> None:
+    found = Losses()
+    unasked(Tool("t", "mcp", extra=extra), "t", found)
+    assert outcomes(found) == losses
+
+
+def test_where_nobody_is_ever_asked_that_is_no_news() -> None:
+    found = Losses()
+    unasked(Tool("t", "mcp", origin="gemini"), "t", found)
+    assert found.found == []
