@@ -529,7 +529,7 @@ def item(group: list[Part], parts: list[Part], failed: int) -> list[tuple[object
             return [("result", part.id, bytes(part.result), part.preliminary) for part in final]
 
 
-def proof(end: ReasoningEnd) -> tuple[str | None, ...]:
+def proof(end: ReasoningEnd) -> tuple[str | None, str | None, str | None, str | None]:
     return (end.signature, end.encrypted, end.redacted, end.origin)
 
 

@@ -212,7 +212,7 @@ READ: list[tuple[Object, AnyContent]] = [
 ]
 
 
-@pytest.mark.parametrize(("block", "content"), READ, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("block", "content"), READ)
 def test_a_block_of_the_user_is_read(block: Object, content: AnyContent) -> None:
     request = read(messages=[{"role": "user", "content": [block]}])
     assert request.messages == (Message("user", (content,)),)
@@ -254,7 +254,6 @@ def test_a_block_of_the_user_is_read(block: Object, content: AnyContent) -> None
             ),
         ),
     ],
-    ids=lambda one: str(one)[:40],
 )
 def test_a_block_of_the_assistant_is_read(block: Object, content: AnyContent) -> None:
     request = read(messages=[{"role": "assistant", "content": [block]}])
@@ -337,7 +336,7 @@ FIELDS: list[tuple[Object, Object]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "expected"), FIELDS, ids=str)
+@pytest.mark.parametrize(("fields", "expected"), FIELDS)
 def test_a_field_is_read(fields: Object, expected: Object) -> None:
     request = Request(
         "m",
@@ -405,7 +404,6 @@ def test_a_remote_server_and_its_toolset_are_one_tool() -> None:
         ({}, {"tool_configuration": {"allowed_tools": ["g"]}}, ("g",), {}),
         ({"tools": [1]}, {}, (), {"tools": [1]}),
     ],
-    ids=str,
 )
 def test_which_tools_of_a_server_may_be_used_is_read(
     settings: Object, server: Object, allowed: tuple[str, ...], extra: Object
@@ -484,7 +482,7 @@ BAD: list[tuple[Object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "path"), BAD, ids=str)
+@pytest.mark.parametrize(("fields", "path"), BAD)
 def test_a_body_that_cannot_be_is_refused_by_its_path(fields: Object, path: str) -> None:
     with pytest.raises(BadRequest) as refused:
         parse({**BARE, **fields})
@@ -665,7 +663,7 @@ OPTIONS: list[tuple[Object, Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "sent", "losses"), OPTIONS, ids=str)
+@pytest.mark.parametrize(("fields", "sent", "losses"), OPTIONS)
 def test_an_option_of_another_dialect_is_written(
     fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
@@ -745,7 +743,7 @@ OLDER: list[tuple[Object, Object, Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("accent", "fields", "sent", "losses"), OLDER, ids=str)
+@pytest.mark.parametrize(("accent", "fields", "sent", "losses"), OLDER)
 def test_older_models_are_told_what_they_take(
     accent: Object, fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
@@ -864,7 +862,7 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "sent", "losses"), DECLARED, ids=str)
+@pytest.mark.parametrize(("tool", "sent", "losses"), DECLARED)
 def test_a_tool_of_another_dialect_is_written(
     tool: Tool, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
@@ -912,7 +910,7 @@ CHOICES: list[tuple[ToolChoice | None, bool | None, Object | None, list[tuple[st
 ]
 
 
-@pytest.mark.parametrize(("choice", "parallel", "sent", "losses"), CHOICES, ids=str)
+@pytest.mark.parametrize(("choice", "parallel", "sent", "losses"), CHOICES)
 def test_trap_19_the_choice_of_tools_keeps_its_meaning(
     choice: ToolChoice | None,
     parallel: bool | None,
@@ -950,7 +948,6 @@ def test_a_hosted_tool_can_be_chosen_if_it_is_mapped() -> None:
         ({"tool_choice": ToolChoice()}, adapted("tool_choice")),
         ({"parallel_tool_calls": False}, adapted("parallel_tool_calls")),
     ],
-    ids=str,
 )
 def test_a_choice_without_tools_is_left_out(fields: Object, loss: tuple[str, str]) -> None:
     body, losses = written(other(**fields))
@@ -1055,7 +1052,7 @@ CONTENTS: list[tuple[AnyContent, list[Object], list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "sent", "losses"), CONTENTS, ids=str)
+@pytest.mark.parametrize(("content", "sent", "losses"), CONTENTS)
 def test_a_content_of_another_dialect_is_written(
     content: AnyContent, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
@@ -1131,7 +1128,6 @@ def test_a_namespace_is_flattened_and_can_be_restored() -> None:
             ],
         ),
     ],
-    ids=str,
 )
 def test_arguments_of_another_dialect_become_an_object(
     call: CallContent, input: Object, losses: list[tuple[str, str]]
@@ -1348,7 +1344,6 @@ LOST = [adapted("messages[1].content[0]")]
         (ReasoningContent("a"), Context(), []),
         (ReasoningContent("a", signature=""), Context(), []),
     ],
-    ids=str,
 )
 def test_traps_01_and_02_a_proof_goes_back_to_its_origin_only(
     content: ReasoningContent, context: Context, sent: list[Object]

@@ -60,7 +60,6 @@ def test_the_budget_of_an_effort_is_that_effort() -> None:
             [("p.params", "adapted")],
         ),
     ],
-    ids=str,
 )
 def test_arguments_are_an_object(
     call: CallContent, sent: bytes, losses: list[tuple[str, str]]
@@ -83,7 +82,6 @@ def test_what_is_nested_too_deeply_is_no_object() -> None:
         (Raw(b'"%b"' % seal(Sealed("o", None, Proof("s"))).encode()), True),
         (Raw(b'"%b"' % in_base64(seal(Sealed("o", None, Proof("s")))).encode()), True),
     ],
-    ids=str,
 )
 def test_an_envelope_is_known_wherever_it_stands(raw: Json, holds: bool) -> None:
     assert holds_envelope(raw) is holds
@@ -92,7 +90,6 @@ def test_an_envelope_is_known_wherever_it_stands(raw: Json, holds: bool) -> None
 @pytest.mark.parametrize(
     ("parameters", "keys"),
     [(UNSET, None), (Raw(b"true"), None), (Raw(b'{"a":1}'), {"a": Raw(b"1")})],
-    ids=str,
 )
 def test_a_schema_is_known_by_its_keywords(parameters: Json, keys: object) -> None:
     assert schema_of(parameters) == keys
@@ -127,7 +124,6 @@ def test_a_group_is_part_of_the_name_also_where_only_the_name_is_told() -> None:
         (Raw(b'{"require_approval":"always"}'), [("t.require_approval", "refused")]),
         (Raw(b'{"require_approval":"never","headers":{"a":"b"}}'), [("t.headers", "refused")]),
     ],
-    ids=str,
 )
 def test_nobody_is_asked_before_a_remote_tool_runs(
     extra: Json, losses: list[tuple[str, str]]

@@ -4,6 +4,7 @@ import pytest
 
 from weft import errors
 from weft.errors import (
+    BadRequest,
     ClientError,
     InternalError,
     TooLarge,
@@ -20,6 +21,7 @@ TREE = {
     ClientError: WeftError,
     UnknownDialect: ClientError,
     Unreadable: ClientError,
+    BadRequest: ClientError,
     InternalError: WeftError,
 }
 

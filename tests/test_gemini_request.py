@@ -259,7 +259,7 @@ READ: list[tuple[Object, AnyContent]] = [
 ]
 
 
-@pytest.mark.parametrize(("part", "content"), READ, ids=str)
+@pytest.mark.parametrize(("part", "content"), READ)
 def test_a_part_is_read(part: Object, content: AnyContent) -> None:
     request = read(contents=[{"role": "model", "parts": [part]}])
     assert request.messages == (Message("assistant", (content,)),)
@@ -297,7 +297,7 @@ RESULTS: list[tuple[Object, ResultContent]] = [
 ]
 
 
-@pytest.mark.parametrize(("result", "content"), RESULTS, ids=str)
+@pytest.mark.parametrize(("result", "content"), RESULTS)
 def test_a_result_is_read_and_goes_back_as_it_was(result: Object, content: ResultContent) -> None:
     part = {"functionResponse": {"id": "c", "name": "f", **result}}
     request = read(contents=[{"role": "user", "parts": [part]}])
@@ -410,7 +410,7 @@ FIELDS: list[tuple[Object, Object]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "expected"), FIELDS, ids=str)
+@pytest.mark.parametrize(("fields", "expected"), FIELDS)
 def test_a_field_is_read_and_goes_back_as_it_was(fields: Object, expected: Object) -> None:
     messages = (Message("user", (TextContent("hi"),)),)
     request = Request("", dialect=NAME, messages=messages, **expected)
@@ -454,7 +454,6 @@ def test_a_field_is_read_and_goes_back_as_it_was(fields: Object, expected: Objec
             },
         ),
     ],
-    ids=str,
 )
 def test_what_says_the_same_in_other_words_is_read_as_that(
     fields: Object, expected: Object
@@ -511,7 +510,6 @@ def test_instructions_are_a_system_message() -> None:
         ({"type": "object"}, {"type": "object"}),
         ({"items": True, "anyOf": 1}, {"items": True, "anyOf": 1}),
     ],
-    ids=str,
 )
 def test_parameters_become_json_schema(schema: Object, expected: Object) -> None:
     tools = [{"functionDeclarations": [{"name": "f", "parameters": schema}]}]
@@ -610,7 +608,7 @@ BAD: list[tuple[Object, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "path"), BAD, ids=str)
+@pytest.mark.parametrize(("fields", "path"), BAD)
 def test_a_body_that_cannot_be_is_refused_by_its_path(fields: Object, path: str) -> None:
     with pytest.raises(BadRequest) as refused:
         parse({**BARE, **fields})
@@ -773,7 +771,7 @@ OPTIONS: list[tuple[Object, Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "sent", "losses"), OPTIONS, ids=str)
+@pytest.mark.parametrize(("fields", "sent", "losses"), OPTIONS)
 def test_an_option_of_another_dialect_is_written(
     fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
@@ -822,7 +820,7 @@ OLDER: list[tuple[Object, Object, Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("accent", "fields", "sent", "losses"), OLDER, ids=str)
+@pytest.mark.parametrize(("accent", "fields", "sent", "losses"), OLDER)
 def test_older_models_think_with_a_budget(
     accent: Object, fields: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
@@ -920,7 +918,7 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "sent", "losses"), DECLARED, ids=str)
+@pytest.mark.parametrize(("tool", "sent", "losses"), DECLARED)
 def test_a_tool_of_another_dialect_is_written(
     tool: Tool, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
@@ -969,7 +967,7 @@ CHOICES: list[tuple[ToolChoice | None, bool | None, Object | None, list[tuple[st
 ]
 
 
-@pytest.mark.parametrize(("choice", "parallel", "sent", "losses"), CHOICES, ids=str)
+@pytest.mark.parametrize(("choice", "parallel", "sent", "losses"), CHOICES)
 def test_trap_19_the_choice_of_tools_keeps_its_meaning(
     choice: ToolChoice | None,
     parallel: bool | None,
@@ -1072,7 +1070,7 @@ CUT: list[tuple[Object, Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "sent", "losses"), CUT, ids=str)
+@pytest.mark.parametrize(("schema", "sent", "losses"), CUT)
 def test_trap_20_a_schema_is_cut_down_but_never_silently(
     schema: Object, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
@@ -1182,7 +1180,7 @@ CONTENTS: list[tuple[AnyContent, list[Object], list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "sent", "losses"), CONTENTS, ids=str)
+@pytest.mark.parametrize(("content", "sent", "losses"), CONTENTS)
 def test_a_content_of_another_dialect_is_written(
     content: AnyContent, sent: list[Object], losses: list[tuple[str, str]]
 ) -> None:
@@ -1287,7 +1285,7 @@ ANSWERS: list[tuple[ResultContent, Object, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "sent", "losses"), ANSWERS, ids=str)
+@pytest.mark.parametrize(("answer", "sent", "losses"), ANSWERS)
 def test_traps_12_and_13_results_keep_images_and_failures(
     answer: ResultContent, sent: Object, losses: list[tuple[str, str]]
 ) -> None:
@@ -1342,7 +1340,6 @@ def test_trap_06_results_stand_together_in_the_order_of_the_calls() -> None:
             [adapted("messages[1].content[0].item_id")],
         ),
     ],
-    ids=str,
 )
 def test_arguments_of_another_dialect_become_an_object(
     made: CallContent, args: Object, losses: list[tuple[str, str]]
@@ -1450,7 +1447,6 @@ LOST = [adapted("messages[1].content[0]")]
         (ReasoningContent("a", signature="s", origin="anthropic-messages"), Context(), []),
         (ReasoningContent("a"), Context(), []),
     ],
-    ids=str,
 )
 def test_traps_01_and_02_a_proof_goes_back_to_its_origin_only(
     content: ReasoningContent, context: Context, sent: list[Object]

@@ -333,7 +333,8 @@ def _input(call: ToolCall) -> Raw:
     """The arguments as a value. Free text is a text, also if there is JSON in it; but one that the
     provider ran is only shown, and a reader takes JSON in a text for a mistake.
     """
-    if call.format == "text" and not (call.provider_executed and canonical(call.params)):
+    shown = call.provider_executed and call.params.startswith("{") and canonical(call.params)
+    if call.format == "text" and not shown:
         return raw_text(call.params)
     return flat(Raw(call.params.encode()))
 

@@ -80,9 +80,9 @@ def behind_results(contents: list[Placed], more: list[Placed]) -> list[Placed]:
     return [*results, *more, *rest]
 
 
-def nameless(turn: Turn, losses: Losses) -> None:
-    """Notes what is said of a speaker: there is no place for it."""
-    if turn.role == "developer":
+def nameless(turn: Turn, losses: Losses, *, said: bool = True) -> None:
+    """Notes what is told of a speaker: there is no place for it. `said`: anything is said."""
+    if turn.role == "developer" and said:
         losses.adapted(f"{turn.path}.role", "said by the system: there is no developer here")
     if turn.name is not None:
         losses.warned(f"{turn.path}.name", "left out: speakers have no names here")

@@ -83,6 +83,11 @@ class Names:
         """The original of each name that had to change; `<namespace>.<name>` for a grouped one."""
 
     def spell(self, name: str, namespace: str | None, path: str) -> str:
+        """The name of what is at a path."""
+        return self.spell_at(f"{path}.name", name, namespace)
+
+    def spell_at(self, where: str, name: str, namespace: str | None) -> str:
+        """A name that is itself at a path."""
         flat = f"{namespace}__{name}" if namespace else name
         spelled = self._spelling.spell(flat)
         if not self._first.match(spelled):
@@ -90,12 +95,12 @@ class Names:
         if spelled != name:
             original = f"{namespace}.{name}" if namespace else name
             self.restored[spelled] = original
-            self._losses.adapted(f"{path}.name", f"{original} is sent as {spelled}")
+            self._losses.adapted(where, f"{original} is sent as {spelled}")
         return spelled
 
-    def chosen(self, name: str, path: str) -> str:
-        """A name that is told without its group."""
-        return self.spell(name, self._groups.get(name), path)
+    def chosen(self, name: str, where: str) -> str:
+        """A name, itself at a path, that is told without its group."""
+        return self.spell_at(where, name, self._groups.get(name))
 
 
 def schema_of(parameters: Json) -> dict[str, Raw] | None:

@@ -2,25 +2,31 @@
 
 import re
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft.dialects.asking.leftovers import UNSEEN, warn
 from weft.dialects.requests import Losses, keys_of
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import (
+    AnyContent,
     Cache,
     Effort,
     FileContent,
     ImageContent,
+    OpaqueContent,
     OutputFormat,
+    ReasoningContent,
     Request,
+    ResultContent,
     TextContent,
     Tool,
+    ToolChoice,
 )
 
 _DATA = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
@@ -266,9 +272,9 @@ class Kin:
     def effort(self, of_budget: Callable[[int], Effort]) -> Effort | None:
         """The effort to ask for: the one that was, or what a budget comes to."""
         asked = self._request.reasoning
-        if asked is None or asked.effort is not None or asked.budget_tokens is None:
+        if asked is None or asked.budget_tokens is None:
             return asked.effort if asked else None
-        effort = of_budget(asked.budget_tokens)
+        effort = asked.effort or of_budget(asked.budget_tokens)
         told = f"{asked.budget_tokens} tokens are effort {effort}"
         self._losses.adapted("reasoning.budget_tokens", told)
         return effort
@@ -331,12 +337,28 @@ class Kin:
             self._losses.warned(f"{path}.cache", f"{cache} is not known here; kept for 12 hours")
         return Breakpoint("explicit", _TIMES[cache])
 
-    def beside(self, extra: Json) -> Json:
-        """What a content says beside its fields that the family does not know."""
+    def note(self, contents: Iterable[AnyContent], path: str) -> None:
+        """Notes what contents, and those of results, say beside their fields."""
+        for place, content in enumerate(contents):
+            where = f"{path}.content[{place}]"
+            if isinstance(content, OpaqueContent | ReasoningContent):
+                continue
+            warn(self._beside(content.extra), where, self._losses)
+            if isinstance(content, ResultContent) and UNSEEN not in keys_of(content.extra):
+                self.note(content.content, where)
+
+    def _beside(self, extra: Json) -> Json:
+        """What is said beside the fields that the family does not know."""
         found = keys_of(extra)
         if self.kin:
             found.pop(MARK, None)
         return kept(found)
+
+    def fetched(self, shown: ImageContent | FileContent, path: str) -> None:
+        """Notes that an address does not say what is there."""
+        if shown.url is not None and shown.media_type is not None and not self.own:
+            told = "left out: whoever fetches it will see"
+            self._losses.adapted(f"{path}.media_type", told)
 
     def shape(self) -> tuple[str, bool | None]:
         """The name of the shape that is asked for, and whether it is enforced."""
@@ -348,6 +370,20 @@ class Kin:
 
     def strict(self, tool: Tool, path: str) -> bool | None:
         return tool.strict if self.kin else strict_asked(tool, path, self._losses)
+
+    def chooses(self) -> bool:
+        """Whether a choice among the tools can be told; noted, if there are none."""
+        choice = self._request.tool_choice
+        if choice is None or self._request.tools or self.own:
+            return choice is not None
+        if choice != ToolChoice():
+            self._losses.warned("tool_choice", "there are no tools to choose from; left out")
+        return False
+
+    def unmarkable(self, result: ResultContent, path: str) -> None:
+        """Notes that there is nothing in a result to put its mark on."""
+        if result.cache is not None:
+            self._losses.warned(f"{path}.cache", "left out: what is empty cannot be marked")
 
     def unavailable(self, refused: Refused, warned: Warned) -> None:
         """Notes what the wire has no field for."""

@@ -314,7 +314,9 @@ _HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any, list[bytes]], None]] 
 }
 
 
-_CONTENT = frozenset({TextDelta, ReasoningDelta, ToolCall, ToolResult, Source, File, Opaque})
+_CONTENT: frozenset[type[Part]] = frozenset(
+    {TextDelta, ReasoningDelta, ToolCall, ToolResult, Source, File, Opaque}
+)
 """What is lost if it comes after an error."""
 
 

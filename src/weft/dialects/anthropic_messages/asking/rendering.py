@@ -200,13 +200,13 @@ class _Conversation:
         return blocks or UNSET
 
     def _instructions(self, turn: Turn) -> list[Raw]:
-        nameless(turn, self._losses)
         found: list[Raw] = []
         for placed in turn.contents:
             if not isinstance(placed.content, TextContent) and not self._native:
                 self._losses.refused(placed.path, "instructions are text here")
             elif (block := self._blocks.block(placed, "system")) is not None:
                 found.append(block)
+        nameless(turn, self._losses, said=bool(found))
         return found
 
     def _arranged(self, said: list[Turn]) -> list[Turn]:
@@ -218,8 +218,6 @@ class _Conversation:
                 if not self._quirks.late_system:
                     waiting += folded(turn, self._losses)
                     continue
-                nameless(turn, self._losses)
-                turn = turn._replace(role="system", name=None)
             elif turn.role == "assistant" and not self._native:
                 turn, shown = self._shown(turn)
                 waiting += shown
@@ -256,9 +254,9 @@ class _Conversation:
 
     def _message(self, turn: Turn) -> _Message:
         before = len(self._losses.found)
-        nameless(turn, self._losses)
         found = [self._blocks.block(placed, turn.role) for placed in turn.contents]
         blocks = [block for block in found if block is not None]
+        nameless(turn, self._losses, said=bool(blocks))
         plain = is_plain([placed.content for placed in turn.contents])
         extra = turn.message.extra if turn.message else UNSET
         if not self._native:
@@ -267,7 +265,8 @@ class _Conversation:
         source = source_of(turn, self._sources) if self._native else None
         if len(self._losses.found) > before:
             source = None
-        return _Message(turn.role, blocks, plain.text if plain else None, extra, source)
+        role = "system" if turn.role == "developer" else turn.role
+        return _Message(role, blocks, plain.text if plain else None, extra, source)
 
 
 def _with_a_budget(plan: Plan) -> bool:

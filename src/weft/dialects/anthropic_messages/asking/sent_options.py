@@ -216,14 +216,16 @@ def tier(request: Request, losses: Losses, *, native: bool) -> str | UnsetType:
 
 def metadata(request: Request, losses: Losses, *, native: bool) -> asked.Metadata | UnsetType:
     """Whose request it is. A name that is too long becomes a hash of it."""
-    user = request.user if native else request.safety_identifier or request.user
+    if native or not request.safety_identifier:
+        user, path = request.user, "user"
+    else:
+        user, path = request.safety_identifier, "safety_identifier"
+        losses.adapted(path, "sent as the id of the user")
+        if request.user is not None:
+            losses.warned("user", "left out: there is room for one identifier")
     if user is None:
         return UNSET
-    if request.safety_identifier and not native:
-        losses.adapted("safety_identifier", "sent as the id of the user")
-    if request.safety_identifier and request.user not in (None, user):
-        losses.warned("user", "left out: there is room for one identifier")
     if identifier(user) != user and not native:
-        losses.warned("user", "too long: a hash of it is sent")
+        losses.warned(path, "too long: a hash of it is sent")
         user = identifier(user)
     return asked.Metadata(user)

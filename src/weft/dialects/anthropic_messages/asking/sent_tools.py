@@ -68,7 +68,7 @@ class Tools:
     def _pointless(self, chosen: ToolChoice | None, parallel: bool | None) -> None:
         if chosen is not None and chosen.mode == "required":
             self._losses.warned("tool_choice", "left out: there are no tools")
-        elif chosen is not None:
+        elif chosen not in (None, ToolChoice()):
             self._losses.adapted("tool_choice", "left out: there are no tools")
         if parallel is False:
             self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
@@ -86,9 +86,7 @@ class Tools:
         if chosen.name is None or chosen.kind not in ("function", "custom"):
             self._losses.refused("tool_choice", f"a {chosen.kind} cannot be chosen here")
             return UNSET
-        if chosen.kind == "custom":
-            self._losses.adapted("tool_choice.kind", "all tools take objects here")
-        return asked.Choice("tool", self._names.chosen(chosen.name, "tool_choice"))
+        return asked.Choice("tool", self._names.chosen(chosen.name, "tool_choice.name"))
 
     def _allowed(self, tool: Tool) -> bool:
         chosen = self._request.tool_choice

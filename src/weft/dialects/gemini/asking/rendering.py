@@ -99,7 +99,7 @@ class _Conversation:
     def _system(self, found: list[Turn]) -> asked.Instruction | UnsetType:
         parts: list[Raw] = []
         for turn in found:
-            nameless(turn, self._losses)
+            before = len(parts)
             if turn.message is not None and not self._native:
                 warn(turn.message.extra, turn.path, self._losses)
             for placed in turn.contents:
@@ -107,6 +107,7 @@ class _Conversation:
                     parts += self._parts.content([placed], "system")
                 else:
                     self._losses.refused(placed.path, "instructions are text here")
+            nameless(turn, self._losses, said=len(parts) > before)
         return asked.Instruction(parts) if parts else UNSET
 
     def _arranged(self, said: list[Turn]) -> list[Turn]:

@@ -155,6 +155,8 @@ class Parts:
             self._losses.refused(path, "files of another upstream cannot be found; send the bytes")
             return None
         kind = kind or _guessed(address)
+        if kind is None and isinstance(content, ImageContent):
+            self._losses.warned(path, "nothing tells its type: it is sent as any file")
         if kind != content.media_type:
             self._losses.adapted(f"{path}.media_type", f"taken for {kind}, as its name tells")
         file = asked.FileData(address, kind, name if self._native else None)
@@ -196,7 +198,7 @@ class Parts:
         self._uncached(content, path)
         name = self._calls.get(content.id)
         if name is None:
-            name = self._names.chosen(content.name or content.id, path)
+            name = self._names.chosen(content.name or content.id, f"{path}.name")
         told = asked.Responded(
             name, _id(content.id), self._response(path, content), self._inside(path, content)
         )
@@ -219,6 +221,8 @@ class Parts:
                 warn(one.extra, where, self._losses)
             elif isinstance(one, FileContent):
                 self._losses.adapted(where, "a file of plain text is sent as text")
+            if not text and one != TextContent("") and not self._native:
+                self._losses.adapted(where, "text without words is left out")
             said.append(text)
         if len(said) > 1:
             self._losses.adapted(f"{path}.content", "its texts are sent as one")

@@ -57,7 +57,7 @@ class Tools:
     def choice(self) -> asked.CallingConfig | UnsetType:
         chosen = self._request.tool_choice
         if not self._native and not self.entries:
-            if chosen is not None:
+            if chosen not in (None, ToolChoice()):
                 self._losses.warned("tool_choice", "left out: there are no tools")
             if self._request.parallel_tool_calls is False:
                 self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
@@ -72,14 +72,16 @@ class Tools:
         if chosen.kind not in ("function", "custom"):
             self._losses.refused("tool_choice", f"a {chosen.kind} cannot be chosen here")
             return UNSET
-        if chosen.kind == "custom":
-            self._losses.adapted("tool_choice.kind", "all tools take objects here")
         if chosen.name is not None:
-            return asked.CallingConfig("ANY", [self._names.chosen(chosen.name, "tool_choice")])
+            only = self._names.chosen(chosen.name, "tool_choice.name")
+            return asked.CallingConfig("ANY", [only])
         mode = _MODES[chosen.mode]
         if mode == "AUTO" and (chosen.allowed or strict):
             mode = "VALIDATED"
-        allowed = [self._names.chosen(name, "tool_choice") for name in chosen.allowed]
+        allowed = [
+            self._names.chosen(name, f"tool_choice.allowed[{place}]")
+            for place, name in enumerate(chosen.allowed)
+        ]
         return asked.CallingConfig(mode, allowed or None)
 
     def _one_at_a_time(self, chosen: ToolChoice | None) -> None:

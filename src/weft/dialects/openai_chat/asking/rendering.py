@@ -85,6 +85,11 @@ def _shown(summary: str | None) -> bool:
     return summary not in (None, "none")
 
 
+def _cut(request: Request) -> tuple[str, ...]:
+    """The stop sequences that the wire does not take: all, if there are too many."""
+    return request.stop if len(request.stop) > STOPS else ()
+
+
 def render(request: Request, context: Context, losses: Losses) -> Rendered:
     """Returns the body. What nobody changed is as it came, where nothing got lost."""
     names = Names(request, "a-zA-Z0-9_-", 64, losses)
@@ -102,7 +107,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         told = written.get("stream_options", _NULL)
         options = {} if told == _NULL else keys_of(told)
         written["stream_options"] = asked.raw({"include_usage": True} | options)
-    return Rendered(msgspec.json.encode(written), names.restored)
+    return Rendered(msgspec.json.encode(written), names.restored, stop=_cut(request))
 
 
 class _Body:
@@ -126,7 +131,7 @@ class _Body:
             messages=messages,
             tools=tools.declared() or None,
             tool_choice=tools.choice(),
-            parallel_tool_calls=request.parallel_tool_calls if request.tools or self._own else None,
+            parallel_tool_calls=self._parallel(),
             web_search_options=tools.web_search(),
             max_completion_tokens=None if old else limit,
             max_tokens=limit if old else None,
@@ -166,9 +171,18 @@ class _Body:
         refuse(asked.raw({key: found[key] for key in found.keys() - shared}), "", self._losses)
         return shared
 
+    def _parallel(self) -> bool | None:
+        """The wire takes this only beside tools."""
+        parallel = self._request.parallel_tool_calls
+        if self._request.tools or self._own:
+            return parallel
+        if parallel is False:
+            self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
+        return None
+
     def _stop(self) -> list[str] | None:
         stop = self._request.stop
-        if len(stop) > STOPS:
+        if _cut(self._request):
             self._losses.adapted("stop", f"{NAME} takes {STOPS}; Weft cuts the answer itself")
             return None
         return list(stop) or None

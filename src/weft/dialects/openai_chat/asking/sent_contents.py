@@ -74,10 +74,10 @@ def _note(request: Request, kin: Kin, losses: Losses) -> None:
         path = f"messages[{number}]"
         if message.phase is not None:
             losses.adapted(f"{path}.phase", f"{NAME} does not tell phases apart")
+        if message.item_id is not None:
+            losses.adapted(f"{path}.item_id", f"{NAME} has no ids of items")
         warn(message.extra, path, losses)
-        for place, content in enumerate(message.content):
-            if not isinstance(content, OpaqueContent | ReasoningContent):
-                warn(kin.beside(content.extra), f"{path}.content[{place}]", losses)
+        kin.note(message.content, path)
 
 
 class _Parts(NamedTuple):
@@ -146,7 +146,7 @@ class _Writer:
         parts = self._parts(rest)
         if moved:
             parts = _Parts(moved + parts.parts, None)
-        if parts.parts or (turn.message is not None and turn.message.role == "user"):
+        if parts.parts or self._same:
             value = asked.Spoken("user", parts.content(), turn.name)
             written.append(self._written(value, self._message_extra(turn)))
         return written
@@ -167,6 +167,8 @@ class _Writer:
         if result.is_error:
             self._losses.adapted(f"{path}.is_error", "told by `Error: ` before the text")
             texts = _failed(texts)
+        if not texts:
+            self.kin.unmarkable(result, path)
         said = self._parts(_marked(path, texts, result.cache)).content()
         value = asked.ToolMessage("tool", said or "", result.id)
         value.name = result.name if self._same else None
@@ -189,6 +191,8 @@ class _Writer:
                 case ImageContent() | FileContent():
                     detail = f"the assistant's files are not available on {NAME}; move them"
                     self._losses.refused(placed.path, f"{detail} to a user message")
+                case OpaqueContent() as opaque if opaque.origin != self._origin or not self._own:
+                    self._losses.warned(placed.path, f"{opaque.kind} is not told on {NAME}")
                 case _:
                     said.append(placed)
                     if calls:
@@ -205,7 +209,7 @@ class _Writer:
             value.refusal = only.text
             value.content = None
         else:
-            value.content = self._parts(said).content() if said else None
+            value.content = (self._parts(said).content() if said else None) or None
 
     def _thought(self, path: str, thought: ReasoningContent, value: asked.Assistant) -> None:
         """Reasoning goes back where its host wants it, and only to the host it came from."""
@@ -228,6 +232,8 @@ class _Writer:
             return []
         if call.signature is not None:
             self._losses.adapted(f"{path}.signature", "a proof goes only to its origin")
+        if call.item_id is not None:
+            self._losses.adapted(f"{path}.item_id", f"{NAME} has no ids of items")
         name = call.name
         if not self._same:
             name = self._names.spell(call.name, call.namespace, path)
@@ -273,6 +279,7 @@ class _Writer:
         if url is None:
             self._losses.refused(f"{path}.file_id", f"images by id are not available on {NAME}")
             return None
+        self.kin.fetched(image, path)
         value = asked.Image(asked.ImageUrl(url, image.detail), self.kin.mark(image, path))
         return self._written(value, image.extra)
 

@@ -57,9 +57,12 @@ class Tools:
         return asked.raw({**extra, "type": "function", "function": inner})
 
     def _name(self, tool: Tool, path: str) -> str:
+        return self._name_at(tool, f"{path}.name")
+
+    def _name_at(self, tool: Tool, where: str) -> str:
         if self._request.dialect == NAME:
             return tool.name
-        return self._names.spell(tool.name, tool.namespace, path)
+        return self._names.spell_at(where, tool.name, tool.namespace)
 
     def _custom(self, tool: Tool, path: str) -> Raw:
         grammar = grammar_of(tool.raw)
@@ -68,10 +71,21 @@ class Tools:
         return asked.raw(asked.CustomTool(declared))
 
     def web_search(self) -> asked.WebSearch | None:
-        for number, tool in enumerate(self._request.tools):
-            if tool.kind == "web-search":
-                return self._search(tool.hosted or Hosted(), f"tools[{number}].hosted")
-        return None
+        """There is room for one: what is said of others must be the same."""
+        found = [
+            (f"tools[{number}]", tool.hosted or Hosted())
+            for number, tool in enumerate(self._request.tools)
+            if tool.kind == "web-search"
+        ]
+        if not found:
+            return None
+        (first, options), *others = found
+        for path, hosted in others:
+            if hosted == options:
+                self._losses.adapted(path, "left out: the web is searched already")
+            else:
+                self._losses.refused(path, f"{NAME} searches the web in one way; remove it")
+        return self._search(options, f"{first}.hosted")
 
     def _search(self, hosted: Hosted, path: str) -> asked.WebSearch:
         for name, value in (
@@ -98,10 +112,7 @@ class Tools:
 
     def choice(self) -> asked.Mode | asked.Choice | None:
         choice = self._request.tool_choice
-        if choice is None:
-            return None
-        if not self._request.tools and not self._own:
-            self._losses.warned("tool_choice", "there are no tools to choose from; left out")
+        if choice is None or not self._kin.chooses():
             return None
         if choice.allowed:
             return self._allowed(choice)
@@ -111,20 +122,23 @@ class Tools:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
-        return self._named(choice.name)
+        return self._named(choice.name, "tool_choice.name")
 
-    def _named(self, name: str) -> asked.Choice:
+    def _named(self, name: str, where: str) -> asked.Choice:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
-        named = asked.Named(self._name(tool, "tool_choice"))
+        named = asked.Named(self._name_at(tool, where))
         if tool.kind == "custom":
             return asked.Choice("custom", custom=named)
         return asked.Choice("function", function=named)
 
     def _allowed(self, choice: ToolChoice) -> asked.Choice:
         hosted = {tool.name: tool.kind for tool in self._request.tools if tool.kind not in _CLIENT}
-        for name in choice.allowed:
+        tools: list[Raw] = []
+        for number, name in enumerate(choice.allowed):
+            where = f"tool_choice.allowed[{number}]"
             if name in hosted:
                 detail = f"{hosted[name]} cannot be chosen on {NAME}; leave it out"
-                self._losses.refused("tool_choice.allowed", detail)
-        tools = [asked.raw(self._named(name)) for name in choice.allowed if name not in hosted]
+                self._losses.refused(where, detail)
+            else:
+                tools.append(asked.raw(self._named(name, where)))
         return asked.Choice("allowed_tools", allowed_tools=asked.Allowed(choice.mode, tools))

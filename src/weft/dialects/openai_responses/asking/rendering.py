@@ -86,7 +86,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     written = body.extra() | written | body.reasoning()
     if len(losses.found) == before:
         written = _as_said(request, written)
-    return Rendered(msgspec.json.encode(written), names.restored)
+    return Rendered(msgspec.json.encode(written), names.restored, stop=request.stop)
 
 
 def _as_said(request: Request, written: dict[str, Raw]) -> dict[str, Raw]:

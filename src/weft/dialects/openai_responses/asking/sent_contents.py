@@ -75,9 +75,7 @@ def _note(request: Request, kin: Kin, losses: Losses) -> None:
         if message.name is not None:
             losses.warned(f"{path}.name", f"{NAME} does not tell speakers apart")
         warn(message.extra, path, losses)
-        for place, content in enumerate(message.content):
-            if not isinstance(content, OpaqueContent | ReasoningContent):
-                warn(kin.beside(content.extra), f"{path}.content[{place}]", losses)
+        kin.note(message.content, path)
 
 
 def _kind(placed: Placed) -> str:
@@ -165,7 +163,7 @@ class _Writer:
             case FileContent() as file:
                 return self._file(path, file)
             case OpaqueContent() as opaque:
-                return self._opaque(path, opaque)
+                return self._opaque(path, opaque, ours)
         return None
 
     def _cited(self, text: TextContent) -> Raw:
@@ -173,9 +171,13 @@ class _Writer:
         own = keys_of(asked.raw(asked.OutputText(text.text, [])))
         return asked.raw(own | keys_of(text.extra if self._same else UNSET))
 
-    def _opaque(self, path: str, opaque: OpaqueContent) -> Raw | None:
+    def _opaque(self, path: str, opaque: OpaqueContent, ours: bool) -> Raw | None:
+        """What the assistant's upstream did is told only there; what the user shows is needed."""
         if self._own and opaque.origin == self._origin:
             return opaque.raw
+        if ours:
+            self._losses.warned(path, f"{opaque.kind} is not told on {NAME}")
+            return None
         self._losses.refused(path, f"{opaque.kind} is not available on {NAME}; remove it")
         return None
 
@@ -184,6 +186,7 @@ class _Writer:
             self._losses.refused(f"{path}.file_id", "file ids are known only to their origin")
             return None
         detail = image.detail if self._same else image.detail or "auto"
+        self.kin.fetched(image, path)
         value = asked.InputImage(
             image_url(image), image.file_id, detail, self.kin.mark(image, path)
         )
@@ -202,6 +205,7 @@ class _Writer:
         if text is not None:
             self._losses.adapted(path, "a document of plain text is a text")
             return self._written(asked.InputText(text, mark))
+        self.kin.fetched(file, path)
         data = file.data if file.data is None or not media else data_url(media, file.data)
         value = asked.InputFile(data, file.file_id, file.url, file.filename, mark)
         return self._written(value, file.extra)
@@ -219,7 +223,7 @@ class _Writer:
             case ResultContent() as result:
                 return [self._result(placed.path, result, turn)]
             case OpaqueContent() as opaque:
-                raw = self._opaque(placed.path, opaque)
+                raw = self._opaque(placed.path, opaque, turn.role == "assistant")
                 return [] if raw is None else [raw]
         return []
 
@@ -257,6 +261,8 @@ class _Writer:
         if result.is_error:
             self._note_error(path)
             contents = _failed(contents)
+        if not contents:
+            self.kin.unmarkable(result, path)
         contents = _marked(path, contents, result.cache)
         text = _only_text(contents) if contents else ""
         found = [self._part(placed, False) for placed in contents]

@@ -72,9 +72,13 @@ class Tools:
         return asked.raw(asked.Custom(self._name(tool, path), tool.description, told))
 
     def _name(self, tool: Tool, path: str) -> str:
+        return self._name_at(tool, f"{path}.name")
+
+    def _name_at(self, tool: Tool, where: str) -> str:
         if self._same:
             return tool.name
-        return self._names.spell(tool.name, None if self._kin.own else tool.namespace, path)
+        space = None if self._kin.own else tool.namespace
+        return self._names.spell_at(where, tool.name, space)
 
     def _hosted(self, tool: Tool, path: str) -> list[Raw]:
         hosted = tool.hosted or Hosted()
@@ -83,7 +87,7 @@ class Tools:
         if tool.kind == "code-execution":
             return [asked.raw(asked.CodeInterpreter(_AUTO))]
         if tool.kind == "mcp" and hosted.server_label is not None:
-            return [self._mcp(hosted, path)]
+            return [_mcp(hosted)]
         self._losses.refused(path, f"{tool.kind} is not available on {NAME}; remove it")
         return []
 
@@ -101,28 +105,15 @@ class Tools:
             asked.WebSearch("web_search", filters, hosted.context_size, hosted.location)
         )
 
-    def _mcp(self, hosted: Hosted, path: str) -> Raw:
-        """Elsewhere nobody is asked before a server's tool runs."""
-        self._losses.adapted(path, "its tools run without approval, as they would have")
-        return asked.raw(
-            asked.Mcp(
-                hosted.server_label or "",
-                hosted.server_url,
-                hosted.authorization,
-                list(hosted.allowed_tools) or None,
-                _NEVER,
-            )
-        )
-
     def choice(self) -> asked.Mode | asked.Choice | None:
         choice = self._request.tool_choice
-        if choice is None:
-            return None
-        if not self._request.tools and not self._kin.own:
-            self._losses.warned("tool_choice", "there are no tools to choose from; left out")
+        if choice is None or not self._kin.chooses():
             return None
         if choice.allowed:
-            tools = [self._named(name) for name in choice.allowed]
+            tools = [
+                self._named(name, f"tool_choice.allowed[{number}]")
+                for number, name in enumerate(choice.allowed)
+            ]
             return asked.Choice("allowed_tools", mode=choice.mode, tools=tools)
         if choice.name is None:
             return choice.mode
@@ -130,7 +121,7 @@ class Tools:
 
     def _forced(self, choice: ToolChoice, name: str) -> asked.Choice | None:
         if choice.kind in ("function", "custom"):
-            named = self._named(name)
+            named = self._named(name, "tool_choice.name")
             return asked.Choice(named.type, named.name)
         if not self._kin.own:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
@@ -140,13 +131,20 @@ class Tools:
             return asked.Choice("mcp", server_label=name)
         return asked.Choice(choice.kind)
 
-    def _named(self, name: str) -> asked.Named:
+    def _named(self, name: str, where: str) -> asked.Named:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
         if tool.kind in ("function", "custom"):
-            return asked.Named(tool.kind, self._name(tool, "tool_choice"))
+            return asked.Named(tool.kind, self._name_at(tool, where))
         if tool.kind == "mcp":
             return asked.Named("mcp", server_label=name)
         return asked.Named(name)
+
+
+def _mcp(hosted: Hosted) -> Raw:
+    """Elsewhere nobody is asked before a server's tool runs; so nobody is here."""
+    allowed = list(hosted.allowed_tools) or None
+    label = hosted.server_label or ""
+    return asked.raw(asked.Mcp(label, hosted.server_url, hosted.authorization, allowed, _NEVER))
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
