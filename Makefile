@@ -3,19 +3,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= auto
 
-.PHONY: serve test test-long check bench fuzz fmt clean
+.PHONY: serve test test-long coverage check bench fuzz fmt clean
 
 serve: .venv/ready
 	@$(BIN)/weft demo
 
 test: .venv/ready
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not long"
+
+test-long: .venv/ready coverage
+	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+
+# The tests of `make test` once more, measured: that takes twice as long.
+coverage: .venv/ready
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n $(JOBS) -m "not long"
 	$(BIN)/coverage combine -q
 	$(BIN)/python -m tests.coverage_gate
-
-test-long: .venv/ready
-	$(BIN)/python -m pytest -q -n $(JOBS) -m long
 
 check: .venv/ready
 	$(BIN)/ruff check .

@@ -261,7 +261,7 @@ def test_a_foreign_proof_is_sealed_and_none_is_forged() -> None:
         ReasoningEnd("u"),
     ]
     (block,) = blocks(written(*parts))
-    sealed = Sealed("openai-responses", "m-1", Proof(encrypted="xyz"))
+    sealed = Sealed("openai-responses", "m-1", Proof(encrypted="xyz", kind="summary"))
     assert block == {"type": "thinking", "thinking": "hm", "signature": seal(sealed)}
     assert lost(*parts) == ["reasoning-end", "reasoning-start", "reasoning-start"]
 

@@ -84,7 +84,7 @@ def test_a_conversation_ends_with_something_to_answer(
 ) -> None:
     request = Request("m", messages=messages)
     found = Losses()
-    check_end(as_told(request), request, found)
+    check_end(as_told(request), found)
     assert outcomes(found) == losses
 
 

@@ -110,10 +110,10 @@ def test_names_are_legal_told_apart_and_can_be_restored(names: list[str]) -> Non
 def test_a_group_is_part_of_the_name_also_where_only_the_name_is_told() -> None:
     losses = Losses()
     spelling = Names(Request("m", tools=(Tool("f", namespace="ns"),)), "a-z_", 64, losses)
-    assert spelling.spell("f", "ns", "tools[0]") == spelling.chosen("f", "tool_choice") == "ns__f"
-    assert spelling.chosen("g", "tool_choice") == "g"
+    assert spelling.spell("f", "ns", "tools[0]") == spelling.chosen("f", "c[0]") == "ns__f"
+    assert spelling.chosen("g", "c[1]") == "g"
     assert spelling.restored == {"ns__f": "ns.f"}
-    assert outcomes(losses) == [("tools[0].name", "adapted"), ("tool_choice.name", "adapted")]
+    assert outcomes(losses) == [("tools[0].name", "adapted"), ("c[0]", "adapted")]
 
 
 @pytest.mark.parametrize(

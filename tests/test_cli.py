@@ -112,7 +112,10 @@ def test_help_names_every_command_and_cuts_no_summary_short(flag: str) -> None:
                 "open-responses",
                 "[required]",
                 "detected",
+                "--request",
+                "adapted",
                 "Exit: 0, or 2",
+                "also 1",
             ],
         ),
         ("demo", ["--raw", "--pace", "[default: 8.0]", "231"]),
@@ -226,6 +229,74 @@ def test_convert_writes_what_the_library_converts(capture: Path) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out.encode() == weft.convert(CALL, "openai-chat", "openai-responses")
     assert run("convert", capture, "--to", "open-responses") == done
+
+
+QUESTION = b"""{
+  "model": "m", "seed": 7, "max_tokens": 9, "logit_bias": null,
+  "messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+}"""
+
+
+def convert_request(body: bytes, target: str, source: str = "openai-chat") -> Done:
+    return run("convert", "--request", "-", "--from", source, "--to", target, given=body)
+
+
+def test_a_request_is_converted_and_what_it_says_differently_is_told_line_by_line() -> None:
+    done = convert_request(QUESTION, "anthropic-messages")
+    assert done.code == 0
+    translated = weft.convert_request(QUESTION, "openai-chat", "anthropic-messages")
+    assert done.out.encode() == translated.body + b"\n"
+    assert json.loads(done.out) == {
+        "model": "m",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "Hi"}],
+        "system": [{"type": "text", "text": "Be brief."}],
+    }
+    assert done.err.splitlines() == [
+        "messages[0].role: adapted: said by the system: there is no developer here",
+        "seed: warned: left out: it cannot be told here",
+    ]
+    assert convert_request(QUESTION, "openai-chat") == Done(0, QUESTION_AS_WRITTEN, ""), (
+        "nothing is lost on the way to where it came from"
+    )
+
+
+QUESTION_AS_WRITTEN = (
+    '{"model":"m","seed":7,"max_tokens":9,"logit_bias":null,'
+    '"messages":[{"role": "developer", "content": "Be brief."},{"role": "user", "content": "Hi"}]}'
+    "\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "source", "target", "code", "told"),
+    [
+        (
+            b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"n":2}',
+            "openai-chat",
+            "openai-responses",
+            1,
+            "n: choices is not available on openai-responses; ask for one answer",
+        ),
+        (b'{"model":"m"}', "openai-chat", "gemini", 2, "-: object missing required field"),
+        (b"data: [DONE]", "gemini", "openai-chat", 2, "-: "),
+        (QUESTION, "openai-chat", "ai-sdk", 2, "ai-sdk has streams only, and no requests"),
+        (b"{}", "ai-sdk", "openai-chat", 2, "ai-sdk has streams only, and no requests"),
+    ],
+    ids=["refused", "no-request", "no-json", "to-a-stream", "from-a-stream"],
+)
+def test_a_request_that_cannot_be_converted_is_told_in_one_line(
+    body: bytes, source: str, target: str, code: int, told: str
+) -> None:
+    done = convert_request(body, target, source)
+    assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
+    assert done.err.startswith(f"weft: {told}")
+
+
+def test_a_request_does_not_tell_its_dialect() -> None:
+    done = run("convert", "--request", "-", "--to", "gemini", given=QUESTION)
+    assert (done.code, done.out) == (2, "")
+    assert "--request needs --from" in done.err
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))

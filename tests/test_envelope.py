@@ -18,13 +18,17 @@ from weft.dialects.envelope import (
     unproven,
     unsealed,
 )
-from weft.parts import ReasoningEnd
+from weft.parts import ReasoningEnd, ReasoningStart
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 SAID = TEXT.filter(bool)
 PROOF = st.builds(
-    Proof, *[st.none() | TEXT for _ in ("signature", "encrypted", "redacted", "item_id")]
+    Proof,
+    *[st.none() | TEXT for _ in ("signature", "encrypted", "redacted", "item_id")],
+    st.sampled_from([None, "raw", "summary"]),
+    st.none() | TEXT,
 )
+START = ReasoningStart("r", "summary", item_id="rs_1")
 
 
 @QUICK
@@ -71,10 +75,16 @@ def test_a_wire_of_bytes_has_it_in_base64(inside: Sealed) -> None:
 @QUICK
 @given(st.builds(ReasoningEnd, st.just("r"), SAID, st.none() | SAID, st.none() | SAID, SAID))
 def test_a_proof_comes_back_with_its_origin(end: ReasoningEnd) -> None:
-    envelope = sealed(end, "m", "rs_1")
+    envelope = sealed(end, "m", START)
     assert unsealed(ReasoningEnd("r", signature=envelope, origin="the carrier")) == end
     assert unsealed(ReasoningEnd("r", encrypted=envelope, origin="the carrier")) == end
     assert unsealed(end) is end
+
+
+def test_an_envelope_tells_what_kind_of_reasoning_it_proves_and_its_text() -> None:
+    envelope = sealed(ReasoningEnd("r", "s", origin="x"), "m", START, "Hm.")
+    proof = Proof(signature="s", item_id="rs_1", kind="summary", text="Hm.")
+    assert opened(envelope) == Sealed("x", "m", proof)
 
 
 def test_whose_a_reasoning_without_a_proof_is_can_be_told_too() -> None:
@@ -84,5 +94,5 @@ def test_whose_a_reasoning_without_a_proof_is_can_be_told_too() -> None:
 
 
 def test_nothing_is_sealed_without_a_proof_or_without_an_origin() -> None:
-    assert sealed(ReasoningEnd("r", origin="x"), "m", "rs_1") is None
-    assert sealed(ReasoningEnd("r", signature="s"), "m", "rs_1") is None
+    assert sealed(ReasoningEnd("r", origin="x"), "m", START) is None
+    assert sealed(ReasoningEnd("r", signature="s"), "m", START) is None

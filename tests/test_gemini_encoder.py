@@ -216,7 +216,7 @@ def test_a_proof_that_is_not_ours_is_sealed_in_bytes(end: ReasoningEnd) -> None:
     assert thought == {"text": "Hm", "thought": True}
     assert b64decode(signed["thoughtSignature"], validate=True).startswith(b"weft1:")
     inside = opened(signed["thoughtSignature"])
-    proof = Proof(end.signature, end.encrypted, end.redacted, "i")
+    proof = Proof(end.signature, end.encrypted, end.redacted, "i", "raw")
     assert inside == Sealed(end.origin or "", "m-1", proof)
     assert losses(*parts) == []
 

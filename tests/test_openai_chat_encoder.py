@@ -475,7 +475,7 @@ def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> No
         ),
         (
             [ToolCall("n", "look", "{}", signature="s")],
-            "tool-call: its signature goes back to its origin only",
+            "tool-call: nobody knows whose its signature is",
         ),
         (
             [ReasoningStart("r", "raw"), ReasoningEnd("r", signature="s")],
@@ -545,7 +545,8 @@ def test_a_proof_of_another_origin_is_sealed(
     (detail,) = deltas(found)[-1]["reasoning_details"]
     inside = opened(detail["data"])
     assert (detail["type"], detail["index"]) == ("reasoning.encrypted", 0)
-    assert inside == Sealed(origin, start.model, Proof(signature="s"))
+    proof = Proof(signature="s", kind="raw", text="hmm")
+    assert inside == Sealed(origin, start.model, proof)
     assert lost(*thought(extra, origin), start=start) == []
 
 

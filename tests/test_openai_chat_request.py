@@ -1030,8 +1030,13 @@ def test_what_a_user_of_another_dialect_says_is_written(
         (ImageContent(url="u"), None, [("", "refused")]),
         (
             OpaqueContent(OTHER, "compaction", Raw(b"{}")),
-            {"content": []},
+            None,
             [("", "refused")],
+        ),
+        (
+            OpaqueContent(OTHER, "web_search_tool_result", Raw(b"{}")),
+            None,
+            [("", "warned")],
         ),
     ],
     ids=lambda one: str(one)[:40],

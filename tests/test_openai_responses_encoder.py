@@ -705,7 +705,7 @@ def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
     response, lost = noted(ReasoningStart("r", "raw"), ReasoningDelta("r", "hm"), end)
     assert lost == []
     sealed = opened(response["output"][0]["encrypted_content"])
-    proof = Proof(signature="sig", redacted="zz")
+    proof = Proof(signature="sig", redacted="zz", kind="raw")
     assert sealed == Sealed("anthropic-messages", "m-1", proof)
 
 

@@ -132,6 +132,22 @@ ENCRYPTED: Object = {
 }
 
 
+@pytest.mark.parametrize("client", ASKED)
+def test_trap_02_encrypted_reasoning_is_not_sent_to_another_host_of_its_wire(client: str) -> None:
+    raw = responses(ENCRYPTED, fc(1, '{"at":1}'))
+    (answer,) = weft.decode_all(raw, RESPONSES, context=weft.Context(origin="host-a"))
+    said = KEPT[client](events_of(b"".join(weft.encode(answer.parts, client))))
+    asked = next_request(client, said, ("call_1", "look", "x"))
+    kinds = {
+        host: [
+            item["type"]
+            for item in assistant_turn(translated(asked, client, RESPONSES, origin=host), RESPONSES)
+        ]
+        for host in ("host-a", "host-b")
+    }
+    assert kinds == {"host-a": ["reasoning", "function_call"], "host-b": ["function_call"]}
+
+
 @EITHER_WAY
 @pytest.mark.parametrize("client", ASKED)
 def test_trap_03_encrypted_reasoning_survives_a_client_of_any_wire(client: str, turn: Turn) -> None:
@@ -333,6 +349,8 @@ def test_trap_09_an_id_is_cleaned_on_both_sides_streamed_or_not(client: str, tur
     raw = chat(entry(0, '{"at":1}', ODD, "look"), reason="tool_calls")
     ((id, name, given),) = calls_in(turn(raw, CHAT, client), client)
     assert (name, given) == ("look", {"at": 1})
+    legal = re.compile("[a-zA-Z0-9_-]{1,64}" if client == MESSAGES else ".+")
+    assert legal.fullmatch(id)
     assert calls_in(from_body(raw, CHAT, client), client) == [(id, name, given)]
     asked = next_request(client, turn(raw, CHAT, client), (id, "look", "x"))
     for upstream in ASKED:
@@ -437,6 +455,14 @@ def test_trap_11_results_stand_together_and_before_all_else(
     assert said[-len(after) :] == after
     moved = [loss.path for loss in found.losses if loss.detail.startswith("moved")]
     assert moved == ["messages[4]", "messages[2]"]
+
+
+@pytest.mark.parametrize("client", [RESPONSES, MESSAGES, GEMINI])
+def test_trap_11_a_turn_of_results_leaves_nothing_empty_behind(client: str) -> None:
+    """Where each result is a message, the turn that held them is no message of its own."""
+    said = from_stream(message(use("t", 1), reason="tool_use"), MESSAGES, client)
+    sent = answered(translated(next_request(client, said, ("t", "look", "x")), client, CHAT), CHAT)
+    assert sent[1:] == [{"role": "tool", "content": "x", "tool_call_id": "t"}]
 
 
 SHOWN: dict[str, Object] = {
@@ -1039,6 +1065,54 @@ def test_trap_20_what_cannot_be_said_is_refused_by_name(
             weft.convert_request(raw, client, upstream)
         assert refused.value.path == field
     assert json.loads(weft.convert_request(raw, client, client).body) == json.loads(raw)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "raw", "stops"),
+    [
+        (RESPONSES, responses({**SAID, "content": [{**SAID["content"][0], "text": "a END b"}]}), 1),
+        (CHAT, chat({"content": "a E"}, {"content": "ND b"}), 5),
+    ],
+)
+def test_trap_20_stop_sequences_that_the_upstream_does_not_know_are_still_kept(
+    upstream: str, raw: bytes, stops: int
+) -> None:
+    """The answer is cut where the client said, and says which sequence it was."""
+    words = ["END", *(f"never {number}" for number in range(1, stops))]
+    asked = json.dumps(plain(MESSAGES, stop_sequences=words)).encode()
+    sent = weft.convert_request(asked, MESSAGES, upstream)
+    decoder = weft.Decoder(upstream, stages=sent.stages)
+    events = events_of(b"".join(weft.encode(decoder.feed(raw) + decoder.finish(), MESSAGES)))
+    assert KEPT[MESSAGES](events) == [{"type": "text", "text": "a "}]
+    (told,) = [event["delta"] for event in events if event["type"] == "message_delta"]
+    assert told == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "raw"),
+    [
+        (
+            MESSAGES,
+            message(
+                {"type": "tool_use", "id": "t", "name": "edit", "input": {"input": "a\nb"}},
+                reason="tool_use",
+            ),
+        ),
+        (
+            GEMINI,
+            contents([{"functionCall": {"id": "t", "name": "edit", "args": {"input": "a\nb"}}}]),
+        ),
+    ],
+)
+def test_trap_20_a_tool_for_free_text_is_called_with_free_text(upstream: str, raw: bytes) -> None:
+    """Where tools take objects only it is declared as one, and the client never sees that."""
+    asked = plain(RESPONSES, tools=[{"type": "custom", "name": "edit"}])
+    sent = weft.convert_request(json.dumps(asked).encode(), RESPONSES, upstream)
+    decoder = weft.Decoder(upstream, stages=sent.stages)
+    events = events_of(b"".join(weft.encode(decoder.feed(raw) + decoder.finish(), RESPONSES)))
+    (item,) = KEPT[RESPONSES](events)
+    told = [item[key] for key in ("type", "call_id", "name", "input")]
+    assert told == ["custom_tool_call", "t", "edit", "a\nb"]
 
 
 @pytest.mark.parametrize("late_system", [True, False])

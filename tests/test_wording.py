@@ -203,7 +203,11 @@ def test_a_mark_is_kept_in_the_family_and_lasts_longer_for_others(
     ("asked", "effort", "losses"),
     [
         (None, None, []),
-        (ReasoningOptions("low", budget_tokens=9), "low", []),
+        (
+            ReasoningOptions("low", budget_tokens=9),
+            "low",
+            [Loss("reasoning.budget_tokens", "adapted", "9 tokens are effort low")],
+        ),
         (ReasoningOptions(adaptive=True), None, []),
         (
             ReasoningOptions(budget_tokens=9),

@@ -277,7 +277,8 @@ def _responses(dialect: Dialect, frames: list[Frame]) -> list[list[Frame]]:
     ended = False
     for frame in frames:
         before = responses[-1]
-        if before and (dialect.begins(frame, before) or (ended and dialect.speaks(frame))):
+        more = ended and dialect.speaks(frame) and not dialect.ends(frame)
+        if before and (dialect.begins(frame, before) or more):
             responses.append([])
             ended = False
         responses[-1].append(frame)

@@ -1,13 +1,15 @@
 """Requests between any two dialects: every leaf that differs is in the report, and nothing else."""
 
 import json
+from functools import cache
 from importlib import import_module
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.matrix.asked import differences, groundless, unnamed
+from tests.matrix.asked import differences, groundless, told_apart, unnamed
+from tests.strategies import QUICK
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.requests import Losses, RequestCodec
@@ -20,6 +22,7 @@ PAIRS = pytest.mark.parametrize(
 )
 
 
+@cache
 def bodies(dialect: str) -> st.SearchStrategy[bytes]:
     """Bodies of a dialect, from the strategies beside its tests."""
     module = import_module(f"tests.requests_{dialect.replace('-', '_')}")
@@ -28,12 +31,12 @@ def bodies(dialect: str) -> st.SearchStrategy[bytes]:
 
 
 @PAIRS
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@QUICK
 @given(data=st.data())
 def test_every_leaf_that_differs_is_named_and_nothing_else(
     source: str, target: str, data: st.DataObject
 ) -> None:
-    asked = CODECS[source].parse(data.draw(bodies(source)), Context()).request
+    asked = told_apart(CODECS[source].parse(data.draw(bodies(source)), Context()).request)
     losses = Losses()
     rendered = CODECS[target].render(asked, Context(), losses)
     heard = CODECS[target].parse(rendered.body, Context()).request

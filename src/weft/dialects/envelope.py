@@ -9,9 +9,11 @@ field holds bytes has the same envelope in base64.
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
+from msgspec import UNSET
 
 from weft.assembler import ReasoningItem
-from weft.parts import ReasoningEnd
+from weft.parts import Json, ReasoningEnd, ReasoningKind, ReasoningStart
+from weft.request import ReasoningContent
 
 _MARK = "weft1"
 _MARK_IN_BASE64 = "d2VmdDE6"
@@ -24,6 +26,9 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     encrypted: str | None = None
     redacted: str | None = None
     item_id: str | None = None
+    kind: ReasoningKind | None = None
+    text: str | None = None
+    """What it proves, where the wire would join it with what others prove."""
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -69,12 +74,17 @@ def _plain(text: str) -> str | None:
         return None
 
 
-def sealed(end: ReasoningEnd | ReasoningItem, model: str | None, item_id: str | None) -> str | None:
+def sealed(
+    end: ReasoningEnd | ReasoningItem,
+    model: str | None,
+    start: ReasoningStart | ReasoningItem,
+    text: str | None = None,
+) -> str | None:
     """The envelope of a reasoning's proof; None if it has none, or nobody knows whose it is."""
-    proof = Proof(end.signature, end.encrypted, end.redacted)
-    if proof == Proof() or end.origin is None:
+    if end.origin is None or not (end.signature or end.encrypted or end.redacted):
         return None
-    return seal(Sealed(end.origin, model, msgspec.structs.replace(proof, item_id=item_id)))
+    proof = Proof(end.signature, end.encrypted, end.redacted, start.item_id, start.kind, text)
+    return seal(Sealed(end.origin, model, proof))
 
 
 def unproven(origin: str, model: str | None) -> str:
@@ -92,6 +102,23 @@ def unsealed(end: ReasoningEnd) -> ReasoningEnd:
     origin = inside.origin if proven else None
     return ReasoningEnd(
         end.id, proof.signature, proof.encrypted, proof.redacted, origin, end.whole, end.extra
+    )
+
+
+def restored(
+    inside: Sealed, text: str, kind: ReasoningKind, extra: Json = UNSET
+) -> ReasoningContent:
+    """The reasoning of an earlier turn that a client sent back: `text` is what it knows of it."""
+    proof = inside.proof
+    return ReasoningContent(
+        text if proof.text is None else proof.text,
+        proof.kind or kind,
+        proof.item_id,
+        proof.signature,
+        proof.encrypted,
+        proof.redacted,
+        inside.origin,
+        extra,
     )
 
 

@@ -59,9 +59,14 @@ class Losses:
             self.found.append(loss)
 
     @property
+    def refusals(self) -> list[Loss]:
+        """The losses that must not happen."""
+        return [loss for loss in self.found if loss.outcome == "refused"]
+
+    @property
     def refusal(self) -> Loss | None:
         """The first loss that must not happen, if there is one."""
-        return next((loss for loss in self.found if loss.outcome == "refused"), None)
+        return next(iter(self.refusals), None)
 
 
 class Places:

@@ -206,7 +206,7 @@ class MessagesEncoder:
             self._carrier.lost(part.type, part.id, "its text is not there, or ended before")
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
-        self._thoughts[part.id] = item = SaidThought(part.id, part.item_id)
+        self._thoughts[part.id] = item = SaidThought(part)
         self._announce(item)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
@@ -215,7 +215,7 @@ class MessagesEncoder:
     def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
         item = self._thoughts[part.id]
         said = bool(item.head or item.seen)
-        item.signature, item.redacted = self._carrier.proof(part, item.item_id, said=said)
+        item.signature, item.redacted = self._carrier.proof(part, item.start, said=said)
         if not (said or item.signature or item.redacted):
             self._carrier.lost("reasoning-start", part.id, "it says nothing that can be written")
         self._end(item)
@@ -372,7 +372,7 @@ def _is_citation(raw: Raw) -> bool:
 
 
 def _thought_blocks(item: ReasoningItem, carrier: Carrier) -> list[Raw]:
-    signature, redacted = carrier.proof(item, item.item_id, said=bool(item.text))
+    signature, redacted = carrier.proof(item, item, said=bool(item.text))
     blocks: list[wire.Thinking | wire.RedactedThinking] = []
     if item.text or signature:
         blocks.append(wire.Thinking(item.text, signature or ""))

@@ -24,6 +24,7 @@ from weft.parts import (
     Opaque,
     Part,
     ReasoningEnd,
+    ReasoningStart,
     Source,
     TextEnd,
     ToolCall,
@@ -148,13 +149,13 @@ class SaidText(Item):
 class SaidThought(Item):
     """Its block begins with its first word: without any, it may be a redacted one."""
 
-    __slots__ = ("item_id", "redacted", "signature")
+    __slots__ = ("redacted", "signature", "start")
 
     TYPE, KEY = b"thinking_delta", b"thinking"
 
-    def __init__(self, id: str, item_id: str | None) -> None:
-        super().__init__(id)
-        self.item_id = item_id
+    def __init__(self, start: ReasoningStart) -> None:
+        super().__init__(start.id)
+        self.start = start
         self.signature: str | None = None
         self.redacted: str | None = None
 
@@ -256,13 +257,17 @@ class Carrier:
         return known
 
     def proof(
-        self, part: ReasoningEnd | ReasoningItem, item_id: str | None, *, said: bool
+        self,
+        part: ReasoningEnd | ReasoningItem,
+        start: ReasoningStart | ReasoningItem,
+        *,
+        said: bool,
     ) -> tuple[str | None, str | None]:
         """The signature and the redacted text. A proof from elsewhere is sealed, never forged."""
         own = part.origin in self._origins or (part.origin is None and self.ours)
         if own and part.encrypted is None:
             return part.signature, part.redacted
-        envelope = sealed(part, self.model, item_id)
+        envelope = sealed(part, self.model, start)
         if envelope is None and (part.signature or part.encrypted or part.redacted):
             self.lost("reasoning-end", part.id, "nobody knows whose its proof is")
         elif envelope is None and said and self.source is not None:

@@ -51,13 +51,18 @@ def lost_in_turns(request: Request, losses: list[Loss]) -> bool:
     return all(one is not None and int(one[1]) >= heads(request) for one in found)
 
 
-def check_end(said: list[Turn], request: Request, losses: Losses) -> None:
-    """A conversation that is to be answered ends with something to answer."""
+def check_end(said: list[Turn], losses: Losses) -> None:
+    """A conversation that is to be answered ends with something to answer.
+
+    `said`: the turns that are sent, without those of which nothing is left.
+    """
     if not said:
-        losses.refused("messages", "there is no message to answer")
+        if not any(loss.path.startswith("messages") for loss in losses.refusals):
+            losses.refused("messages", "there is no message to answer")
     elif said[-1].role == "assistant":
         detail = "the model would continue this turn, or answer itself; end with the user"
-        losses.refused(said[-1].path, detail)
+        last = said[-1].contents[-1:]
+        losses.refused(last[0].path.partition(".content")[0] if last else said[-1].path, detail)
 
 
 def folded(turn: Turn, losses: Losses) -> list[Placed]:

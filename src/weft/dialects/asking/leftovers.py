@@ -13,6 +13,7 @@ from msgspec import UNSET, Raw
 from weft.dialects.base import told
 from weft.dialects.requests import Losses, keys_of, unknown
 from weft.parts import Json
+from weft.request import OpaqueContent
 
 HINTS = frozenset(
     {
@@ -44,6 +45,9 @@ SAID_OTHERWISE = {
 
 UNSEEN = "content"
 """What a result shows, as a whole, when there is no canonical content for all of it."""
+
+INSTEAD = frozenset({"compaction", "compaction_summary", "context_compaction", "item_reference"})
+"""Items of the assistant that stand for something else that was said."""
 
 _json = msgspec.json.Encoder().encode
 
@@ -101,6 +105,18 @@ def warn(extra: Json, path: str, losses: Losses) -> None:
             losses.adapted(where, SAID_OTHERWISE[key])
         else:
             losses.warned(where, f"{key} is not sent: the target does not have it")
+
+
+def unheard(item: OpaqueContent, path: str, losses: Losses, *, ours: bool) -> None:
+    """Notes an item that only its origin understands.
+
+    What the assistant's upstream did by itself is left out. What the user shows is not, nor what
+    stands for turns that are not there.
+    """
+    if ours and item.kind not in INSTEAD:
+        losses.warned(path, f"{item.kind} of {item.origin} is left out")
+    else:
+        losses.refused(path, f"{item.kind} is not available on the target; remove it")
 
 
 def _said(extra: Json, path: str) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.asking.leftovers import UNSEEN, warn
+from weft.dialects.asking.turns import Placed
 from weft.dialects.requests import Losses, keys_of
 from weft.errors import BadRequest
 from weft.parts import Json
@@ -260,12 +261,14 @@ class Kin:
     `own` is a request of the wire itself, or of none; `kin` is one of the family.
     """
 
-    __slots__ = ("_losses", "_name", "_request", "kin", "own")
+    __slots__ = ("_losses", "_marks", "_name", "_request", "kin", "own")
 
     def __init__(self, request: Request, name: str, sibling: str, losses: Losses) -> None:
         self._request = request
         self._name = name
         self._losses = losses
+        self._marks: dict[str, str] = {}
+        """Where the marks come from that were put on other contents."""
         self.own = request.dialect in (name, None)
         self.kin = self.own or request.dialect == sibling
 
@@ -326,6 +329,7 @@ class Kin:
     ) -> Breakpoint | None:
         """The family's own marks stay as they are; those of others are kept for longer."""
         cache = content.cache
+        path = self._marks.get(path, path)
         said = keys_of(content.extra).get(MARK)
         if said is not None and self.kin:
             return msgspec.json.decode(said, type=Breakpoint)
@@ -343,11 +347,11 @@ class Kin:
             where = f"{path}.content[{place}]"
             if isinstance(content, OpaqueContent | ReasoningContent):
                 continue
-            warn(self._beside(content.extra), where, self._losses)
+            warn(self.beside(content.extra), where, self._losses)
             if isinstance(content, ResultContent) and UNSEEN not in keys_of(content.extra):
                 self.note(content.content, where)
 
-    def _beside(self, extra: Json) -> Json:
+    def beside(self, extra: Json) -> Json:
         """What is said beside the fields that the family does not know."""
         found = keys_of(extra)
         if self.kin:
@@ -380,10 +384,19 @@ class Kin:
             self._losses.warned("tool_choice", "there are no tools to choose from; left out")
         return False
 
-    def unmarkable(self, result: ResultContent, path: str) -> None:
-        """Notes that there is nothing in a result to put its mark on."""
-        if result.cache is not None:
-            self._losses.warned(f"{path}.cache", "left out: what is empty cannot be marked")
+    def marked(self, path: str, said: list[Placed], cache: Cache | None) -> list[Placed]:
+        """What a result holds: its mark, as a place to cache at, is on the last of it."""
+        match said:
+            case _ if cache is None:
+                return said
+            case [*rest, Placed(where, TextContent() | ImageContent() | FileContent() as last)]:
+                if last.cache is not None:
+                    self._losses.adapted(f"{where}.cache", "the mark of the result is there")
+                self._marks[where] = path
+                told = msgspec.structs.replace(last, cache=cache, extra=UNSET)
+                return [*rest, Placed(where, told)]
+        self._losses.warned(f"{path}.cache", "left out: what is empty cannot be marked")
+        return said
 
     def unavailable(self, refused: Refused, warned: Warned) -> None:
         """Notes what the wire has no field for."""

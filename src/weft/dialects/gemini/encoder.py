@@ -234,7 +234,7 @@ class ContentEncoder:
         self._end(self._texts[part.id], last, out)
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
-        self._carried.item_ids[part.id] = part.item_id
+        self._carried.thoughts[part.id] = part
         self._thoughts[part.id] = self._begin(_Kind.REASONING, part.id)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
@@ -375,7 +375,7 @@ def _text_item(carried: Carried, item: TextItem) -> wire.Part | None:
 
 
 def _thought_item(carried: Carried, item: ReasoningItem) -> wire.Part | None:
-    carried.item_ids[item.id] = item.item_id
+    carried.thoughts[item.id] = item
     signature = carried.signature("reasoning-end", item)
     if not (item.text or signature):
         return None

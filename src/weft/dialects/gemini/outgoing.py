@@ -18,6 +18,7 @@ from weft.parts import (
     Json,
     Opaque,
     ReasoningEnd,
+    ReasoningStart,
     TextEnd,
     ToolApprovalRequest,
     ToolCall,
@@ -137,8 +138,7 @@ class Carried:
         self._origins = {wire.NAME, context.origin or wire.NAME}
         self.model: str | None = None
         """Who answered."""
-        self.item_ids: dict[str, str | None] = {}
-        """The item that each reasoning is."""
+        self.thoughts: dict[str, ReasoningStart | ReasoningItem] = {}
         self._calls: dict[str, ToolCall] = {}
 
     def lost(self, what: str, why: str) -> None:
@@ -152,7 +152,7 @@ class Carried:
             return end.signature
         proof = end.signature
         if isinstance(end, ReasoningEnd | ReasoningItem):
-            envelope = sealed(end, self.model, self.item_ids.get(end.id))
+            envelope = sealed(end, self.model, self.thoughts[end.id])
             if envelope is not None:
                 return in_base64(envelope)
             proof = proof or end.encrypted or end.redacted

@@ -103,8 +103,7 @@ class ChatEncoder:
         self._floor: Field | None = None
         """The field of the last part, if nothing of another kind was said since."""
         self._texts: dict[str, Field] = {}
-        self._thoughts: dict[str, str | None] = {}
-        """The item that each reasoning is."""
+        self._thoughts: dict[str, ReasoningStart] = {}
         self._held = ""
         """The last delta of reasoning that may have a proof: it goes out together with it."""
         self._heads: dict[str, bytes] = {}
@@ -137,7 +136,7 @@ class ChatEncoder:
     def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
         context = self._context
         self._carried.ours = part.dialect == NAME
-        self._carried.model = part.model
+        self._carried.source, self._carried.model = part.dialect, part.model
         self._usage = part.usage
         self._chunks = chunks = _Chunks(
             written.response_id(context),
@@ -208,7 +207,7 @@ class ChatEncoder:
             out.append(self._chunks.delta(b'{"extra_content":%b}' % bytes(extra)))
 
     def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
-        self._thoughts[part.id] = part.item_id
+        self._thoughts[part.id] = part
         self._begin(self._reasoning, part)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
@@ -242,7 +241,8 @@ class ChatEncoder:
         reasoning, so they go out beside the last of it.
         """
         held, self._held = self._held, ""
-        details = self._carried.proof(part, self._thoughts[part.id])
+        text = self._fold.reasoning(part.id)
+        details = self._carried.proof(part, self._thoughts[part.id], text)
         if held or details:
             thought = written.Thought(held or UNSET, details or UNSET)
             out.append(self._chunks.delta(_json(thought)))
@@ -340,7 +340,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     if response.error is not None:
         return _json(Failed(error_written(response.error, ours=ours)))
     carried = Carried(findings or Findings(), (NAME, context.origin), ours=ours)
-    carried.model = response.model
+    carried.source, carried.model = response.dialect, response.model
     carried.stop_sequence(response.stop_sequence)
     cut = any(call.invalid == "stream-failed" for call in response.invalid_tool_calls)
     words = written.CUT_WORDS if cut else written.WORDS
@@ -365,7 +365,7 @@ def _message(response: Response, carried: Carried) -> written.Message:
     calls = [item for item in items if isinstance(item, ToolCall) and carried.call(item)]
     sources = [item for item in items if isinstance(item, Source) and carried.citation(item)]
     places = written.places((item.id, len(item.text)) for item in texts if not item.refusal)
-    proofs = [proof for item in thoughts for proof in carried.proof(item, item.item_id)]
+    proofs = [proof for item in thoughts for proof in carried.proof(item, item, item.text)]
     signed = [extra for extra in map(carried.signed, texts) if isinstance(extra, Raw)]
     _note_losses(response, carried)
     return written.Message(

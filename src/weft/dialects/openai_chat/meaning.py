@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.calls import CallDelta
-from weft.dialects.envelope import unsealed
+from weft.dialects.envelope import opened, unsealed
 from weft.dialects.faults import CLASSES, Extra, classify, is_word
 from weft.dialects.openai_chat import wire
 from weft.partial_json import mended, whole_characters
@@ -119,7 +119,9 @@ def signature_of(extra: Raw | UnsetType) -> str | None:
         owners = wire.read_extra(extra)
     except ValueError:
         return None
-    return next((one.thought_signature for one in owners.values() if one.thought_signature), None)
+    told = next((one.thought_signature for one in owners.values() if one.thought_signature), None)
+    inside = opened(told)
+    return inside.proof.signature if inside else told
 
 
 def usage_of(usage: wire.Usage) -> Usage | None:

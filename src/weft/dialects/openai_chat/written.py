@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import ReasoningItem, TextItem
 from weft.context import Context
-from weft.dialects.envelope import sealed
+from weft.dialects.envelope import Proof, Sealed, seal, sealed
 from weft.findings import Findings
 from weft.parts import (
     File,
@@ -255,7 +255,7 @@ class Carried:
     `extra` holds is this wire's own, and goes back to it.
     """
 
-    __slots__ = ("_findings", "_origins", "_sealed", "model", "ours")
+    __slots__ = ("_findings", "_origins", "_sealed", "model", "ours", "source")
 
     def __init__(
         self, findings: Findings, origins: tuple[str | None, ...], *, ours: bool = False
@@ -263,8 +263,9 @@ class Carried:
         self._findings = findings
         self._origins = origins
         self.ours = ours
+        self.source: str | None = None
         self.model: str | None = None
-        """Who answered."""
+        """Who answered, in which dialect."""
         self._sealed = -1
 
     def lost(self, what: str, why: str) -> None:
@@ -303,18 +304,26 @@ class Carried:
         """What the call brought for its way back."""
         if self.ours and isinstance(part.extra, Raw):
             return one_line(part.extra)
+        if part.signature and self.source is not None:
+            sealed = seal(Sealed(self.source, self.model, Proof(part.signature)))
+            return Raw(msgspec.json.encode({"weft": {"thought_signature": sealed}}))
         if part.signature:
-            self.lost(part.type, "its signature goes back to its origin only")
+            self.lost(part.type, "nobody knows whose its signature is")
         return UNSET
 
-    def proof(self, part: ReasoningEnd | ReasoningItem, item_id: str | None) -> list[Raw]:
+    def proof(
+        self,
+        part: ReasoningEnd | ReasoningItem,
+        start: ReasoningStart | ReasoningItem,
+        text: str,
+    ) -> list[Raw]:
         """The details that this dialect's decoder left in `extra`; a foreign proof, sealed."""
         if self.ours and part.origin in self._origins and isinstance(part.extra, Raw):
             try:
                 return _read_proof(bytes(one_line(part.extra))).reasoning_details
             except ValueError:
                 pass
-        envelope = sealed(part, self.model, item_id)
+        envelope = sealed(part, self.model, start, text)
         if envelope is not None:
             detail = _Sealed("reasoning.encrypted", envelope, self._count())
             return [Raw(msgspec.json.encode(detail))]

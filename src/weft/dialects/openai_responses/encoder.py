@@ -324,7 +324,7 @@ class ResponsesEncoder:
             item = ReasoningItem(self._output.next, self._output.claim(part.item_id, "rs"), part)
             self._output.add(item)
         item.open += 1
-        self._thoughts[part.id] = SaidThought(item, part.kind)
+        self._thoughts[part.id] = SaidThought(item, part)
 
     def _reasoning_delta(self, part: ReasoningDelta) -> None:
         said = self._thoughts[part.id]
@@ -342,17 +342,18 @@ class ResponsesEncoder:
             said.kind.parts(said.item)[said.index] = whole = said.kind.part(text)
             done = said.kind.wrapper + ".done"
             self._events.write(done, said.place, b',"part":', _json(whole))
-        said.item.encrypted = self._proof(part, said.item) or said.item.encrypted
+        said.item.encrypted = self._proof(part, said) or said.item.encrypted
         said.item.kept |= wire.beside_names(self._output.kept(part.extra).item)
         self._output.said(said.item)
 
-    def _proof(self, part: ReasoningEnd, item: ReasoningItem) -> str | None:
+    def _proof(self, part: ReasoningEnd, said: SaidThought) -> str | None:
         """The encrypted content. A proof from elsewhere is sealed, never forged."""
+        item = said.item
         proven = part.encrypted or part.signature or part.redacted
         if part.encrypted and part.origin in (NAME, self._context.origin):
             proof: str | None = part.encrypted
         else:
-            proof = sealed(part, self.response.model, item.group)
+            proof = sealed(part, self.response.model, said.start)
         if proven and proof is None:
             self._output.lost(part.type, "nobody knows whose its proof is")
         if proof is not None and item.encrypted is not None:

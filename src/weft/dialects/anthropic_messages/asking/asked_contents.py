@@ -10,7 +10,7 @@ from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import holds_envelope, is_object
 from weft.dialects.asking.leftovers import kept, left
-from weft.dialects.envelope import opened
+from weft.dialects.envelope import opened, restored
 from weft.dialects.requests import read
 from weft.errors import BadRequest
 from weft.request import (
@@ -145,16 +145,7 @@ def _thought(raw: Raw, path: str, origin: str) -> AnyContent:
         return ReasoningContent(
             block.thinking, signature=block.signature, origin=signer, extra=extra
         )
-    proof = envelope.proof
-    return ReasoningContent(
-        block.thinking,
-        item_id=proof.item_id,
-        signature=proof.signature,
-        encrypted=proof.encrypted,
-        redacted=proof.redacted,
-        origin=envelope.origin,
-        extra=extra,
-    )
+    return restored(envelope, block.thinking, "raw", extra)
 
 
 def _redacted(raw: Raw, path: str, origin: str) -> AnyContent:
@@ -163,14 +154,7 @@ def _redacted(raw: Raw, path: str, origin: str) -> AnyContent:
     if envelope is None:
         extra = kept(left(raw, asked.Redacted))
         return ReasoningContent(redacted=block.data, origin=origin, extra=extra)
-    proof = envelope.proof
-    return ReasoningContent(
-        item_id=proof.item_id,
-        signature=proof.signature,
-        encrypted=proof.encrypted,
-        redacted=proof.redacted,
-        origin=envelope.origin,
-    )
+    return restored(envelope, "", "raw")
 
 
 def _use(raw: Raw, path: str, origin: str) -> AnyContent:

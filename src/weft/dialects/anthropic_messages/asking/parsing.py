@@ -17,6 +17,7 @@ from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import is_object
 from weft.dialects.asking.leftovers import kept, left
 from weft.dialects.asking.verbatim import verbatim
+from weft.dialects.asking.wording import legible
 from weft.dialects.requests import Parsed, Places, read
 from weft.errors import BadRequest
 from weft.parts import Json
@@ -31,7 +32,7 @@ _json = msgspec.json.Encoder().encode
 
 def parse(body: bytes, context: Context) -> Parsed:
     """Reads a body; raises BadRequest for what no request of this wire can be."""
-    _utf8(body)
+    legible(body)
     found = read(body, asked.Body)
     places = Places(asked.FIELDS)
     extra = left(body, asked.Body)
@@ -67,14 +68,6 @@ def _as_said(request: Request, body: bytes, sources: list[Raw | None]) -> Reques
     first = next((one for one in zip(request.messages, sources, strict=True) if one[1]), None)
     hoisted = first is not None and first[0].role == "system"
     return request if hoisted else verbatim(request, body, sources)
-
-
-def _utf8(body: bytes) -> None:
-    """Raw values are not looked into, so bytes that are no text are refused first."""
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        raise BadRequest("", "is not UTF-8") from None
 
 
 def _inner(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -> S | None:

@@ -72,7 +72,8 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         sent = fields["messages"]
         fields = fields_as_said(said_by(request, NAME), request, fields, MEANING)
         fields["messages"] = sent
-    return Rendered(_json(fields), names.restored)
+    cut = () if native else _cut(request)
+    return Rendered(_json(fields), names.restored, tools.bridged, cut)
 
 
 def _body(
@@ -88,7 +89,7 @@ def _body(
         [],
         thinking=plan.thinking,
         output_config=sent_options.output_config(request, plan.effort, losses, native=native),
-        stop_sequences=request.stop or UNSET,
+        stop_sequences=_stops(request, native=native) or UNSET,
         temperature=drawn.temperature,
         top_p=drawn.top_p,
         top_k=drawn.top_k,
@@ -106,6 +107,11 @@ def _whole(body: asked.Written, request: Request, *, native: bool) -> Raw:
     options = keys_of(request.reasoning.extra) if request.reasoning else {}
     beside = {f"thinking.{key}": said for key, said in options.items() if key != "effort"}
     return written(body, kept(keys_of(request.extra), beside), asked.INNER)
+
+
+def _stops(request: Request, *, native: bool) -> tuple[str, ...]:
+    cut = () if native else _cut(request)
+    return tuple(stop for stop in request.stop if stop not in cut)
 
 
 def _instructions(request: Request) -> object:
@@ -182,10 +188,7 @@ class _Conversation:
         """The instructions at the beginning, and the messages."""
         found = as_told(self._request) if self._native else turns(self._request, self._losses)
         first = leading(found)
-        said = found[first:]
-        if not self._native:
-            check_end(said, self._request, self._losses)
-        return self._system(found[:first]), self._messages(self._arranged(said))
+        return self._system(found[:first]), self._messages(self._arranged(found[first:]))
 
     def _system(self, found: list[Turn]) -> str | list[Raw] | UnsetType:
         match found:
@@ -238,14 +241,14 @@ class _Conversation:
         return turn._replace(contents=rest), shown
 
     def _messages(self, said: list[Turn]) -> list[_Message]:
+        written = [(turn, self._message(turn)) for turn in said]
+        if self._native:
+            return [message for _, message in written]
+        written = [(turn, message) for turn, message in written if message.blocks]
+        check_end([turn for turn, _ in written], self._losses)
         out: list[_Message] = []
-        for turn in said:
-            message = self._message(turn)
-            if self._native:
-                out.append(message)
-            elif not message.blocks:
-                continue
-            elif out and out[-1].role == message.role:
+        for _, message in written:
+            if out and out[-1].role == message.role:
                 out[-1].blocks += message.blocks
                 out[-1].plain = None
             else:
@@ -288,6 +291,11 @@ def _thinkable(plan: Plan, messages: list[_Message], losses: Losses) -> Plan:
     return plan
 
 
+def _cut(request: Request) -> tuple[str, ...]:
+    """The stop sequences that the wire does not take: those of blanks."""
+    return tuple(stop for stop in request.stop if not stop.strip())
+
+
 def _unsaid(request: Request, losses: Losses) -> None:
     """What this wire has no field for."""
     told = request.sampling
@@ -314,7 +322,6 @@ def _unsaid(request: Request, losses: Losses) -> None:
             losses.refused(path, "is not available on the target; remove it")
     if request.metadata:
         losses.adapted("metadata", "kept here, not sent")
-    for place, stop in enumerate(request.stop):
-        if not stop.strip():
-            losses.refused(f"stop[{place}]", "a stop sequence needs more than blanks here")
+    if _cut(request):
+        losses.adapted("stop", "blanks are not taken here; Weft cuts the answer itself")
     refuse(request.extra, "", losses)

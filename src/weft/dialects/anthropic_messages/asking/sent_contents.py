@@ -15,7 +15,7 @@ from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import Names, arguments
-from weft.dialects.asking.leftovers import warn, written
+from weft.dialects.asking.leftovers import unheard, warn, written
 from weft.dialects.asking.turns import Placed
 from weft.dialects.requests import Losses, Spelling, keys_of
 from weft.parts import Json
@@ -190,6 +190,9 @@ class Blocks:
         return None
 
     def result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+        if role == "assistant" and not self._native:
+            self._losses.warned(path, "a result of another upstream's tool is left out")
+            return None
         block = asked.Result(
             self.id(content.id, path),
             self._result_content(path, content),
@@ -212,10 +215,7 @@ class Blocks:
     def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
         if content.origin in (NAME, self._origin):
             return content.raw
-        if role == "assistant":
-            self._losses.warned(path, f"{content.kind} of {content.origin} is left out")
-        else:
-            self._losses.refused(path, f"{content.kind} is not available on the target; remove it")
+        unheard(content, path, self._losses, ours=role == "assistant")
         return None
 
     def id(self, id: str, path: str) -> str:

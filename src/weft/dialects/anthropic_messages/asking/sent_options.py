@@ -78,7 +78,7 @@ def plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> Plan:
     warn(options.extra, "reasoning", losses)
     if options.budget_tokens == 0:
         losses.adapted("reasoning", "no budget: thinking is switched off")
-    if options.summary in _FINER:
+    if options.summary in _FINER and options.effort != "none":
         losses.adapted("reasoning.summary", "how long it is cannot be told")
     if options.effort == "none" or options.budget_tokens == 0:
         return Plan(limit, _switched_off(quirks, losses))

@@ -40,6 +40,8 @@ class Tools:
         self.declared: list[Raw] = []
         self.servers: list[Raw] = []
         """Where the tools of remote servers are."""
+        self.bridged: frozenset[str] = frozenset()
+        """The tools for free text that are declared as functions, by their own names."""
         for place, tool in enumerate(request.tools):
             if self._allowed(tool):
                 self._declare(tool, f"tools[{place}]")
@@ -129,6 +131,7 @@ class Tools:
             self._losses.refused(f"{path}.format", "a grammar cannot be told here; remove it")
             return
         self._losses.adapted(path, "free text is taken as an object with the key input")
+        self.bridged |= {tool.name}
         name = self._names.spell(tool.name, tool.namespace, path)
         declared = asked.Custom(name, FREE, tool.description, cache_control=self._cache(tool, path))
         self.declared.append(Raw(_json(declared)))

@@ -308,14 +308,6 @@ def told(raw: Json) -> Raw | None:
     return raw if isinstance(raw, Raw) and bytes(raw) != b"null" else None
 
 
-def utf8(body: bytes) -> None:
-    """Raw values are not looked into, so bytes that are no text are refused first."""
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        raise BadRequest("", "is not UTF-8") from None
-
-
 def is_unnamed(id: str) -> bool:
     """Whether the wire told no id."""
     return not id or _UNNAMED_ID.fullmatch(id) is not None

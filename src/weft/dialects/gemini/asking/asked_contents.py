@@ -11,7 +11,7 @@ from msgspec import Raw
 from weft.context import Context
 from weft.dialects.asking.bridging import holds_envelope, is_object
 from weft.dialects.asking.leftovers import kept
-from weft.dialects.envelope import opened
+from weft.dialects.envelope import opened, restored
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Places, keys_of
@@ -43,6 +43,19 @@ _SIGNATURE = "thoughtSignature"
 _json = msgspec.json.Encoder().encode
 
 
+def _unproven(found: list[AnyContent]) -> str:
+    """Takes the thoughts without a proof at the end of what was found: a proof that stands alone
+    behind them, as streams tell it, is about them.
+    """
+    said: list[str] = []
+    while found and isinstance(last := found[-1], ReasoningContent):
+        if last.signature or last.encrypted or last.redacted:
+            break
+        said.insert(0, last.text)
+        found.pop()
+    return "".join(said)
+
+
 class Contents:
     """Reads the contents of one request in order, and remembers the open calls."""
 
@@ -61,6 +74,8 @@ class Contents:
         for place, raw in enumerate(asked.many(parts, f"{path}.parts")):
             where = f"{path}.parts[{place}]"
             for content in self._part(raw, where):
+                if isinstance(content, ReasoningContent) and not content.text and self.sealed:
+                    content = msgspec.structs.replace(content, text=_unproven(found))
                 self._places.add(f"{canonical}.content[{len(found)}]", where)
                 found.append(content)
         return tuple(found)
@@ -71,16 +86,7 @@ class Contents:
         if sealed is None:
             return [self._payload(raw, part, rest, path)]
         self.sealed = True
-        proof = sealed.proof
-        thought = ReasoningContent(
-            part.text or "" if part.thought else "",
-            "summary",
-            proof.item_id,
-            proof.signature,
-            proof.encrypted,
-            proof.redacted,
-            sealed.origin,
-        )
+        thought = restored(sealed, part.text or "" if part.thought else "", "summary")
         if part.thought or part.text == "":
             return [thought]
         bare = msgspec.structs.replace(part, thought_signature=None)

@@ -9,6 +9,7 @@ from msgspec import Raw
 from weft.context import Context
 from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.verbatim import verbatim
+from weft.dialects.asking.wording import legible
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.asking.asked_contents import Contents
 from weft.dialects.gemini.asking.asked_tools import choice, tools
@@ -49,7 +50,7 @@ def parse(body: bytes, context: Context) -> Parsed:
 
 
 def _parse(body: bytes, context: Context) -> Parsed:
-    asked.utf8(body)
+    legible(body)
     found, extra = asked.take(body, asked.Body)
     places = Places(asked.FIELDS)
     turns = _Turns(context, places)

@@ -71,7 +71,8 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         fields = fields_as_said(said_by(request, NAME), request, fields, MEANING)
     fields["contents"] = Raw(_json(contents))
     kept = {key: value for key, value in fields.items() if key not in _ADDRESS}
-    return Rendered(_json(kept), names.restored)
+    cut = () if native else sent_options.cut(request)
+    return Rendered(_json(kept), names.restored, tools.bridged, cut)
 
 
 class _Conversation:
@@ -92,7 +93,6 @@ class _Conversation:
         if self._native:
             contents = [self._as_said(turn) for turn in said]
         else:
-            check_end(found[first:], self._request, self._losses)
             contents = [Raw(_json(one)) for one in self._alternating(said)]
         return self._system(found[:first]), contents
 
@@ -140,12 +140,15 @@ class _Conversation:
             if turn.message is not None:
                 warn(turn.message.extra, turn.path, self._losses)
         out: list[asked.Said] = []
+        spoken: list[Turn] = []
         for turn in merged(found):
             said = asked.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
+            spoken += [turn] if said.parts else []
             if out and out[-1].role == said.role:
                 out[-1].parts += said.parts
             elif said.parts:
                 out.append(said)
+        check_end(spoken, self._losses)
         return out
 
 

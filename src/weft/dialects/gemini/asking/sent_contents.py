@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, arguments, is_object
-from weft.dialects.asking.leftovers import warn, written
+from weft.dialects.asking.leftovers import unheard, warn, written
 from weft.dialects.asking.turns import Placed
 from weft.dialects.asking.wording import plain_text
 from weft.dialects.gemini.asking import asked
@@ -195,6 +195,9 @@ class Parts:
         return self._with(part, content.extra, path)
 
     def result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+        if role == "assistant" and not self._native:
+            self._losses.warned(path, "a result of another upstream's tool is left out")
+            return None
         self._uncached(content, path)
         name = self._calls.get(content.id)
         if name is None:
@@ -259,10 +262,7 @@ class Parts:
     def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
         if content.origin in (NAME, self._origin):
             return content.raw
-        if role == "assistant":
-            self._losses.warned(path, f"{content.kind} of {content.origin} is left out")
-        else:
-            self._losses.refused(path, f"{content.kind} is not available on the target; remove it")
+        unheard(content, path, self._losses, ours=role == "assistant")
         return None
 
 

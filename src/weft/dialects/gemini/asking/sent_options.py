@@ -46,7 +46,7 @@ def config(
         _set(told.top_k),
         UNSET if request.choices == 1 else request.choices,
         _set(request.max_output_tokens),
-        request.stop or UNSET,
+        (request.stop if native or not cut(request) else ()) or UNSET,
         seed=_set(told.seed),
         presence_penalty=_set(told.presence_penalty),
         frequency_penalty=_set(told.frequency_penalty),
@@ -62,6 +62,11 @@ def config(
     return UNSET if found == asked.Config() else found
 
 
+def cut(request: Request) -> tuple[str, ...]:
+    """The stop sequences that the wire does not take: all, if there are too many."""
+    return request.stop if len(request.stop) > _MOST_STOPS else ()
+
+
 def _set(value: N | None) -> N | UnsetType:
     return UNSET if value is None else value
 
@@ -71,8 +76,8 @@ def _limits(request: Request, losses: Losses) -> None:
         losses.refused("max_output_tokens", "ask for at least one token")
     if request.choices > 1:
         losses.refused("choices", "one answer at a time; ask again for another")
-    if len(request.stop) > _MOST_STOPS:
-        losses.refused("stop", f"at most {_MOST_STOPS} stop sequences are taken")
+    if cut(request):
+        losses.adapted("stop", f"{_MOST_STOPS} are taken; Weft cuts the answer itself")
 
 
 def _output(
@@ -127,7 +132,7 @@ def thinking(
     if options is None:
         return UNSET
     warn(options.extra, "reasoning", losses)
-    if options.summary in ("concise", "detailed"):
+    if options.summary in ("concise", "detailed") and options.effort != "none":
         losses.adapted("reasoning.summary", "how long it is cannot be told")
     if quirks.thinking == "budget":
         return _with_thoughts(options, _budget(options, quirks, losses), None)

@@ -38,6 +38,8 @@ class Tools:
         self._native = native
         self._quirks = quirks_of(context)
         self.entries: list[Raw] = []
+        self.bridged: frozenset[str] = frozenset()
+        """The tools for free text that are declared as functions, by their own names."""
         self._functions: list[Raw] = []
         self._strict = False
         for place, tool in enumerate(request.tools):
@@ -134,6 +136,7 @@ class Tools:
             self._losses.refused(f"{path}.format", "a grammar cannot be told here; remove it")
             return
         self._losses.adapted(path, "free text is taken as an object with the key input")
+        self.bridged |= {tool.name}
         name = self._names.spell(tool.name, tool.namespace, path)
         declared = asked.Declaration(name, tool.description)
         self._fill(declared, FREE, path)

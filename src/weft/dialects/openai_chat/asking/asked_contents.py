@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.wording import cache_of, inline, kept, telling, with_mark
-from weft.dialects.envelope import Sealed, opened
+from weft.dialects.envelope import Sealed, opened, restored
 from weft.dialects.openai_chat.asking import asked
 from weft.dialects.openai_chat.wire import NAME, read_extra
 from weft.dialects.requests import Places, keys_of, read, unknown
@@ -63,9 +63,8 @@ class Messages:
     def _assistant(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         said = read(raw, asked.Assistant, path)
         contents: list[tuple[AnyContent, str]] = []
-        thought = self._thought(said, path)
-        if thought is not None:
-            contents.append((thought, f"{path}.{_thought_key(said)}"))
+        thoughts = self._thoughts(said, path)
+        contents += [(thought, f"{path}.{_thought_key(said)}") for thought in thoughts]
         if said.content:
             whole = isinstance(said.content, str)
             for number, part in enumerate(self._parts(said.content, f"{path}.content")):
@@ -83,7 +82,7 @@ class Messages:
         content = tuple(one for one, _ in contents)
         extra = telling(unknown(raw, asked.Assistant))
         message = Message("assistant", content, said.name, extra=extra)
-        return message, raw if thought is None else None
+        return message, None if thoughts else raw
 
     def _tool(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         said = read(raw, asked.ToolMessage, path)
@@ -174,7 +173,8 @@ class Messages:
         self._functions.append(call)
         return call
 
-    def _thought(self, said: asked.Assistant, path: str) -> ReasoningContent | None:
+    def _thoughts(self, said: asked.Assistant, path: str) -> list[ReasoningContent]:
+        """What was thought: one, unless the proofs of another origin tell several apart."""
         raws = said.reasoning_details or []
         details = [
             read(raw, asked.Detail, f"{path}.reasoning_details[{number}]")
@@ -182,26 +182,19 @@ class Messages:
         ]
         text = said.reasoning_content or said.reasoning
         if not text and not details:
-            return None
+            return []
         text = text or "".join(one.text or one.summary or "" for one in details)
-        sealed = _sealed_thought(details)
-        if sealed is not None:
-            proof = sealed.proof
-            return ReasoningContent(
-                text,
-                item_id=proof.item_id,
-                signature=proof.signature,
-                encrypted=proof.encrypted,
-                redacted=proof.redacted,
-                origin=sealed.origin,
-            )
-        return ReasoningContent(
+        sealed = [inside for one in details for inside in _envelopes(one)]
+        if sealed:
+            return [restored(inside, text, "raw") for inside in sealed]
+        thought = ReasoningContent(
             text,
             signature=next((one.signature for one in details if one.signature), None),
             encrypted=next((one.data for one in details if one.data), None),
             origin=self._origin,
             extra=Raw(msgspec.json.encode({"reasoning_details": raws})) if raws else UNSET,
         )
+        return [thought]
 
 
 def _instructing(role: str) -> Role:
@@ -214,10 +207,10 @@ def _thought_key(said: asked.Assistant) -> str:
     return "reasoning" if said.reasoning else "reasoning_details"
 
 
-def _sealed_thought(details: list[asked.Detail]) -> Sealed | None:
-    """The proof of another origin that a client carried for us."""
-    found = (opened(text) for one in details for text in (one.signature, one.data))
-    return next((sealed for sealed in found if sealed), None)
+def _envelopes(detail: asked.Detail) -> list[Sealed]:
+    """The proofs of another origin that a client carried for us."""
+    found = (opened(text) for text in (detail.signature, detail.data))
+    return [sealed for sealed in found if sealed]
 
 
 def _sealed_call(extended: Raw | None) -> Sealed | None:

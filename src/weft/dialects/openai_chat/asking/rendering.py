@@ -16,7 +16,7 @@ from weft.dialects.openai_chat.asking.sent_tools import Tools
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
-from weft.request import OutputFormat, Request
+from weft.request import OutputFormat, ReasoningOptions, Request
 
 STOPS = 4
 """How many stop sequences the wire takes."""
@@ -77,12 +77,15 @@ _WARNED: Warned = (
     ("sampling.top_k", lambda one: one.sampling.top_k is not None),
     ("betas", lambda one: bool(one.betas)),
     ("include", lambda one: bool(set(one.include) - _NEEDLESS)),
-    ("reasoning.summary", lambda one: bool(one.reasoning and _shown(one.reasoning.summary))),
+    ("reasoning.summary", lambda one: _shown(one.reasoning)),
 )
 
 
-def _shown(summary: str | None) -> bool:
-    return summary not in (None, "none")
+def _shown(thought: ReasoningOptions | None) -> bool:
+    """Whether reasoning was to be seen, and there is any."""
+    if thought is None or thought.effort == "none":
+        return False
+    return thought.summary not in (None, "none")
 
 
 def _cut(request: Request) -> tuple[str, ...]:

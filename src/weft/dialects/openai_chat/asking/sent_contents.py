@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.asking.arranging import as_told, source_of
 from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import warn
+from weft.dialects.asking.leftovers import unheard, warn
 from weft.dialects.asking.turns import Placed, Turn, merged, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
@@ -24,7 +24,6 @@ from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
 from weft.request import (
-    Cache,
     CallContent,
     FileContent,
     ImageContent,
@@ -146,7 +145,8 @@ class _Writer:
         parts = self._parts(rest)
         if moved:
             parts = _Parts(moved + parts.parts, None)
-        if parts.parts or self._same:
+        own = self._same and turn.message is not None and turn.message.role == "user"
+        if parts.parts or own:
             value = asked.Spoken("user", parts.content(), turn.name)
             written.append(self._written(value, self._message_extra(turn)))
         return written
@@ -166,10 +166,8 @@ class _Writer:
             texts.append(Placed(path, TextContent(_PICTURES)))
         if result.is_error:
             self._losses.adapted(f"{path}.is_error", "told by `Error: ` before the text")
-            texts = _failed(texts)
-        if not texts:
-            self.kin.unmarkable(result, path)
-        said = self._parts(_marked(path, texts, result.cache)).content()
+            texts = _failed(path, texts)
+        said = self._parts(self.kin.marked(path, texts, result.cache)).content()
         value = asked.ToolMessage("tool", said or "", result.id)
         value.name = result.name if self._same else None
         return self._written(value, self._message_extra(turn))
@@ -192,7 +190,7 @@ class _Writer:
                     detail = f"the assistant's files are not available on {NAME}; move them"
                     self._losses.refused(placed.path, f"{detail} to a user message")
                 case OpaqueContent() as opaque if opaque.origin != self._origin or not self._own:
-                    self._losses.warned(placed.path, f"{opaque.kind} is not told on {NAME}")
+                    unheard(opaque, placed.path, self._losses, ours=True)
                 case _:
                     said.append(placed)
                     if calls:
@@ -209,7 +207,8 @@ class _Writer:
             value.refusal = only.text
             value.content = None
         else:
-            value.content = (self._parts(said).content() if said else None) or None
+            content = self._parts(said).content() if said else None
+            value.content = content if content or self._same else None
 
     def _thought(self, path: str, thought: ReasoningContent, value: asked.Assistant) -> None:
         """Reasoning goes back where its host wants it, and only to the host it came from."""
@@ -269,18 +268,18 @@ class _Writer:
             case OpaqueContent() as opaque if self._own and opaque.origin == self._origin:
                 return opaque.raw
             case OpaqueContent() as opaque:
-                self._losses.refused(placed.path, f"{opaque.kind} is not available on {NAME}")
+                unheard(opaque, placed.path, self._losses, ours=False)
             case other:
                 self._losses.refused(placed.path, f"{type(other).__name__} cannot stand here")
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:
-        url = image_url(image)
+        url, mark = image_url(image), self.kin.mark(image, path)
         if url is None:
             self._losses.refused(f"{path}.file_id", f"images by id are not available on {NAME}")
             return None
         self.kin.fetched(image, path)
-        value = asked.Image(asked.ImageUrl(url, image.detail), self.kin.mark(image, path))
+        value = asked.Image(asked.ImageUrl(url, image.detail), mark)
         return self._written(value, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
@@ -328,17 +327,9 @@ def _is_part(text: TextContent) -> bool:
     return bool(keys_of(text.extra))
 
 
-def _failed(texts: list[Placed]) -> list[Placed]:
+def _failed(path: str, texts: list[Placed]) -> list[Placed]:
     match texts:
-        case [Placed(path, TextContent() as first), *rest]:
+        case [Placed(where, TextContent() as first), *rest]:
             said = msgspec.structs.replace(first, text=f"Error: {first.text}")
-            return [Placed(path, said), *rest]
-    return [Placed("", TextContent("Error"))]
-
-
-def _marked(path: str, texts: list[Placed], cache: Cache | None) -> list[Placed]:
-    """A result that is a place to cache at says so in its last text."""
-    match texts:
-        case [*rest, Placed(_, TextContent() as last)] if cache is not None:
-            return [*rest, Placed(path, msgspec.structs.replace(last, cache=cache))]
-    return texts
+            return [Placed(where, said), *rest]
+    return [Placed(path, TextContent("Error"))]

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.asking.arranging import as_told, source_of
 from weft.dialects.asking.bridging import Names, is_object
-from weft.dialects.asking.leftovers import warn
+from weft.dialects.asking.leftovers import unheard, warn
 from weft.dialects.asking.turns import Placed, Turn, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
@@ -22,7 +22,6 @@ from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, Spelling, keys_of
 from weft.parts import Json
 from weft.request import (
-    Cache,
     CallContent,
     FileContent,
     ImageContent,
@@ -172,35 +171,29 @@ class _Writer:
         return asked.raw(own | keys_of(text.extra if self._same else UNSET))
 
     def _opaque(self, path: str, opaque: OpaqueContent, ours: bool) -> Raw | None:
-        """What the assistant's upstream did is told only there; what the user shows is needed."""
         if self._own and opaque.origin == self._origin:
             return opaque.raw
-        if ours:
-            self._losses.warned(path, f"{opaque.kind} is not told on {NAME}")
-            return None
-        self._losses.refused(path, f"{opaque.kind} is not available on {NAME}; remove it")
+        unheard(opaque, path, self._losses, ours=ours)
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:
+        mark = self.kin.mark(image, path)
         if image.file_id is not None and not self._own:
             self._losses.refused(f"{path}.file_id", "file ids are known only to their origin")
             return None
         detail = image.detail if self._same else image.detail or "auto"
         self.kin.fetched(image, path)
-        value = asked.InputImage(
-            image_url(image), image.file_id, detail, self.kin.mark(image, path)
-        )
+        value = asked.InputImage(image_url(image), image.file_id, detail, mark)
         return self._written(value, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
-        media = file.media_type or ""
+        media, mark = file.media_type or "", self.kin.mark(file, path)
         if media.startswith(("audio/", "video/")):
             self._losses.refused(path, f"{media[:5]} is not available on {NAME}; remove it")
             return None
         if file.file_id is not None and not self._own:
             self._losses.refused(f"{path}.file_id", "file ids are known only to their origin")
             return None
-        mark = self.kin.mark(file, path)
         text = plain_text(file) if not self._own else None
         if text is not None:
             self._losses.adapted(path, "a document of plain text is a text")
@@ -260,10 +253,8 @@ class _Writer:
         ]
         if result.is_error:
             self._note_error(path)
-            contents = _failed(contents)
-        if not contents:
-            self.kin.unmarkable(result, path)
-        contents = _marked(path, contents, result.cache)
+            contents = _failed(path, contents)
+        contents = self.kin.marked(path, contents, result.cache)
         text = _only_text(contents) if contents else ""
         found = [self._part(placed, False) for placed in contents]
         output = text if text is not None else [part for part in found if part is not None]
@@ -312,17 +303,9 @@ def _only_text(contents: list[Placed]) -> str | None:
     return None
 
 
-def _failed(contents: list[Placed]) -> list[Placed]:
+def _failed(path: str, contents: list[Placed]) -> list[Placed]:
     match contents:
-        case [Placed(path, TextContent() as first), *rest]:
+        case [Placed(where, TextContent() as first), *rest]:
             said = msgspec.structs.replace(first, text=f"{_FAILED}{first.text}")
-            return [Placed(path, said), *rest]
-    return [Placed("", TextContent(_FAILED)), *contents]
-
-
-def _marked(path: str, contents: list[Placed], cache: Cache | None) -> list[Placed]:
-    """A result that is a place to cache at says so in its last part."""
-    match contents:
-        case [*rest, Placed(_, TextContent() | ImageContent() | FileContent() as last)] if cache:
-            return [*rest, Placed(path, msgspec.structs.replace(last, cache=cache))]
-    return contents
+            return [Placed(where, said), *rest]
+    return [Placed(path, TextContent(_FAILED)), *contents]

@@ -311,11 +311,12 @@ THOUGHTS: dict[ReasoningKind, Thought] = {
 class SaidThought:
     """A reasoning part that is being said. Its wire part is announced by its first delta."""
 
-    __slots__ = ("head", "index", "item", "kind", "place")
+    __slots__ = ("head", "index", "item", "kind", "place", "start")
 
-    def __init__(self, item: ReasoningItem, kind: ReasoningKind) -> None:
+    def __init__(self, item: ReasoningItem, start: ReasoningStart) -> None:
         self.item = item
-        self.kind = THOUGHTS[kind]
+        self.start = start
+        self.kind = THOUGHTS[start.kind]
         self.index: int | None = None
         self.place = b""
         self.head = b""
