@@ -1,4 +1,4 @@
-"""The coverage gate of `make coverage`, which `make test-long` runs: fails unless values and law are covered whole, codecs nearly.
+"""The gate of `make coverage`: fails unless values and law are covered whole, codecs nearly.
 
 Reads what `coverage combine` left. Lines and branches count alike. The layers are those of the
 import law; the command line, which the tests run as other processes, is not asked.

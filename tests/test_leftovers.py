@@ -4,9 +4,19 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
-from weft.dialects.asking.leftovers import HINTS, TOOL_HINTS, kept, left, refuse, warn, written
+from weft.dialects.asking.leftovers import (
+    HINTS,
+    TOOL_HINTS,
+    kept,
+    left,
+    refuse,
+    unheard,
+    warn,
+    written,
+)
 from weft.dialects.requests import Loss, Losses
 from weft.parts import Json
+from weft.request import OpaqueContent
 
 
 class Known(msgspec.Struct, omit_defaults=True):
@@ -67,3 +77,20 @@ def test_what_stands_beside_a_content_is_lost_with_a_warning() -> None:
         Loss("m.thoughtSignature", "adapted", "left out: a proof goes back to where it came from"),
         Loss("r.content", "refused", "some of it only its own dialect can show; remove it"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "ours", "outcome"),
+    [
+        ("web_search_tool_result", True, "warned"),
+        ("web_search_tool_result", False, "refused"),
+        ("compaction", True, "refused"),
+        ("item_reference", True, "refused"),
+    ],
+)
+def test_an_item_of_another_origin_is_left_out_unless_something_depends_on_it(
+    kind: str, ours: bool, outcome: str
+) -> None:
+    losses = Losses()
+    unheard(OpaqueContent("far", kind, Raw(b"{}")), "p", losses, ours=ours)
+    assert [(loss.path, loss.outcome) for loss in losses.found] == [("p", outcome)]

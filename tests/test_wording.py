@@ -2,12 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from tests.strategies import QUICK
+from weft.dialects.asking.turns import Placed
 from weft.dialects.asking.wording import (
     Breakpoint,
     Grammar,
@@ -27,11 +29,14 @@ from weft.errors import BadRequest
 from weft.request import (
     FileContent,
     ImageContent,
+    OpaqueContent,
     OutputFormat,
     ReasoningOptions,
     Request,
+    ResultContent,
     TextContent,
     Tool,
+    ToolChoice,
 )
 
 
@@ -263,3 +268,52 @@ def test_a_tool_is_strict_only_if_its_schema_can_be(
     losses = Losses()
     kin = Kin(Request("m", dialect=dialect), "here", "beside", losses)
     assert (kin.strict(tool, "tools[0]"), [loss.path for loss in losses.found]) == (strict, paths)
+
+
+def far(**fields: object) -> tuple[Kin, Losses]:
+    losses = Losses()
+    request = msgspec.structs.replace(Request("m", dialect="far"), **fields)
+    return Kin(request, "here", "beside", losses), losses
+
+
+def told(losses: Losses) -> list[tuple[str, str]]:
+    return [(loss.path, loss.outcome) for loss in losses.found]
+
+
+def test_what_stands_beside_a_content_is_noted_also_inside_results() -> None:
+    kin, losses = far()
+    beside = Raw(b'{"a":1}')
+    inside = TextContent("t", extra=beside)
+    kin.note((inside, ResultContent("c", (inside,)), OpaqueContent("far", "x", beside)), "m")
+    assert told(losses) == [("m.content[0].a", "warned"), ("m.content[1].content[0].a", "warned")]
+
+
+def test_the_mark_of_a_result_is_on_the_last_of_it_and_named_where_it_came_from() -> None:
+    kin, losses = far()
+    last = Placed("r.content[1]", TextContent("b", cache="5m"))
+    first = Placed("r.content[0]", TextContent("a"))
+    marked = kin.marked("r", [first, last], "1h")
+    assert marked == [first, Placed("r.content[1]", TextContent("b", cache="1h"))]
+    assert kin.mark(TextContent("b", cache="1h"), "r.content[1]") == Breakpoint("explicit", "12h")
+    assert kin.marked("q", [], "1h") == []
+    assert kin.marked("q", [], None) == []
+    assert told(losses) == [
+        ("r.content[1].cache", "adapted"),
+        ("r.cache", "warned"),
+        ("q.cache", "warned"),
+    ]
+
+
+def test_a_choice_without_tools_is_left_out_and_said_unless_it_says_nothing() -> None:
+    for choice, outcomes in ((ToolChoice(), []), (ToolChoice("none"), [("tool_choice", "warned")])):
+        kin, losses = far(tool_choice=choice)
+        assert (kin.chooses(), told(losses)) == (False, outcomes)
+    assert far(tool_choice=ToolChoice("none"), tools=(Tool("f"),))[0].chooses()
+    assert not far()[0].chooses()
+
+
+def test_an_address_does_not_say_what_is_there() -> None:
+    kin, losses = far()
+    kin.fetched(ImageContent("image/png", url="u"), "p")
+    kin.fetched(ImageContent("image/png", data="d"), "q")
+    assert told(losses) == [("p.media_type", "adapted")]

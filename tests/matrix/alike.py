@@ -72,9 +72,11 @@ def aligned(said: Sequence[Asked], heard: Sequence[Asked]) -> list[Pair]:
         for place, theirs in enumerate(heard):
             corner, up, left = above[place], above[place + 1], row[place]
             alike = _alike(mine, theirs)
-            ways: list[Way] = [(corner[0] + alike, [*corner[1], (mine, theirs)])] if alike else []
-            ways.append((left[0], [*left[1], (None, theirs)]))
-            ways.append((up[0], [*up[1], (mine, None)]))
+            ways: list[Way] = [  # of two that are as good, the one with the earlier pairs
+                (up[0], [*up[1], (mine, None)]),
+                (left[0], [*left[1], (None, theirs)]),
+            ]
+            ways += [(corner[0] + alike, [*corner[1], (mine, theirs)])] if alike else []
             row.append(max(ways, key=lambda way: way[0]))
         above = row
     return above[-1][1]
@@ -89,7 +91,7 @@ def _alike(mine: Asked, theirs: Asked) -> float:
         return 0.0
     names = {*mine.leaves, *theirs.leaves}
     same = len(names) - len(lost(mine.leaves, theirs.leaves))
-    return (same + (len(speakers) == 1)) / (len(names) + 1)
+    return (same + (len(speakers) == 1) / 2) / (len(names) + 1)
 
 
 def _differing(mine: Asked, theirs: Asked) -> Iterator[str]:

@@ -211,12 +211,14 @@ class Parts:
     def _response(self, path: str, content: ResultContent) -> Raw:
         """What a tool said; JSON is told as such."""
         said: list[str] = []
+        shown = False
         for place, one in enumerate(content.content):
             where = f"{path}.content[{place}]"
             text = one.text if isinstance(one, TextContent) else self._file_text(one)
             if text is None:
+                shown = True
                 continue
-            if len(said) < place:
+            if text and shown:
                 detail = "what was said comes before what was shown"
                 self._losses.adapted(f"{path}.content", detail)
             if isinstance(one, TextContent) and not self._native:
@@ -226,7 +228,7 @@ class Parts:
                 self._losses.adapted(where, "a file of plain text is sent as text")
             if not text and one != TextContent("") and not self._native:
                 self._losses.adapted(where, "text without words is left out")
-            said.append(text)
+            said += [text] if text or self._native else []
         if len(said) > 1:
             self._losses.adapted(f"{path}.content", "its texts are sent as one")
         return _responded("\n".join(said), is_error=content.is_error)
