@@ -169,3 +169,10 @@ def test_a_response_that_is_created_twice_over_is_one() -> None:
     again = created.replace(b'"sequence_number":0', b'"sequence_number":7')
     (one,) = decode_all(again + whole, "openai-responses")
     assert [finding.code for finding in one.response.findings] == ["metadata-repeated"]
+
+
+def test_an_end_that_is_told_twice_is_one_end() -> None:
+    whole = convert(HELLO, "openai-chat", "anthropic-messages")
+    stop = whole[whole.index(b"event: message_stop") :]
+    (one,) = decode_all(whole + stop + stop, "anthropic-messages")
+    assert one.response.finish_reason == "stop"

@@ -297,7 +297,7 @@ def excused(wire: str, parts: list[Part]) -> set[str]:
         "error-chunk": reason == "error",
         "call-arguments-invalid": any(call.invalid for call in written),
         "incomplete-not-last": wire == RESPONSES,  # several items may be cut at once
-        "incomplete-without-reason": reason == "pause",
+        "incomplete-without-reason": reason in ("other", "pause"),
         "finish-without-calls": reason == "tool-calls",
         "stop-with-calls": bool(written) and reason in ("other", "pause", "stop"),
     }

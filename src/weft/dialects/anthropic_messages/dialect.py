@@ -72,7 +72,9 @@ def _is_our_error(seen: _Glance) -> bool:
 
 
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
-    """A second message_start; the same one again is only a repetition."""
+    """A second message_start, the same one again being only a repetition; or a whole message."""
+    if _seen(frame).type == "message":
+        return any(map(_ends, before))
     started = _started(frame)
     known = set(map(_started, before)) - {None} if started is not None else set()
     return bool(known) and started not in known
