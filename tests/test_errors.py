@@ -7,6 +7,7 @@ from weft.errors import (
     BadRequest,
     ClientError,
     InternalError,
+    Refused,
     TooLarge,
     UnknownDialect,
     Unreadable,
@@ -22,6 +23,7 @@ TREE = {
     UnknownDialect: ClientError,
     Unreadable: ClientError,
     BadRequest: ClientError,
+    Refused: BadRequest,
     InternalError: WeftError,
 }
 

@@ -7,7 +7,7 @@ import pytest
 import weft
 from weft.codec import Translated
 from weft.dialects.requests import Loss
-from weft.errors import BadRequest, UnknownDialect
+from weft.errors import Refused, UnknownDialect
 from weft.parts import (
     Finish,
     ParamsFormat,
@@ -236,7 +236,7 @@ def test_every_loss_of_a_small_request_is_told() -> None:
 def test_what_cannot_be_asked_is_named_in_the_clients_own_words(
     source: str, target: str, body: Object, path: str
 ) -> None:
-    with pytest.raises(BadRequest) as refused:
+    with pytest.raises(Refused) as refused:
         translated(body, target, source)
     assert refused.value.path == path
 

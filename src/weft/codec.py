@@ -21,7 +21,7 @@ from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
 from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.names import RestoreNames
 from weft.dialects.stages.stop_cut import StopCut
-from weft.errors import BadRequest, TooLarge, UnknownDialect, Unreadable
+from weft.errors import Refused, TooLarge, UnknownDialect, Unreadable
 from weft.findings import Finding, Findings
 from weft.guard import Guard
 from weft.ids import Ids
@@ -367,8 +367,8 @@ def convert_request(
 ) -> Translated:
     """Returns a request in another dialect.
 
-    Raises BadRequest, which names a field of the given body, if the body is none of its dialect,
-    or if the target cannot say what it asks for.
+    Raises BadRequest, which names a field of the given body, if the body is none of its dialect;
+    Refused, which is one, if the target cannot say what it asks for.
     """
     context = context or capture_context(raw)
     parsed = _asker(source).parse(raw, context)
@@ -378,7 +378,7 @@ def convert_request(
     named = [Loss(source_path(one.path), one.outcome, one.detail) for one in losses.found]
     refused = next((loss for loss in named if loss.outcome == "refused"), None)
     if refused is not None:
-        raise BadRequest(refused.path, refused.detail)
+        raise Refused(refused.path, refused.detail)
     return Translated(parsed.request, rendered, tuple(named))
 
 

@@ -6,7 +6,8 @@
     ├── ClientError         the caller's fault: a wrong argument, an unreadable capture
     │   ├── UnknownDialect  no dialect of that name, or not in that direction
     │   ├── Unreadable      a capture that is no stream, or whose dialect cannot be told
-    │   └── BadRequest      a request body that cannot be read, or cannot be said in the target
+    │   └── BadRequest      a request body that cannot be read
+    │       └── Refused     one that can, but that the target cannot say
     └── InternalError       our fault; please report it with the capture
 
 A broken stream is not an exception: it decodes to an `error` part and a `finish` with the
@@ -55,6 +56,10 @@ class BadRequest(ClientError):
         super().__init__(f"{path}: {reason}" if path else reason)
         self.path = path
         self.reason = reason
+
+
+class Refused(BadRequest):
+    """A request that would mean something else in the target dialect."""
 
 
 class InternalError(WeftError):

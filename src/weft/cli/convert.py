@@ -6,10 +6,9 @@ from typing import NoReturn
 import click
 
 from weft.cli.captures import UNREADABLE, WRITABLE, Capture, capture_argument, from_option
-from weft.codec import capture_context, convert_request
 from weft.codec import convert as converted
-from weft.dialects import dialect_named
-from weft.errors import BadRequest, UnknownDialect, WeftError
+from weft.codec import convert_request
+from weft.errors import BadRequest, Refused, UnknownDialect, WeftError
 
 REFUSED = 1
 """The exit code for a request that the target cannot say."""
@@ -66,18 +65,14 @@ def _stream(read: Capture, target: str) -> bytes:
 
 def _request(read: Capture, target: str) -> bytes:
     """The body for the target; what gets lost is told on standard error."""
-    codec = dialect_named(read.dialect).request
-    try:
-        if codec is not None:
-            codec.parse(read.raw, capture_context(read.raw))
-    except BadRequest as problem:
-        _fail(f"{read.path}: {problem}", UNREADABLE)
     try:
         translated = convert_request(read.raw, read.dialect, target)
+    except Refused as problem:
+        _fail(str(problem), REFUSED)
+    except BadRequest as problem:
+        _fail(f"{read.path}: {problem}", UNREADABLE)
     except UnknownDialect as problem:
         _fail(str(problem), UNREADABLE)
-    except BadRequest as problem:
-        _fail(str(problem), REFUSED)
     for loss in translated.losses:
         click.echo(f"{loss.path}: {loss.outcome}: {loss.detail}", err=True)
     return translated.body + b"\n"
