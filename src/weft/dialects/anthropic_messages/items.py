@@ -4,9 +4,6 @@ An item is announced, and waits until all before it are closed. Then it leads: w
 far is read from the fold and written at once, and the rest as it comes.
 """
 
-import re
-from collections.abc import Container
-from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +14,7 @@ from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, one_line, unpacked
 from weft.dialects.envelope import sealed, unproven
+from weft.dialects.requests import Spelling
 from weft.findings import Findings
 from weft.partial_json import escape
 from weft.parts import (
@@ -38,11 +36,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 USES = frozenset({"server_tool_use", "mcp_tool_use"})
 """Kinds of calls that the provider of this dialect executes."""
 
-MAX_ID = 64
-
 _json = msgspec.json.Encoder().encode
 _EMPTY = Raw(b"{}")
-_UNSAFE = re.compile("[^a-zA-Z0-9_-]")
 
 
 class Writer:
@@ -238,8 +233,7 @@ class Carrier:
         self._origins = (NAME, context.origin or NAME)
         self._results: dict[str, str] = {}
         """The type of the result that each executed call will have."""
-        self._ids: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._ids = Spelling(wire.ID_LETTERS, wire.ID_LIMIT)
 
     def lost(self, what: str, which: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")
@@ -250,11 +244,7 @@ class Carrier:
 
     def id(self, id: str) -> str:
         """The call id as this wire may spell it, always the same."""
-        known = self._ids.get(id)
-        if known is None:
-            self._ids[id] = known = spelled(id, self._taken)
-            self._taken.add(known)
-        return known
+        return self._ids.spell(id)
 
     def proof(
         self,
@@ -372,16 +362,3 @@ def flaw(call: ToolCall) -> str | None:
     if call.format == "json" and not call.params.lstrip().startswith("{"):
         return f"the arguments of {call.name!r} are not an object"
     return None
-
-
-def spelled(id: str, taken: Container[str]) -> str:
-    """An id that this wire allows, the same for the same id; another one if that is taken."""
-    plain = _UNSAFE.sub("_", id)
-    if plain and len(plain) <= MAX_ID and plain not in taken:
-        return plain
-    mark = id.encode("utf-8", "replace")
-    while True:
-        mark = blake2b(mark, digest_size=4).hexdigest().encode()
-        marked = f"{plain[: MAX_ID - 9]}_{mark.decode()}"
-        if marked not in taken:
-            return marked

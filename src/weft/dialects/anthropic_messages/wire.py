@@ -15,6 +15,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 NAME = "anthropic-messages"
 
+ID_LETTERS, ID_LIMIT = "a-zA-Z0-9_-", 64
+"""How ids of calls are spelled here, in streams and in requests alike."""
+
 Json = Raw | UnsetType
 
 GROWING = frozenset({"text", "thinking", "partial_json"})

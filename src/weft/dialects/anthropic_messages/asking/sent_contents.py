@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
-from weft.dialects.anthropic_messages.wire import NAME
+from weft.dialects.anthropic_messages.wire import ID_LETTERS, ID_LIMIT, NAME
 from weft.dialects.asking.bridging import Names, arguments
 from weft.dialects.asking.leftovers import unheard, warn, written
 from weft.dialects.asking.turns import Placed
@@ -46,7 +46,7 @@ class Blocks:
         self._native = native
         self._quirks = quirks_of(context)
         self._origin = context.origin or NAME
-        self._ids = Spelling("a-zA-Z0-9_-", 64)
+        self._ids = Spelling(ID_LETTERS, ID_LIMIT)
 
     def block(self, placed: Placed, role: str) -> Raw | None:
         """Returns a block, or None for what is not sent: the losses tell why."""
