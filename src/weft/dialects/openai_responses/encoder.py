@@ -258,13 +258,13 @@ class ResponsesEncoder:
         said = self._texts.pop(part.id)
         kept = self._output.kept(part.extra)
         self._take_over(said, part, kept)
-        text = _json(self._fold.text(part.id))
+        text = self._fold.text(part.id)
         if said.refusal:
-            self._events.write("response.refusal.done", said.place, b',"refusal":', text)
-        else:
+            self._events.write("response.refusal.done", said.place, b',"refusal":', _json(text))
+        else:  # each spelling of a long text lives for one event only
             logprobs = b',"logprobs":%b,"text":' % _json(said.logprobs)
-            self._events.write("response.output_text.done", said.place, logprobs, text)
-        said.item.parts[said.index] = whole = said.part(self._fold.text(part.id))
+            self._events.write("response.output_text.done", said.place, logprobs, _json(text))
+        said.item.parts[said.index] = whole = said.part(text)
         self._events.write("response.content_part.done", said.place, b',"part":', _json(whole))
         self._output.said(said.item)
 

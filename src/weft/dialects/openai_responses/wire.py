@@ -4,6 +4,7 @@
 every snapshot, also when its value is null.
 """
 
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 import msgspec
@@ -75,7 +76,7 @@ class Image(msgspec.Struct, tag="image_generation_call", tag_field="type"):
     status: str = "completed"
 
 
-Fields = dict[str, Raw]
+Fields = dict[str, Raw | str]
 """Keys of an object that is known only by what it holds."""
 
 Item = Message | Reasoning | Fields | Raw
@@ -196,7 +197,7 @@ class ContentPlace(msgspec.Struct):
 class ItemExtra(msgspec.Struct):
     """What the decoder keeps of an item: the keys that no field of a part holds."""
 
-    item: Fields | None = None
+    item: dict[str, Raw] | None = None
     phase: str | None = None
     logprobs: list[Raw] | None = None
     content: ContentPlace | None = None
@@ -205,7 +206,7 @@ class ItemExtra(msgspec.Struct):
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_read_fields = msgspec.json.Decoder(Fields).decode
+_read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def unpacked(raw: Raw | UnsetType, wanted: type[T]) -> T:
@@ -219,12 +220,12 @@ def unpacked(raw: Raw | UnsetType, wanted: type[T]) -> T:
 def fields(text: str | bytes | Raw) -> Fields | None:
     """The keys of a JSON object; None for anything else."""
     try:
-        return _read_fields(text)
+        return {**_read_fields(text)}
     except (ValueError, RecursionError):
         return None
 
 
-def beside_names(keys: Fields | None) -> Fields:
+def beside_names(keys: Mapping[str, Raw | str] | None) -> Fields:
     """All keys but those that say which item it is."""
     told = keys or {}
     return {key: told[key] for key in told if key not in ("type", "id")}

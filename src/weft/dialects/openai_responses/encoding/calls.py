@@ -340,7 +340,7 @@ class Calls:
 
     def tool_result(self, part: ToolResult) -> None:
         item = self._calls.get(part.id)
-        kept = self._output.kept(part.extra).item or {}
+        kept: Fields = {**(self._output.kept(part.extra).item or {})}
         output = wire.unpacked(Raw(_json(kept)), wire.Named)
         if output.type is None and item is not None and item.kind.output is not None:
             output = wire.Named(item.kind.output)

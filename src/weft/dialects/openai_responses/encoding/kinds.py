@@ -84,7 +84,8 @@ def _spread(params: str) -> Fields:
 
 
 def _text(key: str) -> Callable[[str], Fields]:
-    return lambda params: {key: Raw(_json(params))}
+    """The params as they are: their spelling in JSON would be as long again."""
+    return lambda params: {key: params}
 
 
 def _value(params: str) -> Fields:
