@@ -117,6 +117,7 @@ class ResponsesEncoder:
             if self._output.ripe and self._error is None:
                 self._output.go_on(_group(part))
             _HANDLERS[part.__class__](self, part)
+        self._events.out = []  # what was handed out is not ours to keep
         return out
 
     def finish(self) -> list[bytes]:
