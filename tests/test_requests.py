@@ -14,11 +14,8 @@ from weft.dialects.requests import (
     Losses,
     Places,
     Spelling,
-    keys_of,
-    paths,
     read,
     unknown,
-    with_extra,
 )
 from weft.errors import BadRequest
 
@@ -64,17 +61,6 @@ def test_keys_that_a_shape_does_not_know_are_kept_as_they_were() -> None:
     assert isinstance(extra, Raw)
     assert bytes(extra) == b'{"b":1.50,"a":{"z":1,"y":2}}'
     assert unknown(b'{"items":[]}', Shape) is UNSET
-
-
-def test_a_shape_is_written_with_what_came_beside_it_and_its_own_keys_win() -> None:
-    extra = Raw(b'{"b":1.50,"items":"mine"}')
-    written = with_extra(Shape([Inner(1)]), extra)
-    assert keys_of(written) == {
-        "b": Raw(b"1.50"),
-        "items": Raw(b'[{"size":1}]'),
-        "type": Raw(b'"shape"'),
-    }
-    assert bytes(with_extra(Shape(), UNSET)) == b'{"type":"shape"}'
 
 
 def test_losses_are_kept_in_order_and_once() -> None:
@@ -130,7 +116,3 @@ def test_a_spelling_is_legal_stable_and_keeps_two_apart(one: str, other: str) ->
 )
 def test_what_is_legal_stays_and_the_rest_gets_a_mark(original: str, spelled: str) -> None:
     assert Spelling("a-zA-Z0-9_-", 64).spell(original) == spelled
-
-
-def test_paths_count_from_zero() -> None:
-    assert list(paths("tools", 2)) == ["tools[0]", "tools[1]"]

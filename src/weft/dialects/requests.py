@@ -8,7 +8,7 @@ client's own body that is.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, TypeVar
@@ -161,14 +161,6 @@ def keys_of(extra: Json) -> dict[str, Raw]:
     return msgspec.json.decode(extra, type=dict[str, Raw]) if isinstance(extra, Raw) else {}
 
 
-def with_extra(value: msgspec.Struct, extra: Json) -> Raw:
-    """Writes a shape with the keys that came beside it. Its own keys win."""
-    own = msgspec.json.encode(value)
-    if not isinstance(extra, Raw):
-        return Raw(own)
-    return Raw(msgspec.json.encode({**keys_of(extra), **keys_of(Raw(own))}))
-
-
 class Spelling:
     """Ids or names as a target takes them: the same original always gives the same word.
 
@@ -193,8 +185,3 @@ class Spelling:
         spelled = f"{cleaned[: self._limit - 9]}_{mark}"
         self.changed[spelled] = original
         return spelled
-
-
-def paths(name: str, count: int) -> Iterable[str]:
-    """`name[0]`, `name[1]`, …"""
-    return (f"{name}[{number}]" for number in range(count))

@@ -36,8 +36,8 @@ class Verbatim(Request, frozen=True, omit_defaults=True):
 
 def verbatim(request: Request, body: bytes, messages: list[Raw | None]) -> Request:
     """Returns the request, remembering how it was said."""
-    fields = {name: getattr(request, name) for name in request.__struct_fields__}
-    return Verbatim(**fields, said=Said(request, Raw(body), tuple(messages)))
+    said = Said(request, Raw(body), tuple(messages))
+    return Verbatim(**msgspec.structs.asdict(request), said=said)
 
 
 def said_by(request: Request, name: str) -> Said | None:

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.asking.leftovers import UNSEEN, warn
+from weft.dialects.asking.leftovers import UNSEEN, kept, warn
 from weft.dialects.asking.turns import Placed
 from weft.dialects.requests import Losses, keys_of
 from weft.errors import BadRequest
@@ -115,11 +115,6 @@ def telling(extra: Json) -> Json:
         key: value for key, value in keys_of(extra).items() if bytes(value) not in _SAYS_NOTHING
     }
     return kept(found)
-
-
-def kept(found: dict[str, Raw]) -> Json:
-    """Keys as an `extra`; nothing when there are none."""
-    return Raw(msgspec.json.encode(found)) if found else UNSET
 
 
 # What a cache may keep, as one family marks it

@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.asking.wording import Breakpoint, Grammar, kept, telling
+from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.wording import Breakpoint, Grammar, telling
 from weft.dialects.requests import keys_of, unknown
 from weft.parts import Json
 

@@ -7,7 +7,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.wording import cache_of, inline, kept, telling, with_mark
+from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
 from weft.dialects.envelope import Sealed, opened, restored
 from weft.dialects.openai_chat.asking import asked
 from weft.dialects.openai_chat.wire import NAME, read_extra

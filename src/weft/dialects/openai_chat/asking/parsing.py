@@ -6,8 +6,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
+from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.verbatim import verbatim
-from weft.dialects.asking.wording import RETAINED, kept, legible, telling
+from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_chat.asking import asked
 from weft.dialects.openai_chat.asking.asked_contents import Messages
 from weft.dialects.openai_chat.asking.asked_tools import choice_of, tools_of

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.asking.wording import kept, telling
+from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.wording import telling
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown

@@ -5,8 +5,9 @@ from typing import get_args
 from msgspec import Raw
 
 from weft.context import Context
+from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.verbatim import verbatim
-from weft.dialects.asking.wording import RETAINED, kept, legible, telling
+from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.asking.asked_contents import Items
 from weft.dialects.openai_responses.asking.asked_tools import choice_of, tools_of
