@@ -35,6 +35,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.checking.untyped",
         "weft.dialects.checking.once",
         "weft.dialects.faults",
+        "weft.dialects.coded",
         "weft.dialects.envelope",
         "weft.dialects.requests",
         "weft.dialects.base",

@@ -1,22 +1,15 @@
-"""Error bodies of Chat Completions: `{"error": {message, type, param, code}}`, both ways."""
+"""Errors of Chat Completions: bodies both ways, and what a stream tells of one."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from weft.assembler import Failure
-from weft.dialects.faults import (
-    CLASSES,
-    ErrorClass,
-    Extra,
-    class_of,
-    code_of,
-    extra_of,
-    read,
-    seconds,
-    status_of,
-    told,
-)
+from weft.dialects import coded
+from weft.dialects.coded import CODES, Error, read_error
+from weft.dialects.faults import CLASSES, ErrorClass, class_of, code_of, extra_of
 from weft.parts import ErrorPart
+
+__all__ = ["Failed", "error_written", "read_error", "write_error"]
 
 REQUEST, SERVER = "invalid_request_error", "server_error"
 
@@ -32,32 +25,6 @@ TYPES: dict[ErrorClass, str] = {
 }
 """What `type` is written; the code says the rest."""
 
-STATUSES: dict[ErrorClass, int] = {"billing": 429}
-"""Where the wire's status is not the class's own: a spent quota is told from a rate by code."""
-
-CODES = frozenset(
-    {
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "previous_response_not_found",
-        "slow_down",
-        "unsupported_country_region_territory",
-        "unsupported_value",
-        "truncated",
-        "malformed",
-        "empty",
-        "too-large",
-    }
-)
-"""More codes that this wire has for a class: they stay. Words of other wires do not."""
-
-
-class Error(msgspec.Struct):
-    message: str
-    type: str
-    param: str | None
-    code: str | int | None
-
 
 class Failed(msgspec.Struct):
     """An error, as an event or as a body."""
@@ -66,26 +33,9 @@ class Failed(msgspec.Struct):
     usage: msgspec.Struct | UnsetType = UNSET
 
 
-def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Returns what an error body means, whatever it is: see `faults.told`."""
-    said = told(body)
-    code = said.type if said.code is None else said.code
-    extra = Extra(
-        type=said.type if said.code is not None else None,
-        param=said.param,
-        retry_after=seconds(retry_after),
-        request_id=said.request_id,
-    )
-    return read(status, said, code, extra, said.code, said.type, said.word)
-
-
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
     """Returns the HTTP status and the body of any error."""
-    found, extra = class_of(error), extra_of(error)
-    status = status_of(error, found, STATUSES.get(found, CLASSES[found].status))
-    code = code_of(error, status, TYPES[found], CODES, found)
-    failed = Error(error.message, TYPES[found], extra.param, code)
-    return status, msgspec.json.encode(Failed(failed))
+    return coded.write_error(error, TYPES, CODES)
 
 
 def error_written(error: ErrorPart | Failure, *, ours: bool) -> Error:

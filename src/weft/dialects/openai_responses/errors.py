@@ -1,23 +1,14 @@
-"""Error bodies of Responses: `{"error": {message, type, param, code}}`, both ways.
+"""Error bodies of Responses, both ways.
 
 The types that are written are those of the specification; both spellings are read.
 """
 
-import msgspec
-
-from weft.dialects.faults import (
-    CLASSES,
-    ErrorClass,
-    Extra,
-    class_of,
-    code_of,
-    extra_of,
-    read,
-    seconds,
-    status_of,
-    told,
-)
+from weft.dialects import coded
+from weft.dialects.coded import STATUSES, read_error
+from weft.dialects.faults import CLASSES, ErrorClass
 from weft.parts import ErrorPart
+
+__all__ = ["STATUSES", "read_error", "write_error"]
 
 REQUEST, SERVER = "invalid_request", "server_error"
 
@@ -34,55 +25,9 @@ TYPES: dict[ErrorClass, str] = {
 }
 """What `type` is written; the code says the rest."""
 
-STATUSES: dict[ErrorClass, int] = {"billing": 429}
-"""Where the wire's status is not the class's own: a spent quota is told from a rate by code."""
-
-CODES = frozenset(
-    {
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "invalid_prompt",
-        "previous_response_not_found",
-        "slow_down",
-        "unsupported_country_region_territory",
-        "unsupported_value",
-        "truncated",
-        "malformed",
-        "empty",
-        "too-large",
-    }
-)
-"""More codes that this wire has for a class: they stay. Words of other wires do not."""
-
-
-class Error(msgspec.Struct):
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class Failed(msgspec.Struct):
-    error: Error
-
-
-def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Returns what an error body means, whatever it is: see `faults.told`."""
-    said = told(body)
-    code = said.type if said.code is None else said.code
-    extra = Extra(
-        type=said.type if said.code is not None else None,
-        param=said.param,
-        retry_after=seconds(retry_after),
-        request_id=said.request_id,
-    )
-    return read(status, said, code, extra, said.code, said.type, said.word)
+CODES = coded.CODES | {"invalid_prompt"}
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
     """Returns the HTTP status and the body of any error."""
-    found, extra = class_of(error), extra_of(error)
-    status = status_of(error, found, STATUSES.get(found, CLASSES[found].status))
-    code = code_of(error, status, TYPES[found], CODES, found)
-    failed = Error(error.message, TYPES[found], extra.param, code)
-    return status, msgspec.json.encode(Failed(failed))
+    return coded.write_error(error, TYPES, CODES)
