@@ -94,9 +94,16 @@ class Decoder:
 class Pipe:
     """Frames of one response and one choice in, guarded parts out."""
 
-    def __init__(self, dialect: Dialect, context: Context, stages: Stages = _no_stages) -> None:
-        self.findings = Findings()
-        self.guard = Guard(context.ids, self.findings)
+    def __init__(
+        self,
+        dialect: Dialect,
+        context: Context,
+        stages: Stages = _no_stages,
+        before: "Pipe | None" = None,
+    ) -> None:
+        """`before` is the pipe whose response this one goes on with: they share a guard."""
+        self.findings = Findings() if before is None else before.findings
+        self.guard = Guard(context.ids, self.findings) if before is None else before.guard
         if dialect.decoder is None:
             raise UnknownDialect(f"{dialect.name} cannot be read yet")
         self._decoder = dialect.decoder(context, self.findings)
@@ -135,9 +142,18 @@ class Pipe:
             parts = stage.feed(parts) + stage.finish()
         return self.guard.feed(parts) + self.guard.finish()
 
+    @property
+    def ending(self) -> bool:
+        """Whether the wire told why it ends, and only its usage or its terminator may follow."""
+        return self._decoder.ending
+
+    def fail(self, error: ErrorPart) -> list[Part]:
+        """Ends the content: what went wrong is outside of the stream."""
+        return self.guard.feed([error])
+
     def too_large(self, problem: TooLarge) -> list[Part]:
         self.findings.at, self.findings.offset = problem.event, problem.offset
-        return self.guard.feed([ErrorPart("too-large", str(problem))])
+        return self.fail(ErrorPart("too-large", str(problem)))
 
     @property
     def response(self) -> Response:

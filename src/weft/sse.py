@@ -76,6 +76,8 @@ class FrameReader:
         self._event = ""
         self._id: str | None = None
         self._scan = Scan()  # of the JSON value being read
+        self.boundary = 0
+        """Where the last event that was returned ended, counted over the whole input."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """Returns the frames that these bytes complete.
@@ -170,8 +172,12 @@ class FrameReader:
                 self._offset += len(line) + 1
                 position += 2
             else:
+                if self._between_events():
+                    self.boundary = self._offset
                 self._line(line, out)
                 position += 1
+        if self._between_events():
+            self.boundary = self._offset
 
     def _between_events(self) -> bool:
         return (

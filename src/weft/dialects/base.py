@@ -31,6 +31,11 @@ class Decoder(Protocol):
 
     def finish(self) -> list[Part]: ...
 
+    @property
+    def ending(self) -> bool:
+        """Whether the wire told why it ends, and only its usage or its terminator may follow."""
+        ...
+
 
 class Stage(Protocol):
     """Parts in, parts out, between decoder and guard."""

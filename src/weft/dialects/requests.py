@@ -124,6 +124,10 @@ class RequestCodec:
     render: Callable[[Request, Context, Losses], Rendered]
     """Never raises for a request that was parsed: what cannot be said is in the losses."""
 
+    continued: Callable[[bytes, bytes], bytes] | None = None
+    """For a wire whose answers may pause: the body that asks for the rest, from the body that
+    was asked with and the body of what was answered so far."""
+
 
 # Reading
 

@@ -95,6 +95,10 @@ class StreamDecoder:
             self._event(event, frame, out)
         return out
 
+    @property
+    def ending(self) -> bool:
+        return self._reason is not None
+
     def finish(self) -> list[Part]:
         """Returns the end of a step that ended. One that did not is for the guard to end."""
         out: list[Part] = []

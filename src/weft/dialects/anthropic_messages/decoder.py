@@ -86,6 +86,10 @@ class MessagesDecoder:
             self._end(out)
         return out
 
+    @property
+    def ending(self) -> bool:
+        return self._stop.stop_reason is not None
+
     # Frames
 
     def _salvaged(self, frame: Frame, out: list[Part]) -> wire.Event | None:

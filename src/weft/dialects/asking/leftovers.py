@@ -33,9 +33,17 @@ HINTS = frozenset(
 """Keys that change what a request costs or who counts it, not what it means."""
 
 TOOL_HINTS = frozenset(
-    {"cache_control", "defer_loading", "eager_input_streaming", "input_examples", "behavior"}
+    {
+        "behavior",
+        "cache_control",
+        "defer_loading",
+        "eager_input_streaming",
+        "external_web_access",
+        "input_examples",
+        "namespace_description",
+    }
 )
-"""The same for tools: when a tool is shown, and how its arguments travel."""
+"""The same for tools: when a tool is shown, what is said of its group, how it gets at pages."""
 
 SAID_OTHERWISE = {
     "search_result": "what was found is sent as text",

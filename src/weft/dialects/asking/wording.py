@@ -184,6 +184,16 @@ def grammar_of(declaration: Json) -> Grammar | None:
     return Grammar(format.definition, format.syntax)
 
 
+def described(tool: Tool, path: str, losses: Losses) -> str | None:
+    """What is said of a tool for free text where it is declared as a function: its grammar, too."""
+    grammar = grammar_of(tool.raw) or grammar_of(tool.extra)
+    if grammar is None:
+        return tool.description
+    losses.warned(f"{path}.format", "the grammar is described, and not enforced")
+    told = f"The text `input` matches this {grammar.syntax} grammar:\n{grammar.definition}"
+    return f"{tool.description}\n\n{told}" if tool.description else told
+
+
 # Schemas
 
 

@@ -121,6 +121,10 @@ class ContentDecoder:
         self._phase = _Phase.CLOSED
         return out
 
+    @property
+    def ending(self) -> bool:
+        return self._ending.told
+
     def _spoke(self, out: list[Part]) -> None:
         """Puts the metadata in front of the first part."""
         if self._announced is None:

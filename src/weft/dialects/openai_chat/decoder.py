@@ -41,6 +41,8 @@ from weft.parts import (
     TextDelta,
     TextEnd,
     TextStart,
+    ToolCall,
+    ToolParamsEnd,
     ToolParamsStart,
     Usage,
 )
@@ -53,6 +55,9 @@ class _Phase(Enum):
     READING = "reading"
     FAILED = "failed"
     CLOSED = "closed"
+
+
+_ENDS = (ToolParamsEnd, ToolCall)
 
 
 class _Kind(Enum):
@@ -129,6 +134,10 @@ class ChatDecoder:
             self._announce(out)
         self._phase = _Phase.CLOSED
         return out
+
+    @property
+    def ending(self) -> bool:
+        return self._reason is not None
 
     def _judge(self, out: list[Part]) -> None:
         """Decides whether this end is a clean one."""
@@ -441,8 +450,11 @@ class ChatDecoder:
         if self._phase is not _Phase.READING:
             return
         self._flush_half(self._kind, out)
-        out += self._ledger.finish(failed=True)
-        out.append(error)
+        left = self._ledger.finish(failed=True)
+        ended = {part.id for part in left if isinstance(part, ToolParamsEnd)}
+        ends = [part for part in left if isinstance(part, _ENDS) and part.id in ended]
+        out += [part for part in left if part not in ends]
+        out += [error, *ends]  # what is still said comes before the error, what is cut after it
         self._phase = _Phase.FAILED
 
     def _finish_part(self) -> Finish:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from weft.context import Quirks
+from weft.context import Context, Quirks
 from weft.dialects.stages.markup_calls import Markup
 
 
@@ -26,5 +26,14 @@ class ChatQuirks(Quirks):
     developer_role: bool = True
     """Whether the host knows the role `developer`; else its messages are the system's."""
 
+    custom_tools: bool = False
+    """Whether the host takes tools for free text; else they are functions with one text. Most
+    hosts answer 400 to a tool that is no function."""
+
     token_limit: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens"
     """The name of the limit of a request that came in another dialect."""
+
+
+def quirks_of(context: Context) -> ChatQuirks:
+    found = context.quirks
+    return found if isinstance(found, ChatQuirks) else ChatQuirks()

@@ -97,6 +97,11 @@ class ResponsesDecoder:
         self._state = _State.CLOSED
         return out
 
+    @property
+    def ending(self) -> bool:
+        """The terminal event tells it all at once."""
+        return False
+
     # Frames
 
     def _salvaged(self, frame: Frame, out: list[Part]) -> wire.Event | None:

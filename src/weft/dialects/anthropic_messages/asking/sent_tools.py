@@ -15,7 +15,7 @@ from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
 from weft.dialects.asking.leftovers import TOOL_HINTS, refuse, written
-from weft.dialects.asking.wording import grammar_of
+from weft.dialects.asking.wording import described
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
@@ -127,13 +127,11 @@ class Tools:
         return self._with(declared, tool, path)
 
     def _free(self, tool: Tool, path: str) -> None:
-        if grammar_of(tool.raw) or grammar_of(tool.extra):
-            self._losses.refused(f"{path}.format", "a grammar cannot be told here; remove it")
-            return
         self._losses.adapted(path, "free text is taken as an object with the key input")
         self.bridged |= {tool.name}
         name = self._names.spell(tool.name, tool.namespace, path)
-        declared = asked.Custom(name, FREE, tool.description, cache_control=self._cache(tool, path))
+        about = described(tool, path, self._losses)
+        declared = asked.Custom(name, FREE, about, cache_control=self._cache(tool, path))
         self.declared.append(Raw(_json(declared)))
 
     def _cache(self, tool: Tool, path: str) -> Json:

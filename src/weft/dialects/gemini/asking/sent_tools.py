@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
 from weft.dialects.asking.leftovers import TOOL_HINTS, refuse, written
-from weft.dialects.asking.wording import grammar_of
+from weft.dialects.asking.wording import described
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.asking.schemas import Subset
 from weft.dialects.gemini.quirks import quirks_of
@@ -132,13 +132,10 @@ class Tools:
             declared.parameters = Subset(parameters, f"{path}.parameters", self._losses).schema()
 
     def _free(self, tool: Tool, path: str) -> None:
-        if grammar_of(tool.raw) or grammar_of(tool.extra):
-            self._losses.refused(f"{path}.format", "a grammar cannot be told here; remove it")
-            return
         self._losses.adapted(path, "free text is taken as an object with the key input")
         self.bridged |= {tool.name}
         name = self._names.spell(tool.name, tool.namespace, path)
-        declared = asked.Declaration(name, tool.description)
+        declared = asked.Declaration(name, described(tool, path, self._losses))
         self._fill(declared, FREE, path)
         self._functions.append(Raw(_json(declared)))
 

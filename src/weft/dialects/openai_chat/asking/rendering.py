@@ -13,7 +13,7 @@ from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
 from weft.dialects.openai_chat.asking import asked
 from weft.dialects.openai_chat.asking.sent_contents import messages
 from weft.dialects.openai_chat.asking.sent_tools import Tools
-from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
 from weft.request import OutputFormat, ReasoningOptions, Request
@@ -99,7 +99,8 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     said = messages(request, context, names, losses)
     before = len(losses.found)
     body = _Body(request, context, losses)
-    written = keys_of(asked.raw(body.fields(said, Tools(request, names, losses))))
+    tools = Tools(request, context, names, losses)
+    written = keys_of(asked.raw(body.fields(said, tools)))
     for key, value in body.extra().items():
         own = keys_of(written[key]) if key == "stream_options" and key in written else {}
         written[key] = asked.raw(keys_of(value) | own) if own else written.get(key, value)
@@ -110,15 +111,15 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         told = written.get("stream_options", _NULL)
         options = {} if told == _NULL else keys_of(told)
         written["stream_options"] = asked.raw({"include_usage": True} | options)
-    return Rendered(msgspec.json.encode(written), names.restored, stop=_cut(request))
+    encoded = msgspec.json.encode(written)
+    return Rendered(encoded, names.restored, tools.bridged, _cut(request))
 
 
 class _Body:
     """The fields of one request, in the words of this wire."""
 
     def __init__(self, request: Request, context: Context, losses: Losses) -> None:
-        quirks = context.quirks
-        self._quirks = quirks if isinstance(quirks, ChatQuirks) else ChatQuirks()
+        self._quirks = quirks_of(context)
         self._request = request
         self._kin = Kin(request, NAME, asked.SIBLING, losses)
         self._own = self._kin.own

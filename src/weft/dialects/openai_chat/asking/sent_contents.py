@@ -13,13 +13,13 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.arranging import as_told, source_of
-from weft.dialects.asking.bridging import Names
+from weft.dialects.asking.bridging import Names, arguments
 from weft.dialects.asking.leftovers import unheard, warn
 from weft.dialects.asking.turns import Placed, Turn, merged, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
 from weft.dialects.openai_chat.asking import asked
-from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
@@ -93,8 +93,7 @@ class _Writer:
     """Turns in, messages out."""
 
     def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
-        quirks = context.quirks
-        self._quirks = quirks if isinstance(quirks, ChatQuirks) else ChatQuirks()
+        self._quirks = quirks_of(context)
         self._origin = context.origin or NAME
         self._same = request.dialect == NAME
         self._own = self._same or request.dialect is None
@@ -237,10 +236,13 @@ class _Writer:
         if not self._same:
             name = self._names.spell(call.name, call.namespace, path)
         value: asked.Shape
-        if call.format == "text":
+        if call.format != "text":
+            value = asked.FunctionCall(call.id, asked.Function(name, call.params or "{}"))
+        elif self._same or self._quirks.custom_tools:
             value = asked.CustomCall(call.id, asked.Custom(name, call.params))
         else:
-            value = asked.FunctionCall(call.id, asked.Function(name, call.params or "{}"))
+            wrapped = bytes(arguments(call, path, self._losses)).decode()
+            value = asked.FunctionCall(call.id, asked.Function(name, wrapped))
         return [self._written(value, call.extra)]
 
     # Parts

@@ -3,28 +3,32 @@
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.asking.bridging import Names
+from weft.context import Context
+from weft.dialects.asking.bridging import FREE, Names
 from weft.dialects.asking.leftovers import TOOL_HINTS, refuse
-from weft.dialects.asking.wording import Kin, grammar_of
+from weft.dialects.asking.wording import Kin, described, grammar_of
 from weft.dialects.openai_chat.asking import asked
+from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice
 
 _CLIENT = ("function", "custom")
-_HINTS = TOOL_HINTS | {"namespace_description"}
 
 
 class Tools:
     """The tools of one request, in the words of this wire."""
 
-    def __init__(self, request: Request, names: Names, losses: Losses) -> None:
+    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
         self._request = request
+        self._bridges = request.dialect != NAME and not quirks_of(context).custom_tools
         self._kin = Kin(request, NAME, asked.SIBLING, losses)
         self._own = self._kin.own
         self._names = names
         self._losses = losses
+        self.bridged: frozenset[str] = frozenset()
+        """The tools for free text that are declared as functions, by their own names."""
 
     def declared(self) -> list[Raw]:
         found: list[Raw] = []
@@ -38,7 +42,7 @@ class Tools:
 
     def _tool(self, tool: Tool, path: str) -> Raw | None:
         if not self._own:
-            refuse(tool.extra, path, self._losses, _HINTS)
+            refuse(tool.extra, path, self._losses, TOOL_HINTS)
         if tool.kind == "function":
             return self._function(tool, path)
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
@@ -65,10 +69,19 @@ class Tools:
         return self._names.spell_at(where, tool.name, tool.namespace)
 
     def _custom(self, tool: Tool, path: str) -> Raw:
+        if self._bridges:
+            return self._free(tool, path)
         grammar = grammar_of(tool.raw)
         format = asked.Format("grammar", grammar) if grammar else None
         declared = asked.CustomDeclared(self._name(tool, path), tool.description, format)
         return asked.raw(asked.CustomTool(declared))
+
+    def _free(self, tool: Tool, path: str) -> Raw:
+        self._losses.adapted(path, "free text is taken as an object with the key input")
+        self.bridged |= {tool.name}
+        about = described(tool, path, self._losses)
+        declared = asked.Declared(self._name(tool, path), about, FREE)
+        return asked.raw({"type": "function", "function": declared})
 
     def web_search(self) -> asked.WebSearch | None:
         """There is room for one: what is said of others must be the same."""
@@ -127,7 +140,7 @@ class Tools:
     def _named(self, name: str, where: str) -> asked.Choice:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
         named = asked.Named(self._name_at(tool, where))
-        if tool.kind == "custom":
+        if tool.kind == "custom" and not self._bridges:
             return asked.Choice("custom", custom=named)
         return asked.Choice("function", function=named)
 
