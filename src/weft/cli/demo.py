@@ -1,9 +1,7 @@
 """`weft demo`: the main job, live in the terminal. `make serve` runs it until the gateway can."""
 
-import json
 import sys
 import time
-from collections.abc import Iterator
 
 import click
 from rich.console import Console
@@ -13,46 +11,9 @@ from rich.text import Text
 
 from weft.codec import Decoder, Encoder
 from weft.context import Context
+from weft.upstream.demo import CHUNKS, broken_stream
 
-CHUNKS = 231
 _SHOWN = 14
-
-
-def broken_stream() -> Iterator[bytes]:
-    """One tool call as a DeepSeek-style upstream sends it: its id in each of 231 chunks, its
-    name only in the first. Naive readers make 231 calls of it.
-    """
-    code = "".join(f"print({number})\n" for number in range(200))
-    arguments = json.dumps({"code": code})
-    size = -(-len(arguments) // (CHUNKS - 1))
-    for number in range(CHUNKS):
-        piece = arguments[(number - 1) * size : number * size] if number else ""
-        name = "run-sandbox" if not number else ""
-        yield _chunk(
-            {
-                "tool_calls": [
-                    {
-                        "index": 0,
-                        "id": "functions.run-sandbox:2",
-                        "type": "function",
-                        "function": {"name": name, "arguments": piece},
-                    }
-                ]
-            }
-        )
-    yield _chunk({}, "tool_calls")
-    yield b"data: [DONE]\n\n"
-
-
-def _chunk(delta: dict[str, object], reason: str | None = None) -> bytes:
-    chunk = {
-        "id": "gen-231",
-        "object": "chat.completion.chunk",
-        "created": 1770595200,
-        "model": "deepseek-style",
-        "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
-    }
-    return b"data: " + json.dumps(chunk, separators=(",", ":")).encode() + b"\n\n"
 
 
 class _Screen:

@@ -15,6 +15,18 @@ from weft.cli.convert import convert
 from weft.cli.demo import demo
 from weft.cli.parts import parts
 
+try:
+    from weft.cli.config import config
+    from weft.cli.serve import serve
+except ModuleNotFoundError as missing:  # the command line was installed without the gateway
+    lacking = f"weft: the gateway needs its extra: pip install 'weft[gateway]' ({missing})"
+    gateway = [
+        click.Command(name, callback=lambda: sys.exit(lacking), help=f"Not installed. {lacking}")
+        for name in ("serve", "config")
+    ]
+else:
+    gateway = [serve, config]
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(version("weft"), prog_name="weft")
@@ -27,5 +39,5 @@ def main() -> None:
     """
 
 
-for command in (parts, assemble, convert, check, demo):
+for command in (*gateway, parts, assemble, convert, check, demo):
     main.add_command(command)

@@ -1,0 +1,113 @@
+"""`weft config`: what the settings say, before a server is started with them."""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from weft.gateway.settings import Settings, SettingsError, load
+from weft.gateway.settings.urls import DEMO, loopback
+from weft.upstream.base import Place
+from weft.upstream.catalog import HOSTS
+
+WRONG = 1
+"""The exit code for settings that cannot be used."""
+
+
+@click.group(short_help="Look at the settings: check, presets.")
+def config() -> None:
+    """Look at the settings of the gateway, without starting it."""
+
+
+@config.command(short_help="Check weft.toml; say which line and key is wrong.")
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The settings. Left out: WEFT_CONFIG, else weft.toml here, else the defaults.",
+)
+def check(path: Path | None) -> None:
+    """Read the settings as `weft serve` would, and print what they come to.
+
+    Everything that is wrong is printed to standard error, each with its line and key; what can
+    be, but is hardly meant, too. Secrets are looked up, and never printed.
+
+    Exit: 0 if a server can be started with them, 1 if not.
+
+    \b
+      weft config check
+      weft config check --config /etc/weft.toml
+    """
+    try:
+        settings = load(path, os.environ)
+    except SettingsError as error:
+        for problem in error.problems:
+            click.echo(str(problem), err=True)
+        sys.exit(WRONG)
+    for doubt in settings.doubts:
+        click.echo(f"warning: {doubt}", err=True)
+    click.echo(summary(settings), nl=False)
+
+
+@config.command(short_help="List the hosts that need no description.")
+def presets() -> None:
+    """List the hosts that an upstream can be made of by their name alone.
+
+    An upstream with the name of a host, or with `preset` set to it, needs no dialect and no
+    base_url. Its key is taken from the variable, if api_key does not say otherwise.
+    """
+    head = ("preset", "dialect", "base_url", "key", "")
+    rows = [
+        (host.name, host.dialect, host.base_url or "-", host.variable or "-", host.note)
+        for host in HOSTS.values()
+    ]
+    click.echo("\n".join(columns([head, *rows])))
+
+
+def summary(settings: Settings) -> str:
+    """Returns what the settings come to, in a few lines, without any secret."""
+    sections = (
+        ("upstreams", columns(map(_place, settings.places))),
+        ("models", columns((name, ", then ".join(one)) for name, one in settings.models.items())),
+        ("server", _server(settings)),
+    )
+    source = "no file: the defaults" if settings.path is None else str(settings.path)
+    lines = [source]
+    for title, rows in sections:
+        if rows:
+            lines += [title, *(f"  {row}" for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _place(place: Place) -> tuple[str, ...]:
+    where = "built in" if place.base_url == DEMO else place.base_url
+    key = "key found" if place.key is not None else "no key"
+    return (place.name, place.dialect, where, "" if place.base_url == DEMO else key)
+
+
+def _server(settings: Settings) -> list[str]:
+    server = settings.server
+    host = f"[{server.host}]" if ":" in server.host else server.host
+    workers = "1 worker" if server.workers == 1 else f"{server.workers} workers"
+    return [f"http://{host}:{server.port}, {workers}", f"open to {_users(settings)}"]
+
+
+def _users(settings: Settings) -> str:
+    if settings.keys:
+        return "the keys " + ", ".join(key.name for key in settings.keys)
+    if loopback(settings.server.host):
+        return "everybody on this machine: there are no keys"
+    return "everybody who can reach it: there are no keys, so it starts only with --insecure"
+
+
+def columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the rows as lines whose cells stand below one another."""
+    cells = list(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]

@@ -1,0 +1,102 @@
+"""`weft serve`: the gateway."""
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import msgspec
+
+from weft.gateway.app import Gateway
+from weft.gateway.doors import is_loopback
+from weft.gateway.protocol import DoorLimits
+from weft.gateway.server import address, announce, listen
+from weft.gateway.server import serve as run_server
+from weft.gateway.settings import Settings, SettingsError, load
+from weft.gateway.workers import supervise
+
+
+@click.command(short_help="The gateway: any client, any upstream, live.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Settings; weft.toml if it exists, else the demo model alone.",
+)
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 is any.  [default: 8787]")
+@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine without client keys.")
+@click.option("--reject-lossy", is_flag=True, help="Refuse what an upstream cannot be told whole.")
+def serve(
+    config: Path | None,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    insecure: bool,
+    reject_lossy: bool,
+) -> None:
+    """Serve OpenAI Responses, Chat Completions, Anthropic Messages and Gemini requests from
+    upstreams of any of these dialects.
+
+    \b
+      weft serve
+      curl http://127.0.0.1:8787/v1/chat/completions -H 'content-type: application/json' \\
+        -d '{"model":"demo/chat","messages":[{"role":"user","content":"hi"}]}'
+
+    SIGTERM lets open answers finish (server.drain); a second one does not.
+    """
+    settings = _settings(config)
+    server = settings.server
+    changed = {"host": host, "port": port, "workers": workers, "reject_lossy": reject_lossy or None}
+    told = {name: value for name, value in changed.items() if value is not None}
+    settings = replace(settings, server=msgspec.structs.replace(server, **told))
+    if not (settings.keys or insecure or is_loopback(settings.server.host)):
+        raise click.ClickException(
+            f"{settings.server.host} can be reached by others, and there are no client keys: "
+            "set [server.keys], or say --insecure"
+        )
+    try:
+        sys.exit(_serve(settings))
+    except OSError as problem:
+        place = f"{settings.server.host}:{settings.server.port}"
+        raise click.ClickException(f"cannot listen on {place}: {problem.strerror}") from None
+
+
+def _settings(config: Path | None) -> Settings:
+    try:
+        return load(config, os.environ)
+    except SettingsError as problem:
+        raise click.ClickException(str(problem)) from None
+
+
+def _serve(settings: Settings) -> int:
+    server, limits = settings.server, settings.server.limits
+    door = DoorLimits(
+        head_time=limits.head_time,
+        body_time=limits.body_time,
+        body_rate=limits.body_rate,
+        head=limits.head,
+        fields=limits.fields,
+        connections=limits.connections,
+        stalled=limits.stalled,
+    )
+    sockets = listen(server.host, server.port)
+    url = address(server.host, sockets)
+
+    def work(ready: Callable[[], None]) -> int:
+        return run_server(
+            lambda: Gateway(settings),
+            host=server.host,
+            sockets=sockets,
+            ready=ready,
+            limits=door,
+            drain=server.drain,
+            websocket=server.websocket,
+            websocket_message=limits.websocket_message,
+        )
+
+    if server.workers == 1:
+        return work(lambda: announce(url))
+    return supervise(server.workers, work, sockets=sockets, ready=lambda: announce(url))

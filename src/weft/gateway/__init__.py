@@ -1,0 +1,1 @@
+"""The gateway: any client, any upstream, over HTTP."""

@@ -1,0 +1,243 @@
+"""The gateway: settings in, an ASGI app out. Every request comes through `__call__` first."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response as HttpResponse
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from weft.codec import fresh_context
+from weft.dialects.faults import fault
+from weft.gateway import answers, logs
+from weft.gateway.bodies import Shape
+from weft.gateway.counting import CountTokens
+from weft.gateway.doors import Doors, Shut
+from weft.gateway.endpoints import Endpoint, Gemini, Messages, Receive, Scope, Send, headers_of
+from weft.gateway.models import Models, shape_of
+from weft.gateway.settings import Settings
+from weft.gateway.websocket import ResponsesSocket
+from weft.parts import ErrorPart
+from weft.relay.asked import Asked, Failed, Limits
+from weft.relay.record import Record
+from weft.relay.routing import Routing, UnknownModel
+from weft.relay.run import Run
+from weft.scrub import Scrubber
+from weft.upstream.base import Place, Upstream
+from weft.upstream.demo import DemoUpstream
+from weft.upstream.http import HttpUpstream
+
+log = logging.getLogger("weft.gateway")
+
+POST = ["POST"]
+GET = ["GET"]
+_PLAIN = [(b"content-type", b"application/json")]
+
+
+def dialect_of(path: str, headers: dict[bytes, bytes]) -> str:
+    """The dialect that a client speaks who asks there: that of its errors, too."""
+    if path.startswith("/v1/messages"):
+        return "anthropic-messages"
+    if path.startswith("/v1beta"):
+        return "gemini"
+    if path.startswith(("/v1/responses", "/v1/conversations")):
+        return "openai-responses"
+    return shape_of(path, headers) if path.startswith("/v1/models") else "openai-chat"
+
+
+def upstream_for(place: Place) -> Upstream:
+    return DemoUpstream(place) if place.base_url.startswith("demo:") else HttpUpstream(place)
+
+
+class Gateway:
+    """One process's share of the work. Serves from the first request to `drain` and `cut`."""
+
+    def __init__(self, settings: Settings) -> None:
+        server = settings.server
+        limits = server.limits
+        self.limit = limits.body
+        self.shape = Shape(limits.depth, limits.object_keys, limits.array_items)
+        self.keepalive = server.keepalive
+        self.reject_lossy = server.reject_lossy
+        self.websocket_message = limits.websocket_message
+        self.scrub = Scrubber(settings.secrets)
+        self._limits = Limits(
+            limits.response,
+            limits.duration,
+            server.grace,
+            messages=limits.messages,
+            tools=limits.tools,
+            schema=limits.schema,
+        )
+        self._level = server.log
+        self._per_key = limits.streams_per_key
+        keys = {key.name: key.secret.reveal() for key in settings.keys}
+        self._doors = Doors(server.host, server.hosts, keys)
+        self._routing = Routing(
+            {place.name: upstream_for(place) for place in settings.places}, settings.models
+        )
+        self._runs: set[Run] = set()
+        self._draining = False
+        self._router = Starlette(
+            routes=self._routes(websocket=server.websocket),
+            exception_handlers={404: _nothing_here, 405: _not_this_way},
+            lifespan=self._lifespan,
+        )
+
+    def _routes(self, *, websocket: bool) -> list[BaseRoute]:
+        models = Models(self._routing)
+        call = "/v1beta/models/{call:path}"
+        socket = [WebSocketRoute("/v1/responses", ResponsesSocket(self))] if websocket else []
+        return [
+            *socket,
+            Route("/v1/chat/completions", Endpoint(self, "openai-chat"), methods=POST),
+            Route("/v1/responses", Endpoint(self, "openai-responses"), methods=POST),
+            Route("/v1/messages", Messages(self, "anthropic-messages"), methods=POST),
+            Route("/v1/messages/count_tokens", CountTokens(self, self._routing), methods=POST),
+            Route(call, Gemini(self, "gemini"), methods=POST),
+            Route("/v1/models", models, methods=GET),
+            Route("/v1/models/{id:path}", models, methods=GET),
+            Route("/v1beta/models", models, methods=GET),
+            Route("/v1beta/models/{id:path}", models, methods=GET),
+            Route("/health", self._health, methods=GET),
+            Route("/ready", self._ready, methods=GET),
+        ]
+
+    @asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        logs.begin(self._level, self.scrub)
+        try:
+            yield
+        finally:
+            for upstream in self._routing.upstreams.values():
+                await upstream.close()
+
+    # The door
+
+    @property
+    def app(self) -> Any:
+        """Itself: uvicorn has types of its own for what every ASGI app is."""
+        return self
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._router(scope, receive, send)
+            return
+        id = scope["weft.id"] = fresh_context().ids.mint("req")
+        headers, path = headers_of(scope), scope["path"]
+        socket = scope["type"] == "websocket"
+        dialect = dialect_of(path, headers)
+        try:
+            method = "WEBSOCKET" if socket else scope["method"]
+            scope["weft.caller"] = self._doors.admit(method, path, headers)
+        except Shut as shut:
+            if not socket:
+                await answers.failure(send, dialect, shut, answers.about(id))
+            else:
+                await _turned_away(send, shut, dialect)
+            return
+        begun = _Begun(send)
+        try:
+            await self._router(scope, receive, begun)
+        except asyncio.CancelledError:
+            raise
+        except Exception as problem:
+            log.error("a request failed", exc_info=problem, extra={"request_id": id})
+            if not begun.begun and not socket:
+                failed = Failed(fault("server", "an error of our own; it is logged"))
+                await answers.failure(send, dialect, failed, answers.about(id))
+
+    # What runs
+
+    def start(self, asked: Asked) -> Run:
+        """The one place where a request is let in, and counted."""
+        if self._draining:
+            raise Shut(503, fault("overloaded", "the server is shutting down", retry_after=1))
+        mine = self._per_key and sum(run.record.caller == asked.caller for run in self._runs)
+        if self._per_key and mine >= self._per_key:
+            message = f"{mine} requests of this key are under way; that is the limit"
+            raise Failed(fault("rate", message, retry_after=1))
+        try:
+            targets = self._routing.targets(asked.model)
+        except UnknownModel as problem:
+            raise Failed(fault("not-found", str(problem), param="model")) from None
+        run = Run(asked, targets, self._limits, self.scrub, (self._log,))
+        self._runs.add(run)
+        return run
+
+    def ended(self, run: Run) -> None:
+        self._runs.discard(run)
+
+    def _log(self, record: Record) -> None:
+        if logs.LEVELS[self._level] <= logs.LEVELS["info"] or record.error is not None:
+            logs.write(logs.request(record, self.scrub))
+
+    # Leaving
+
+    def drain(self) -> None:
+        self._draining = True
+
+    def cut(self) -> None:
+        error = fault("overloaded", "the server is shutting down", retry_after=1)
+        for run in list(self._runs):
+            run.stop(error)
+
+    # Operations
+
+    async def _health(self, request: HttpRequest) -> HttpResponse:
+        return _json({"status": "ok"})
+
+    async def _ready(self, request: HttpRequest) -> HttpResponse:
+        if self._draining:
+            return _json({"status": "draining"}, 503)
+        return _json({"status": "ready", "open": len(self._runs)})
+
+
+class _Begun:
+    """Remembers whether an answer began."""
+
+    __slots__ = ("_send", "begun")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    def __call__(self, message: MutableMapping[str, Any]) -> Awaitable[None]:
+        self.begun = True
+        return self._send(message)
+
+
+def _json(value: object, status: int = 200) -> HttpResponse:
+    return HttpResponse(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _missing(request: HttpRequest, status: int, error: ErrorPart) -> HttpResponse:
+    path = request.url.path
+    dialect = dialect_of(path, headers_of(request.scope))
+    return HttpResponse(answers.written(dialect, error)[1], status, media_type="application/json")
+
+
+async def _nothing_here(request: HttpRequest, problem: Exception) -> HttpResponse:
+    error = fault("not-found", f"nothing at {request.url.path[:200]!r}")
+    return _missing(request, 404, error)
+
+
+async def _not_this_way(request: HttpRequest, problem: Exception) -> HttpResponse:
+    if request.headers.get("upgrade", "").lower() == "websocket":
+        return _missing(request, 426, fault("bad-request", "WebSocket is switched off here"))
+    error = fault("bad-request", f"{request.method} is not taken at {request.url.path[:200]!r}")
+    return _missing(request, 405, error)
+
+
+async def _turned_away(send: Send, shut: Shut, dialect: str) -> None:
+    """Answers the handshake of a WebSocket with a status."""
+    data = answers.written(dialect, shut.error)[1]
+    headers = [answers.JSON]
+    start = {"type": "websocket.http.response.start", "status": shut.status, "headers": headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": data})

@@ -1,0 +1,80 @@
+"""`POST /v1/messages/count_tokens`: counted by the upstream that can, else estimated."""
+
+import msgspec
+
+from weft.dialects.faults import fault
+from weft.gateway import answers
+from weft.gateway.bodies import ClientGone
+from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send
+from weft.relay.asked import Failed
+from weft.relay.routing import Routing, UnknownModel
+from weft.upstream.base import Outgoing, Unreachable, Upstream
+
+PER_TOKEN = 4
+"""Bytes of a request's text that are about one token."""
+
+_ESTIMATED = (b"weft-findings", b"warned:estimated")
+_READ = 64 * 1024
+
+
+class _Model(msgspec.Struct):
+    model: str
+
+
+class CountTokens(Endpoint):
+    """Asks the upstream if it speaks this dialect. What is estimated says so in a header."""
+
+    def __init__(self, host: Host, routing: Routing) -> None:
+        super().__init__(host, "anthropic-messages")
+        self._routing = routing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        about = answers.about(scope["weft.id"])
+        try:
+            asked = await self._read(scope, receive)
+            data, more = await self._counted(asked.body, asked.model)
+        except ClientGone:
+            return
+        except Failed as failed:
+            await answers.failure(send, self._dialect, failed, about)
+        else:
+            await answers.body(send, 200, data, [answers.JSON, *about, *more])
+
+    async def _counted(self, body: bytes, model: str) -> tuple[bytes, answers.Headers]:
+        try:
+            target = self._routing.targets(model)[0]
+        except UnknownModel as problem:
+            raise Failed(fault("not-found", str(problem), param="model")) from None
+        place = target.upstream.place
+        if place.dialect == self._dialect and not place.base_url.startswith("demo:"):
+            named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+            named["model"] = msgspec.Raw(msgspec.json.encode(target.model))
+            path = "/v1/messages/count_tokens"
+            told = await self._told(target.upstream, Outgoing(path, msgspec.json.encode(named)))
+            if told is not None:
+                return told, [(b"weft-upstream", place.name.encode())]
+        count = max(1, sum(map(len, _texts(msgspec.json.decode(body)))) // PER_TOKEN)
+        return msgspec.json.encode({"input_tokens": count}), [_ESTIMATED]
+
+    async def _told(self, upstream: Upstream, outgoing: Outgoing) -> bytes | None:
+        """What the upstream counted; nothing if it cannot."""
+        try:
+            incoming = await upstream.ask(outgoing)
+            data = b""
+            while len(data) < _READ and (more := await incoming.read()):
+                data += more
+        except Unreachable:
+            return None
+        return data if incoming.status == 200 else None
+
+
+def _texts(value: object) -> list[str]:
+    """All texts of a body but those that are pictures."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        return [text for one in value for text in _texts(one)]
+    if isinstance(value, dict):
+        inner = {key: one for key, one in value.items() if key not in ("data", "type", "model")}
+        return [text for one in inner.values() for text in _texts(one)]
+    return []

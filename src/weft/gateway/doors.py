@@ -1,0 +1,106 @@
+"""Who may come in: the Host, the Origin and the key of a request, in this order.
+
+Bound to loopback, a request must name a loopback host, with keys or without: a web page whose
+name was pointed at us names another. Bound elsewhere, `hosts` are checked if there are any. What
+changes something may not come from a foreign page. Without keys everybody who can reach us may
+ask, but only in JSON, which no page can send unasked.
+"""
+
+import hmac
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+
+from weft.dialects.faults import fault
+from weft.parts import ErrorPart
+from weft.relay.asked import Failed
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+OPEN = frozenset(("/health", "/ready"))
+"""Paths that need no key."""
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)
+_SAFE = ("GET", "HEAD")
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1", "[::1]") or host.startswith("127.")
+
+
+class Shut(Failed):
+    """A request that was turned away, with the status that says why."""
+
+    def __init__(self, status: int, error: ErrorPart) -> None:
+        super().__init__(error)
+        self.status = status
+
+
+class Doors:
+    """Decides on each request, by its head alone."""
+
+    def __init__(self, bound: str, hosts: Iterable[str], keys: Mapping[str, str]) -> None:
+        """`keys` are the secrets of clients, by their names."""
+        named = tuple(host.lower() for host in hosts)
+        self._hosts = frozenset((*LOOPBACK, *named) if is_loopback(bound) else named)
+        self._keys = [(sha256(secret.encode()).digest(), name) for name, secret in keys.items()]
+
+    def admit(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str:
+        """Returns the name of the key that asks, nothing if there are no keys; raises Shut."""
+        host = self._host(headers)
+        self._origin(method, host, headers)
+        if path in OPEN:
+            return ""
+        if not self._keys:
+            self._is_json(method, headers)
+            return ""
+        return self._name(headers)
+
+    def _host(self, headers: Mapping[bytes, bytes]) -> str:
+        told = headers.get(b"host", b"").decode("latin-1")
+        found = _HOST.fullmatch(told)
+        if found is None:
+            raise Shut(400, fault("bad-request", f"Host {told[:100]!r} is no host"))
+        if self._hosts and not {found[1].lower(), told.lower()} & self._hosts:
+            message = f"Host {told[:100]!r} is not served here; add it to server.hosts"
+            raise Shut(421, fault("bad-request", message))
+        return told.lower()
+
+    def _origin(self, method: str, host: str, headers: Mapping[bytes, bytes]) -> None:
+        if method in _SAFE:
+            return
+        origin = headers.get(b"origin")
+        if origin is not None:
+            told = origin.decode("latin-1").lower()
+            if told.partition("://")[2] != host:
+                message = f"Origin {told[:100]!r}: requests of other pages are not taken"
+                raise Shut(403, fault("permission", message))
+            self._is_json(method, headers)
+        if headers.get(b"sec-fetch-site", b"") == b"cross-site":
+            raise Shut(403, fault("permission", "requests of other sites are not taken"))
+
+    def _is_json(self, method: str, headers: Mapping[bytes, bytes]) -> None:
+        if method != "POST":
+            return
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if kind != b"application/json":
+            message = f"Content-Type {kind.decode('latin-1')[:100]!r}; expected application/json"
+            raise Shut(415, fault("bad-request", message))
+
+    def _name(self, headers: Mapping[bytes, bytes]) -> str:
+        told = shown_key(headers)
+        if told is None:
+            message = "no key; expected Authorization: Bearer, x-api-key or x-goog-api-key"
+            raise Shut(401, fault("auth", message))
+        digest = sha256(told).digest()
+        found = [name for known, name in self._keys if hmac.compare_digest(known, digest)]
+        if not found:
+            raise Shut(401, fault("auth", "the key is not one of this server's"))
+        return found[0]
+
+
+def shown_key(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Returns the key that a request shows, in whichever header its client has for it."""
+    scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer" and token.strip():
+        return token.strip()
+    return headers.get(b"x-api-key") or headers.get(b"x-goog-api-key")

@@ -1,0 +1,206 @@
+"""Where clients ask: one thin endpoint a dialect. They differ in where the model is named.
+
+Each is an ASGI app. It reads the body, makes of it what the relay is asked, and has the answer
+told. A client that goes away cancels everything that was going on for it.
+"""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any, Protocol
+
+import msgspec
+
+from weft.dialects.faults import Extra, fault
+from weft.errors import BadRequest
+from weft.gateway import answers, bodies
+from weft.gateway.doors import Shut
+from weft.parts import ErrorPart
+from weft.relay.asked import Asked, Failed, bad_request
+from weft.relay.run import Run
+
+Scope = MutableMapping[str, Any]
+Receive = bodies.Receive
+Send = answers.Send
+
+
+class Host(Protocol):
+    """What an endpoint needs of the gateway."""
+
+    limit: int
+    shape: bodies.Shape
+    keepalive: float
+    reject_lossy: bool
+
+    def start(self, asked: Asked) -> Run:
+        """Raises Failed if the request may not run."""
+        ...
+
+    def ended(self, run: Run) -> None: ...
+
+
+class _Glance(msgspec.Struct):
+    """As much of a body as says where it goes."""
+
+    model: str | None = None
+    stream: bool | None = None
+
+
+_glance = msgspec.json.Decoder(_Glance).decode
+
+
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    return dict(scope["headers"])
+
+
+class Endpoint:
+    """Takes requests of one dialect."""
+
+    def __init__(self, host: Host, dialect: str) -> None:
+        self._host = host
+        self._dialect = dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        id = scope["weft.id"]
+        try:
+            run = self._host.start(await self._read(scope, receive))
+        except bodies.ClientGone:
+            return
+        except Failed as failed:
+            await answers.failure(send, self._dialect, failed, answers.about(id))
+            return
+        await self._serve(run, id, receive, send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> Asked:
+        """What is asked; raises Failed for what cannot be, ClientGone if nobody asks any more."""
+        try:
+            return self._asked(scope, await self._body(scope, receive))
+        except BadRequest as problem:
+            raise Failed(bad_request(problem)) from None
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        headers = headers_of(scope)
+        coding = headers.get(b"content-encoding", b"identity").lower()
+        if coding != b"identity":
+            message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
+            raise Shut(415, fault("bad-request", message))
+        host = self._host
+        body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
+        if len(body) > bodies.LARGE:
+            await asyncio.to_thread(bodies.check, body, host.shape)
+        else:
+            bodies.check(body, host.shape)
+        return body
+
+    def _asked(self, scope: Scope, body: bytes) -> Asked:
+        """What the relay is asked; raises BadRequest, or Failed."""
+        glance = self._glance(body)
+        if not glance.model:
+            raise BadRequest("model", "missing; expected the name of a model")
+        return self._made(scope, body, glance.model, bool(glance.stream))
+
+    def _glance(self, body: bytes) -> _Glance:
+        try:
+            return _glance(body)
+        except RecursionError:
+            raise BadRequest("", "nested too deeply") from None
+        except ValueError as problem:
+            message, _, path = str(problem).partition(" - at `$")
+            path = path.rstrip("`").lstrip(".")
+            raise BadRequest(path, message[:1].lower() + message[1:]) from None
+
+    def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> Asked:
+        betas = headers_of(scope).get(b"anthropic-beta", b"").decode("latin-1")
+        return Asked(
+            self._dialect,
+            body,
+            model,
+            stream,
+            betas=tuple(flag.strip() for flag in betas.split(",") if flag.strip()),
+            id=scope["weft.id"],
+            caller=scope["weft.caller"],
+            reject_lossy=self._host.reject_lossy,
+        )
+
+    async def _serve(self, run: Run, id: str, receive: Receive, send: Send) -> None:
+        watch = _Watch(receive)
+        try:
+            if run.record.stream:
+                await answers.Stream(run, send, id, self._dialect, self._host.keepalive).tell()
+            else:
+                await self._whole(run, id, send)
+        except asyncio.CancelledError:
+            if not watch.gone:
+                raise
+        finally:
+            watch.end()
+            try:
+                await run.close()
+            finally:
+                self._host.ended(run)
+
+    async def _whole(self, run: Run, id: str, send: Send) -> None:
+        try:
+            await run.open()
+            status, data = await run.whole()
+        except Failed as failed:
+            headers = answers.about(id, run)
+            run.record.status = await answers.failure(send, self._dialect, failed, headers)
+        else:
+            await answers.body(send, status, data, [answers.JSON, *answers.about(id, run)])
+
+
+class _Watch:
+    """Cancels the task that made it when the client goes away."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.gone = False
+        self._task = asyncio.current_task()
+        self._watcher = asyncio.get_running_loop().create_task(self._watch(receive))
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def end(self) -> None:
+        self._watcher.cancel()
+        if self.gone and self._task is not None:
+            self._task.uncancel()
+
+
+class Messages(Endpoint):
+    """Threads are kept by the upstream that made them: clients are told, and know what to do."""
+
+    def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> Asked:
+        if msgspec.json.decode(body, type=_Thread).thread is not None:
+            extra = Extra(param="thread", error_code="thread_unsupported_request")
+            error = ErrorPart(
+                "internal",
+                "thread: not available here; send the messages",
+                status=400,
+                extra=msgspec.Raw(msgspec.json.encode(extra)),
+            )
+            raise Failed(error)
+        return super()._made(scope, body, model, stream)
+
+
+class _Thread(msgspec.Struct):
+    thread: msgspec.Raw | None = None
+
+
+class Gemini(Endpoint):
+    """The model and the verb are in the path, behind the last colon."""
+
+    def _asked(self, scope: Scope, body: bytes) -> Asked:
+        name, _, verb = scope["path_params"]["call"].rpartition(":")
+        self._glance(body)
+        if not name or verb not in _VERBS:
+            expected = " or ".join(_VERBS)
+            message = f"no {verb[:100]!r} of a model here; expected {expected}"
+            raise Shut(404, fault("not-found", message))
+        return self._made(scope, body, name, _VERBS[verb])
+
+
+_VERBS = {"generateContent": False, "streamGenerateContent": True}

@@ -1,0 +1,262 @@
+"""The upstreams of the settings become places: presets, quirks and secrets are resolved."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from weft.dialects import DIALECTS
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.gateway.settings.lines import Key
+from weft.gateway.settings.problems import Problems, nearest, unknown
+from weft.gateway.settings.reading import Reader
+from weft.gateway.settings.secrets import Secrets
+from weft.gateway.settings.shape import UpstreamSettings
+from weft.gateway.settings.urls import DEMO, Address, address_of
+from weft.scrub import MARK, Secret
+from weft.upstream.base import Place, Tls
+from weft.upstream.catalog import HOSTS, Accent, Host
+
+SPOKEN = {
+    name: dialect.name
+    for dialect in DIALECTS.values()
+    if dialect.request is not None
+    for name in (dialect.name, *dialect.aliases)
+}
+"""The dialects that an upstream can be asked in, by all their names."""
+
+ACCENTS: Mapping[str, type[Accent]] = {
+    "openai-chat": ChatQuirks,
+    "openai-responses": ResponsesQuirks,
+    "anthropic-messages": MessagesQuirks,
+    "gemini": ContentQuirks,
+}
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
+OWNED = frozenset(
+    (
+        *("authorization", "cookie", "proxy-authorization", "x-api-key", "x-goog-api-key"),
+        *("connection", "expect", "host", "keep-alive", "proxy-connection", "te", "upgrade"),
+        *("accept-encoding", "content-encoding", "content-length", "content-type"),
+        *("trailer", "transfer-encoding"),
+    )
+)
+"""Header fields that are not the settings' to choose: each is a key, or says how to read."""
+
+
+class _Headers(dict[str, str]):
+    """Header fields. They are not printed: a value may be a secret."""
+
+    def __repr__(self) -> str:
+        return MARK if self else "{}"
+
+
+class Places:
+    """Makes a place of every upstream that can be one."""
+
+    def __init__(self, secrets: Secrets, folder: Path, problems: Problems) -> None:
+        self._secrets = secrets
+        self._folder = folder
+        self._problems = problems
+
+    def made(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[Place, ...]:
+        """Returns the places, in their order. None at all: the demo alone."""
+        chosen = upstreams or {"demo": UpstreamSettings()}
+        found = [self._place(name, one) for name, one in chosen.items()]
+        return tuple(place for place in found if place is not None)
+
+    def _place(self, name: str, told: UpstreamSettings) -> Place | None:
+        key = ("upstreams", name)
+        sound = not self._problems.below(key)
+        if not _NAME.fullmatch(name):
+            self._problems.add(key, "a name has small letters, digits, '.', '_' and '-' only")
+        host = self._host(name, told, key)
+        dialect = self._dialect(told, host, (*key, "dialect"))
+        address = self._address(told, host, (*key, "base_url"))
+        secret = self._key(told, host, (*key, "api_key"))
+        place = Place(
+            name=name,
+            dialect=dialect or "",
+            base_url=address.url if address else "",
+            key=secret,
+            quirks=self._quirks(told.quirks, host, dialect, (*key, "quirks")),
+            headers=self._headers(told.headers, (*key, "headers")),
+            timeouts=told.timeouts,
+            concurrency=told.concurrency,
+            tls=self._tls(told.tls, (*key, "tls")),
+            retry=told.retry,
+            breaker=told.breaker,
+            models=self._models(told.models, (*key, "models")),
+            betas=told.betas,
+            origin=address.origin if address else "",
+        )
+        if sound and not self._problems.below(key):
+            self._whole(place, host, key)
+        if address is not None:
+            self._doubt(place, address, key)
+        return place if place.dialect and place.base_url else None
+
+    def _host(self, name: str, told: UpstreamSettings, key: Key) -> Host | None:
+        """The preset; that of the upstream's own name if nothing says where it is."""
+        if told.preset is None:
+            return HOSTS.get(name) if told.base_url is None else None
+        if told.preset not in HOSTS:
+            self._problems.add((*key, "preset"), unknown("preset", told.preset, HOSTS))
+        return HOSTS.get(told.preset)
+
+    def _dialect(self, told: UpstreamSettings, host: Host | None, key: Key) -> str | None:
+        if told.dialect is None:
+            return host.dialect if host else None
+        found = SPOKEN.get(told.dialect)
+        if found is None:
+            self._problems.add(key, unknown("dialect", told.dialect, SPOKEN))
+        elif host and told.base_url is None and not _also_speaks(host, found):
+            message = f"the preset {host.name} is asked in {host.dialect}; {found} needs a base_url"
+            self._problems.add(key, message)
+        return found
+
+    def _address(self, told: UpstreamSettings, host: Host | None, key: Key) -> Address | None:
+        text = host.base_url if told.base_url is None and host else told.base_url
+        if text is None:
+            return None
+        try:
+            return address_of(text)
+        except ValueError as problem:
+            self._problems.add(key, str(problem))
+            return None
+
+    def _key(self, told: UpstreamSettings, host: Host | None, key: Key) -> Secret | None:
+        if told.api_key is not None:
+            return self._secrets.resolved(told.api_key, key)
+        if host is None:
+            return None
+        found = self._secrets.usual(host.variable, key)
+        if found is None and host.needs_key and not told.headers:
+            hint = f": {host.variable} is not set" if host.variable else ""
+            self._problems.doubt(key, f"this host wants a key, and there is none{hint}")
+        return found
+
+    def _quirks(
+        self, told: str | dict[str, object] | None, host: Host | None, dialect: str | None, key: Key
+    ) -> Accent | None:
+        own = host.quirks if host and host.dialect == dialect else None
+        if told is None or dialect is None:
+            return own
+        if isinstance(told, str):
+            return self._preset_quirks(told, dialect, key)
+        given = Reader(self._problems).given(told, ACCENTS[dialect], key)
+        checked = cast("dict[str, Any]", given)  # by the types of these very fields
+        return replace(own or ACCENTS[dialect](), **checked)
+
+    def _preset_quirks(self, name: str, dialect: str, key: Key) -> Accent | None:
+        host = HOSTS.get(name)
+        if host is None:
+            self._problems.add(key, unknown("preset", name, HOSTS))
+        elif host.dialect != dialect:
+            self._problems.add(key, f"the quirks of {name} are for {host.dialect}, not {dialect}")
+        else:
+            return host.quirks
+        return None
+
+    def _headers(self, told: Mapping[str, str], key: Key) -> dict[str, str]:
+        found = _Headers()
+        for name, value in told.items():
+            where = (*key, name)
+            if not _HEADER.fullmatch(name):
+                self._problems.add(where, "no header has such a name")
+            elif name.lower() in OWNED:
+                self._problems.add(where, "this header is not for the settings to choose")
+            elif name.lower() in found:
+                self._problems.add(where, "is there twice; the case of the letters does not count")
+            else:
+                found[name.lower()] = self._header(value, where)
+        return found
+
+    def _header(self, value: str, key: Key) -> str:
+        if value.startswith(("env:", "file:")):
+            secret = self._secrets.resolved(Secret(value), key)
+            return secret.reveal() if secret else ""
+        if not _HEADER_VALUE.fullmatch(value):
+            self._problems.add(
+                key, "a header's value has visible letters of ASCII, and blanks inside"
+            )
+        return value
+
+    def _tls(self, told: Tls, key: Key) -> Tls:
+        return replace(
+            told,
+            ca=self._existing(told.ca, (*key, "ca")),
+            certificate=self._existing(told.certificate, (*key, "certificate")),
+        )
+
+    def _existing(self, name: str | None, key: Key) -> str | None:
+        """A file, named from the folder of the settings."""
+        if name is None:
+            return None
+        path = self._folder / Path(name).expanduser()
+        if not path.is_file():
+            self._problems.add(key, f"there is no file {path}")
+        return str(path)
+
+    def _models(self, told: tuple[str, ...], key: Key) -> tuple[str, ...]:
+        for model in told:
+            if not model or not model.isprintable() or told.count(model) > 1:
+                self._problems.add(key, f"{model!r} is no name of a model, or is there twice")
+                break
+        return told
+
+    def _whole(self, place: Place, host: Host | None, key: Key) -> None:
+        """Nothing else is wrong: is everything there?"""
+        if not place.base_url:
+            self._problems.add(key, f"base_url is missing: {_unplaced(place.name, host)}")
+        elif not place.dialect:
+            self._problems.add(key, f"dialect is missing; there are {', '.join(SPOKEN)}")
+
+    def _doubt(self, place: Place, address: Address, key: Key) -> None:
+        where = (*key, "base_url")
+        for tail in _TAILS.get(place.dialect, ()):
+            if address.url.endswith(tail):
+                self._problems.doubt(where, f"ends with {tail}, which is added anyhow")
+                break
+        if address.exposed and place.key is not None:
+            self._problems.doubt(where, "the key can be read on the way: http, not https")
+        if not place.tls.verify:
+            self._problems.doubt(
+                (*key, "tls"), "verify is off: anybody can pretend to be this host"
+            )
+
+
+def _also_speaks(host: Host, dialect: str) -> bool:
+    """Whether the address of a host does for a dialect too."""
+    return host.base_url == DEMO or _ROOTS[host.dialect] == _ROOTS[dialect]
+
+
+def _unplaced(name: str, host: Host | None) -> str:
+    if host is not None:
+        return f"the preset {host.name} has none"
+    near = nearest(name, HOSTS)
+    hint = f"did you mean {near}?" if near else "`weft config presets` lists them"
+    return f"there is no preset of this name; {hint}"
+
+
+_ROOTS = {
+    "openai-chat": "path of the version",
+    "openai-responses": "path of the version",
+    "anthropic-messages": "before /v1",
+    "gemini": "before /v1beta",
+}
+"""What a base URL is, by dialect. The same one does for two dialects only if they agree here."""
+
+_TAILS = {
+    "openai-chat": ("/chat/completions",),
+    "openai-responses": ("/responses",),
+    "anthropic-messages": ("/v1", "/v1/messages"),
+    "gemini": ("/v1beta", "/v1beta/models"),
+}
+"""What people add to a base URL that is added anyhow."""

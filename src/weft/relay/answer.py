@@ -1,0 +1,123 @@
+"""One answer of an upstream, as it comes: bytes, frames, parts.
+
+An answer always ends in a finish part. What cuts it short becomes an error part first: a
+connection that breaks, a silence that is too long, an answer that is too large, a stop from
+outside. Nothing of that matters once the wire has told why it ends.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from weft.codec import Pipe
+from weft.errors import TooLarge
+from weft.parts import ErrorPart, Finish, Part
+from weft.sse import Frame, FrameReader
+from weft.upstream.base import Incoming, Unreachable
+
+
+class Answer:
+    """Reads one answer. `read` again and again until `ended`."""
+
+    def __init__(self, incoming: Incoming, pipe: Pipe, limit: int, *, keep: bool = False) -> None:
+        """`keep`: remember the bytes, for `whole`."""
+        self._incoming = incoming
+        self._kept: list[bytes] | None = [] if keep else None
+        self._reader = FrameReader()
+        self._limit = limit
+        self.pipe = pipe
+        self.size = 0
+        self.parts: Sequence[Part] = ()
+        self.frames: Sequence[Frame] = ()
+        self.data = b""
+        self.boundary = 0
+        self.ended = False
+        self.broken: Unreachable | None = None
+        """How the connection broke, if it did."""
+
+    async def read(self) -> None:
+        """Reads what the network has next, and leaves what it means in `parts`."""
+        try:
+            data = await self._incoming.read()
+        except Unreachable as problem:
+            self.broken = problem
+            data = b""
+        if data:
+            self._take(data)
+        else:
+            self._end(self._verdict())
+
+    def _verdict(self) -> ErrorPart | None:
+        """What a broken connection means. An end that the decoder must judge means nothing."""
+        if self.broken is None or self.broken.kind == "truncated":
+            return None
+        return ErrorPart(self.broken.kind, str(self.broken), retryable=True)
+
+    def _take(self, data: bytes) -> None:
+        self.data = data
+        self.size += len(data)
+        if self._kept is not None:
+            self._kept.append(data)
+        if self.size > self._limit:
+            error = ErrorPart("too-large", f"the answer is over {self._limit} bytes")
+            return self.fail(error)
+        reader = self._reader
+        try:
+            self.frames = frames = reader.feed(data)
+        except TooLarge as problem:
+            return self.fail(ErrorPart("too-large", str(problem)))
+        self.parts = parts = self.pipe.feed(frames)
+        self.boundary = reader.boundary
+        if parts and parts[-1].__class__ is Finish:
+            self.ended = True
+        return None
+
+    def fail(self, error: ErrorPart) -> None:
+        """Ends the answer with this error, unless the wire told before why it ends."""
+        self._incoming.abort()
+        self._end(None if self.pipe.ending else error)
+
+    def _end(self, error: ErrorPart | None) -> None:
+        """The input is over, however it ended."""
+        if self.ended:
+            self.parts, self.frames, self.data = (), (), b""
+            return
+        self.ended = True
+        self.data = b""
+        self.frames = () if error else self._rest()
+        parts = self.pipe.feed(self.frames)
+        if error is not None:
+            parts += self.pipe.fail(error)
+        self.parts = parts + self.pipe.finish()
+
+    def _rest(self) -> list[Frame]:
+        """An event without its blank line."""
+        try:
+            return self._reader.finish()
+        except TooLarge:
+            return []
+
+    @property
+    def whole(self) -> bytes:
+        """All bytes that came."""
+        return b"".join(self._kept or ())
+
+    @property
+    def is_body(self) -> bool:
+        """Whether it is one JSON value, and not a stream."""
+        kind = self._incoming.headers.get("content-type", "")
+        return kind.startswith("application/json")
+
+    def abort(self) -> None:
+        self._incoming.abort()
+
+    async def drain(self, grace: float, limit: int = 65536) -> None:
+        """Reads what little may come after the end, so that the connection can be used again."""
+        size = 0
+        try:
+            async with asyncio.timeout(grace):
+                while size < limit and (data := await self._incoming.read()):
+                    size += len(data)
+        except (Unreachable, TimeoutError):
+            size = limit
+        if size >= limit:
+            self._incoming.abort()

@@ -1,0 +1,192 @@
+"""What a client asked, and what each target is asked for it."""
+
+import secrets
+import time
+from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec import Raw
+
+from weft.codec import Translated
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.dialects.faults import ErrorClass, fault
+from weft.dialects.requests import Loss, Losses, RequestCodec
+from weft.errors import BadRequest, InternalError, Refused
+from weft.ids import Ids
+from weft.parts import ErrorPart
+from weft.relay.routing import Target
+from weft.request import Message, ReasoningContent, Request
+from weft.upstream.base import Outgoing, Place, endpoint
+
+_replace = msgspec.structs.replace
+
+
+class Failed(Exception):
+    """A request that ends without an answer: `error` is what its client is told."""
+
+    def __init__(self, error: ErrorPart) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may hold, and what its answer may take."""
+
+    response: int = 64 * 1024 * 1024
+    duration: float = 1800.0
+    grace: float = 1.0
+    """Seconds to wait for usage once the upstream told why it ends."""
+
+    messages: int = 10_000
+    tools: int = 512
+    schema: int = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request, as it came."""
+
+    dialect: str
+    body: bytes
+    model: str
+    """As the client named it."""
+
+    stream: bool
+    betas: tuple[str, ...] = ()
+    id: str = ""
+    caller: str = ""
+    """The name of the key that asked."""
+
+    reject_lossy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The request for one target, and how to read and tell its answer."""
+
+    target: Target
+    request: Request
+    translated: Translated
+    reading: Context
+    """For the decoder: proofs are this upstream's."""
+
+    telling: Context
+    """For the encoder: proofs travel sealed."""
+
+    @property
+    def place(self) -> Place:
+        return self.target.upstream.place
+
+    @property
+    def warnings(self) -> list[Loss]:
+        return [loss for loss in self.translated.losses if loss.outcome == "warned"]
+
+    @property
+    def changed(self) -> bool:
+        """Whether the answer must be changed before the client may see it."""
+        rendered = self.translated.rendered
+        return bool(rendered.names or rendered.bridged or rendered.stop)
+
+    def outgoing(self, asked: Asked, body: bytes | None = None) -> Outgoing:
+        place = self.place
+        path = endpoint(place.dialect, self.target.model, asked.stream)
+        headers = {"accept": "text/event-stream" if asked.stream else "application/json"}
+        betas = _betas(asked, place)
+        if betas:
+            headers["anthropic-beta"] = ",".join(betas)
+        return Outgoing(path, self.translated.body if body is None else body, headers)
+
+
+def _betas(asked: Asked, place: Place) -> list[str]:
+    """The beta flags that go on: to the wire that has them, and of those what the host takes."""
+    if place.dialect != "anthropic-messages":
+        return []
+    return [flag for flag in asked.betas if place.betas is None or flag in place.betas]
+
+
+def codec_of(dialect: str) -> RequestCodec:
+    codec = DIALECTS[dialect].request
+    if codec is None:
+        raise InternalError(f"{dialect} has no requests")
+    return codec
+
+
+def question(
+    asked: Asked, target: Target, limits: Limits, *, thoughtless: bool = False
+) -> Question:
+    """Returns what a target is asked; raises Failed if it cannot be.
+
+    `thoughtless` leaves out all reasoning of earlier turns: its proofs were refused.
+    """
+    place = target.upstream.place
+    same = place.dialect == asked.dialect
+    ids = Ids(secrets.token_bytes(16))
+    # A proof that came bare was shown to the client by an upstream of its own dialect.
+    bare = Context(ids=ids, origin=place.origin if same else None)
+    context = Context(ids=ids, now=int(time.time()), quirks=place.quirks, origin=place.origin)
+    losses = Losses()
+    try:
+        parsed = codec_of(asked.dialect).parse(asked.body, bare)
+        request = _checked(parsed.request, limits)
+        if asked.betas:
+            request = _replace(request, betas=asked.betas)
+        if thoughtless:
+            request = _replace(request, messages=tuple(map(_thoughtless, request.messages)))
+        sent = _replace(request, model=target.model, stream=asked.stream)
+        if place.dialect != "anthropic-messages":
+            sent = _replace(sent, betas=())
+        rendered = codec_of(place.dialect).render(sent, context, losses)
+    except BadRequest as problem:
+        raise Failed(bad_request(problem)) from None
+    found = [Loss(parsed.places.source(one.path), one.outcome, one.detail) for one in losses.found]
+    if thoughtless:
+        detail = "the upstream refused the proofs of earlier reasoning: left out"
+        found.append(Loss(parsed.places.source("messages"), "warned", detail))
+    _reject(asked, place, found)
+    request = _replace(request, model=asked.model, stream=asked.stream)
+    return Question(
+        target,
+        request,
+        Translated(request, rendered, tuple(found)),
+        replace(context, request=request),
+        replace(context, request=request, quirks=None, origin=None),
+    )
+
+
+def _checked(request: Request, limits: Limits) -> Request:
+    """Raises BadRequest for a request that is more than one, or too much of one."""
+    if request.choices > 1:
+        raise Refused("n", f"{request.choices} answers to one request; expected 1")
+    schemas = [*(tool.parameters for tool in request.tools), request.output.schema]
+    largest = max(len(bytes(one)) if isinstance(one, Raw) else 0 for one in schemas)
+    for path, count, most in (
+        ("messages", len(request.messages), limits.messages),
+        ("tools", len(request.tools), limits.tools),
+        ("schema", largest, limits.schema),
+    ):
+        if count > most:
+            raise BadRequest(path, f"{count}; expected at most {most}")
+    return request
+
+
+def _thoughtless(message: Message) -> Message:
+    kept = tuple(one for one in message.content if not isinstance(one, ReasoningContent))
+    return _replace(message, content=kept)
+
+
+def _reject(asked: Asked, place: Place, losses: list[Loss]) -> None:
+    worst = [loss for loss in losses if loss.outcome == "refused"]
+    if asked.reject_lossy:
+        worst += [loss for loss in losses if loss.outcome == "warned"]
+    if worst:
+        loss = worst[0]
+        message = f"{loss.path}: {loss.detail} ({place.name} speaks {place.dialect})"
+        raise Failed(fault("unsupported", message, param=loss.path))
+
+
+def bad_request(problem: BadRequest) -> ErrorPart:
+    """The error that a client is told about its own body."""
+    found: ErrorClass = "unsupported" if isinstance(problem, Refused) else "bad-request"
+    return fault(found, str(problem), param=problem.path or None)

@@ -1,0 +1,84 @@
+"""Which upstreams a model name means.
+
+A model is `<upstream>/<model>`, cut at the first slash, or an alias: one target, or several to be
+tried in order. An alias may hold `*` (`claude-*`); a `*` in its target is the name as it came.
+Names beat patterns, earlier patterns later ones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from weft.errors import ClientError
+from weft.upstream.base import Upstream
+from weft.upstream.retry import Breaker
+
+
+class UnknownModel(ClientError):
+    """No upstream and no alias has this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One model of one upstream."""
+
+    upstream: Upstream
+    model: str
+    breaker: Breaker
+
+    @property
+    def name(self) -> str:
+        return f"{self.upstream.place.name}/{self.model}"
+
+
+class Routing:
+    """All targets there are."""
+
+    def __init__(
+        self, upstreams: Mapping[str, Upstream], aliases: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        self._upstreams = dict(upstreams)
+        self._breakers = {
+            name: Breaker(upstream.place.breaker) for name, upstream in upstreams.items()
+        }
+        self._aliases = dict(aliases)
+
+    def targets(self, model: str) -> tuple[Target, ...]:
+        """Returns what to try, in order; raises UnknownModel."""
+        names = self._aliases.get(model)
+        if names is None:
+            names = (model,) if self._upstream_of(model) else self._matching(model)
+        found = [self._target(name.replace("*", model)) for name in names]
+        return tuple(found)
+
+    def _upstream_of(self, model: str) -> Upstream | None:
+        name, slash, rest = model.partition("/")
+        return self._upstreams.get(name) if slash and rest else None
+
+    def _matching(self, model: str) -> tuple[str, ...]:
+        for pattern, names in self._aliases.items():
+            if "*" in pattern and fnmatchcase(model, pattern):
+                return names
+        known = ", ".join([*(f"{name}/…" for name in self._upstreams), *self._aliases])
+        raise UnknownModel(f"no model {model[:200]!r}; expected one of: {known}")
+
+    def _target(self, name: str) -> Target:
+        upstream = self._upstream_of(name)
+        if upstream is None:
+            raise UnknownModel(f"no upstream for {name[:200]!r}")
+        return Target(upstream, name.partition("/")[2], self._breakers[upstream.place.name])
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]:
+        return self._upstreams
+
+    @property
+    def models(self) -> list[str]:
+        """The names worth listing: aliases, and the models that upstreams name."""
+        aliases = [name for name in self._aliases if "*" not in name]
+        listed = [
+            f"{name}/{model}"
+            for name, upstream in self._upstreams.items()
+            for model in upstream.place.models
+        ]
+        return list(dict.fromkeys([*aliases, *listed]))

@@ -1,0 +1,450 @@
+"""One request on its way: targets are tried in order, and the answer is told block by block.
+
+Nothing is told before there is content, so a target that fails until then is tried again, or the
+next one is; afterwards never. The blocks are pulled: whoever reads them slowly has the upstream
+read slowly. A run belongs to one task; `stop` may be called from anywhere on its loop.
+"""
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from weft.codec import Pipe
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.dialects.base import Stage
+from weft.dialects.faults import class_of, fault
+from weft.errors import InternalError
+from weft.findings import Findings
+from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
+from weft.relay.answer import Answer
+from weft.relay.asked import Asked, Failed, Limits, Question, codec_of, question
+from weft.relay.record import Attempt, Observer, Record
+from weft.relay.routing import Target
+from weft.relay.shown import Shown
+from weft.relay.splice import Splice
+from weft.relay.telling import Echo, Telling
+from weft.request import Request
+from weft.scrub import Scrubber
+from weft.sse import Frame
+from weft.upstream.base import Incoming, Unreachable
+from weft.upstream.retry import counts, retryable, wait
+
+ERROR_BODY = 64 * 1024
+"""As much of an error body is read."""
+
+LARGE = 1024 * 1024
+"""Bodies over this size are translated in a thread: the loop has others to serve."""
+
+_PROOF = re.compile(r"signature|encrypted_content|thinking block|reasoning item", re.IGNORECASE)
+"""What upstreams say of a proof that they do not take back."""
+
+_FINAL = frozenset(("bad-request", "cancelled"))
+"""What would go wrong everywhere: no other target is tried."""
+
+_ERRORS = (b'{"type":"error"', b'{"error"')
+"""How a body begins that a dialect writes where it cannot tell the answer."""
+
+
+class Run:
+    """One request. `open`, then `next` until it returns nothing, or `whole`; at last `close`."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        targets: Sequence[Target],
+        limits: Limits,
+        scrub: Scrubber,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self._asked = asked
+        self._targets = targets
+        self._limits = limits
+        self._shown = Shown(scrub)
+        self._observers = observers
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._waiting = False
+        """Whether the task waits for an upstream, and may be cancelled."""
+        self._verdict: ErrorPart | None = None
+        """Why it was stopped from outside."""
+        self._question: Question | None = None
+        self._answer: Answer | None = None
+        self._telling: Telling | Echo | None = None
+        self._splice: Splice | None = None
+        self._held: list[bytes] = []
+        """What was read before there was content to tell."""
+        self._touched = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = self._loop.call_later(limits.duration, self._too_long)
+        self.record = Record(asked.id, asked.dialect, asked.model, asked.caller, asked.stream)
+
+    # From outside
+
+    def stop(self, error: ErrorPart) -> None:
+        """Ends the answer with this error, as soon as the client has what came before."""
+        if self._verdict is None:
+            self._verdict = error
+            if self._waiting and self._task is not None:
+                self._task.cancel()
+
+    def keepalive(self) -> bytes:
+        """What to send while there is nothing to say."""
+        told = self._telling.keepalive() if self._telling is not None else b""
+        return told or _Unanswered(self._asked).keepalive()
+
+    def _too_long(self) -> None:
+        limit = self._limits.duration
+        self.stop(ErrorPart("timeout", f"the answer took longer than {limit:g} seconds"))
+
+    # Opening
+
+    async def open(self) -> None:
+        """Returns when there is something to tell; raises Failed if no target has an answer."""
+        self._waiting = True
+        try:
+            failure = await self._tried()
+        except asyncio.CancelledError:
+            failure = self._excused()
+            if failure is None:
+                raise
+        finally:
+            self._waiting = False
+        if failure is not None:
+            self._conclude(failure)
+            raise Failed(failure)
+
+    def _excused(self) -> ErrorPart | None:
+        """Why the task was cancelled, if it was by `stop`: then it goes on."""
+        if self._verdict is not None and self._task is not None:
+            self._task.uncancel()
+        return self._verdict
+
+    async def _tried(self) -> ErrorPart | None:
+        error: ErrorPart | None = None
+        for target in self._targets:
+            error = await self._try(target)
+            if error is None or class_of(error) in _FINAL:
+                break
+        return error
+
+    async def _try(self, target: Target) -> ErrorPart | None:
+        """Asks one target as often as it is worth; returns how it failed, if it did."""
+        policy = target.upstream.place.retry
+        tries, thoughtless = 0, False
+        while True:
+            error = await self._attempt(target, thoughtless)
+            self.record.attempts.append(Attempt(target.name, error))
+            if error is None:
+                return None
+            if not thoughtless and error.status == 400 and _PROOF.search(error.message):
+                thoughtless = True
+                continue
+            tries += 1
+            if tries >= policy.attempts or not retryable(error):
+                return error
+            pause = wait(policy, tries, error, random.random(), time.time())
+            if pause is None:
+                return error
+            await asyncio.sleep(pause)
+
+    async def _attempt(self, target: Target, thoughtless: bool) -> ErrorPart | None:
+        breaker, name = target.breaker, target.upstream.place.name
+        try:
+            asking = await self._asking(target, thoughtless)
+        except Failed as failed:
+            return failed.error
+        if not breaker.admits(self._loop.time()):
+            return fault("overloaded", f"{name} failed too often and is left alone for a while")
+        try:
+            await self._begin(asking)
+        except Failed as failed:
+            self._drop()
+            if counts(failed.error):
+                breaker.failed(self._loop.time())
+            else:
+                breaker.succeeded()
+            return self._shown.error(failed.error)
+        except BaseException:
+            self._drop()
+            breaker.abandoned()
+            raise
+        breaker.succeeded()
+        return None
+
+    async def _asking(self, target: Target, thoughtless: bool) -> Question:
+        ask = partial(question, self._asked, target, self._limits, thoughtless=thoughtless)
+        return await asyncio.to_thread(ask) if len(self._asked.body) > LARGE else ask()
+
+    async def _begin(self, asking: Question) -> None:
+        """Asks, and reads until there is content; raises Failed if it goes wrong before."""
+        asked, place = self._asked, asking.place
+        try:
+            incoming = await asking.target.upstream.ask(asking.outgoing(asked))
+        except Unreachable as problem:
+            raise Failed(_unreached(problem)) from None
+        if incoming.status // 100 != 2:
+            raise Failed(await self._refusal(incoming, asking))
+        pauses = place.dialect == "anthropic-messages" != asked.dialect
+        self._splice = Splice() if pauses else None
+        answer = self._hear(incoming, asking, None)
+        if asked.stream:
+            self._telling = self._teller(incoming, asking, answer.pipe)
+        while not answer.ended:
+            await self._heard(answer)
+            content = any(map(_is_content, answer.parts))
+            error = next((one for one in answer.parts if isinstance(one, ErrorPart)), None)
+            if error is not None and not content:
+                raise Failed(error)
+            if self._telling is not None:
+                self._held.append(self._telling.tell(answer))
+            if content:
+                break
+        self._question = asking
+        self.record.losses = asking.translated.losses
+        self._held.append(await self._go_on(answer))
+
+    def _hear(self, incoming: Incoming, asking: Question, before: Pipe | None) -> Answer:
+        """Makes what reads an answer; `before` is what it goes on with."""
+        splice = self._splice
+
+        def stages(findings: Findings) -> list[Stage]:
+            own = [*asking.translated.stages(findings), self._shown]
+            return own if splice is None else [*own, splice]
+
+        pipe = Pipe(DIALECTS[asking.place.dialect], asking.reading, stages, before)
+        answer = Answer(incoming, pipe, self._limits.response, keep=not self._asked.stream)
+        self._answer = answer
+        self._touched = self._loop.time()
+        self._arm(asking.place.timeouts.between_events)
+        return answer
+
+    def _teller(self, incoming: Incoming, asking: Question, pipe: Pipe) -> Telling | Echo:
+        """The upstream's own bytes are told where they are events in the client's dialect."""
+        kind = incoming.headers.get("content-type", "")
+        if self._is_echo(asking) and kind.startswith("text/event-stream"):
+            return Echo(self._asked.dialect, asking.telling, pipe)
+        return Telling(self._asked.dialect, asking.telling, pipe)
+
+    def _is_echo(self, asking: Question) -> bool:
+        return asking.place.dialect == self._asked.dialect and not asking.changed
+
+    async def _refusal(self, incoming: Incoming, asking: Question) -> ErrorPart:
+        """What an answer with a status that is no success means."""
+        body, place, status = b"", asking.place, incoming.status
+        try:
+            while len(body) < ERROR_BODY and (data := await incoming.read()):
+                body += data
+        except Unreachable:
+            pass  # what came must do
+        finally:
+            incoming.abort()
+        if status // 100 == 3:
+            return fault("bad-upstream-answer", f"{place.name} answered with a redirect")
+        read_error = DIALECTS[place.dialect].read_error
+        if read_error is None:
+            raise InternalError(f"{place.dialect} has no errors")
+        return read_error(status, body, incoming.headers.get("retry-after"))
+
+    # Telling
+
+    @property
+    def upstream(self) -> str:
+        """Who answers."""
+        return self._question.place.name if self._question is not None else ""
+
+    @property
+    def warnings(self) -> list[str]:
+        """The fields of the request that the upstream was told less of."""
+        return [] if self._question is None else [one.path for one in self._question.warnings]
+
+    async def next(self) -> bytes:
+        """Returns the next block for the client; nothing at the end."""
+        if self._held:
+            block = b"".join(self._held)
+            self._held = []
+            if block:
+                return self._told(block)
+        telling = self._telling
+        while telling is not None and (answer := self._answer) is not None and not answer.ended:
+            await self._heard(answer)
+            block = telling.tell(answer)
+            if self._splice is not None and self._splice.paused:
+                block += await self._go_on(answer)
+            if block:
+                return self._told(block)
+        self._conclude(None)
+        return b""
+
+    def _told(self, block: bytes) -> bytes:
+        record = self.record
+        if record.first is None:
+            record.first = time.time()
+        record.bytes_out += len(block)
+        return block
+
+    async def whole(self) -> tuple[int, bytes]:
+        """Returns the status and the body of an answer that is not streamed."""
+        while (answer := self._answer) is not None and not answer.ended:
+            await self._heard(answer)
+            await self._go_on(answer)
+        if answer is None or self._question is None:
+            raise InternalError("there is no answer")
+        self.record.status, body = self._body(answer, self._question)
+        self._told(body)
+        self._conclude(None)
+        return self.record.status, body
+
+    def _body(self, answer: Answer, asking: Question) -> tuple[int, bytes]:
+        dialect = DIALECTS[self._asked.dialect]
+        if dialect.body is None or dialect.write_error is None:
+            raise InternalError(f"{dialect.name} has no bodies")
+        response = answer.pipe.response
+        failure = response.error
+        if failure is not None:
+            error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
+            return dialect.write_error(self._shown.error(error))
+        if self._is_echo(asking) and not response.findings and answer.is_body:
+            return 200, answer.whole
+        body = dialect.body(response, asking.telling, Findings())
+        return 502 if body.startswith(_ERRORS) else 200, body
+
+    def ending(self, error: ErrorPart) -> bytes:
+        """What ends a stream that began, and then had no answer."""
+        return _Unanswered(self._asked).failed(error)
+
+    async def _heard(self, answer: Answer) -> None:
+        """Reads the next of an answer; it ends if the run was stopped."""
+        if self._verdict is not None:
+            answer.fail(self._verdict)
+            return
+        opening, self._waiting = self._waiting, True
+        try:
+            await answer.read()
+        except asyncio.CancelledError:
+            verdict = self._excused()
+            if verdict is None:
+                raise
+            answer.fail(verdict)
+            return
+        finally:
+            self._waiting = opening
+        self._touched = self._loop.time()
+        self.record.bytes_in += len(answer.data)
+        if not answer.ended and answer.pipe.ending:
+            self._arm(self._limits.grace)
+
+    async def _go_on(self, answer: Answer) -> bytes:
+        """Asks for the rest of an answer that paused; returns the end if there is none."""
+        splice, asking = self._splice, self._question
+        if splice is None or not splice.paused or asking is None:
+            return b""
+        splice.go_on()
+        answer.abort()
+        error = await self._continue(answer, asking)
+        if error is None:
+            return b""
+        answer.fail(self._shown.error(error))
+        return self._telling.tell(answer) if self._telling is not None else b""
+
+    async def _continue(self, answer: Answer, asking: Question) -> ErrorPart | None:
+        continued = codec_of(asking.place.dialect).continued
+        writer = DIALECTS[asking.place.dialect].body
+        if continued is None or writer is None:
+            raise InternalError(f"{asking.place.dialect} does not pause")
+        told = writer(answer.pipe.response, asking.reading, Findings())
+        outgoing = asking.outgoing(self._asked, continued(asking.translated.body, told))
+        try:
+            incoming = await asking.target.upstream.ask(outgoing)
+        except Unreachable as problem:
+            return _unreached(problem)
+        if incoming.status // 100 != 2:
+            return await self._refusal(incoming, asking)
+        self._hear(incoming, asking, answer.pipe)
+        return None
+
+    # Time
+
+    def _arm(self, limit: float) -> None:
+        """Silence longer than this ends the answer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(limit, self._silent, limit)
+
+    def _silent(self, limit: float) -> None:
+        left = self._touched + limit - self._loop.time()
+        if left > 0.001 or not self._waiting:  # a client that reads slowly is no silence
+            self._timer = self._loop.call_later(max(left, 0.05), self._silent, limit)
+        else:
+            name = self.upstream or "the upstream"
+            message = f"{name} was silent for {limit:g} seconds"
+            self.stop(ErrorPart("timeout", message, retryable=True))
+
+    # The end
+
+    def _conclude(self, error: ErrorPart | None) -> None:
+        """Keeps what is known of the request, and tells whoever wants to know."""
+        record, answer = self.record, self._answer
+        if record.ended is not None:
+            return
+        record.ended = time.time()
+        record.error = error
+        if answer is not None:
+            record.response = answer.pipe.response
+            told = [] if self._telling is None else self._telling.findings
+            record.findings = (*record.response.findings, *told)
+        for observer in self._observers:
+            observer(record)
+
+    def _drop(self) -> None:
+        """Forgets an attempt that failed."""
+        if self._answer is not None:
+            self._answer.abort()
+        self._answer = self._telling = self._question = None
+        self._held = []
+
+    async def close(self) -> None:
+        """Ends whatever goes on: the client is gone, or has all of it."""
+        self._deadline.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        answer = self._answer
+        if self.record.ended is None:
+            self.record.status = 499
+            if answer is not None:
+                answer.abort()
+            self._conclude(ErrorPart("cancelled", "the client went away"))
+        elif answer is not None:
+            await answer.drain(self._limits.grace)
+
+
+def _is_content(part: Part) -> bool:
+    return not isinstance(part, ResponseMetadata | ErrorPart | Finish)
+
+
+def _unreached(problem: Unreachable) -> ErrorPart:
+    status = 504 if problem.kind == "timeout" else 502
+    return ErrorPart(problem.kind, str(problem), status=status, retryable=True)
+
+
+class _Unanswered:
+    """A stream without an answer: what can be said in a dialect all the same."""
+
+    def __init__(self, asked: Asked) -> None:
+        context = Context(request=Request(asked.model), now=int(time.time()))
+        self._pipe = Pipe(DIALECTS[asked.dialect], context)
+        self._telling = Telling(asked.dialect, context, self._pipe)
+        self.parts: Sequence[Part] = ()
+        self.frames: Sequence[Frame] = ()
+        self.data = b""
+        self.boundary = 0
+
+    def keepalive(self) -> bytes:
+        return self._telling.keepalive()
+
+    def failed(self, error: ErrorPart) -> bytes:
+        self.parts = self._pipe.fail(error) + self._pipe.finish()
+        return self._telling.tell(self)

@@ -1,0 +1,128 @@
+"""What a client is told: parts, in its own dialect.
+
+Where client and upstream speak the same dialect and nothing must be changed, the client gets the
+upstream's own bytes, whole events at a time, as long as nothing was repaired. At the first
+finding the encoder takes over and stays; it was fed all along, so it knows what was told. Bytes
+of a read that gave no part yet wait: what they mean may still change.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from weft.codec import Pipe
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.errors import InternalError
+from weft.findings import Finding, Findings
+from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
+from weft.sse import DONE, Frame, write
+
+_DONE = write("", DONE)
+_TERMINATED = ("openai-chat", "openai-responses")
+"""Wires whose streams end with `[DONE]`; not every upstream of them says it."""
+
+_NO_CHOICE = (b'"choices":[]', b'"choices": []')
+
+
+class Heard(Protocol):
+    """What the last read of an upstream gave."""
+
+    parts: Sequence[Part]
+    frames: Sequence[Frame]
+    data: bytes
+    boundary: int
+    """Where the last whole event ended, counted over all that was read."""
+
+
+class Telling:
+    """Tells one response in the client's dialect. `pipe` is where its parts come from."""
+
+    def __init__(self, dialect: str, context: Context, pipe: Pipe) -> None:
+        writer = DIALECTS[dialect].encoder
+        if writer is None:
+            raise InternalError(f"{dialect} cannot be written")
+        self._findings = Findings()
+        self._encoder = writer(context, pipe.guard.fold, self._findings)
+
+    def tell(self, heard: Heard) -> bytes:
+        """Returns what the client is told of what was heard, possibly nothing."""
+        return b"".join(self._encoder.feed(heard.parts)) if heard.parts else b""
+
+    def keepalive(self) -> bytes:
+        return b"".join(self._encoder.keepalive())
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What this dialect could not carry."""
+        return self._findings.found
+
+
+class Echo:
+    """Tells a response in the upstream's own bytes, while nothing was repaired."""
+
+    def __init__(self, dialect: str, context: Context, pipe: Pipe) -> None:
+        self._dialect = dialect
+        self._context = context
+        self._pipe = pipe
+        self._told: Telling | None = None
+        self._raw: bytearray | None = bytearray()
+        """What was read and not told; None once the encoder took over."""
+        self._begin = 0  # where `_raw` begins in all that was read
+        self._terminated = False
+        request = context.request
+        asked = dialect != "openai-chat" or request is None or request.include_usage
+        self._hidden: list[bytes] | None = None if asked else []
+        """Events with the usage that only we asked for, where they are not to be shown."""
+
+    def tell(self, heard: Heard) -> bytes:
+        raw = self._raw
+        if raw is None:
+            return self._shadow(heard).tell(heard)
+        raw += heard.data
+        self._watch(heard.frames)
+        if not heard.parts:
+            return b""
+        own = self._shadow(heard).tell(heard)
+        if self._pipe.findings.found or any(isinstance(one, ErrorPart) for one in heard.parts):
+            self._raw = None
+            return own
+        whole = bytes(raw[: heard.boundary - self._begin])
+        del raw[: len(whole)]
+        self._begin = heard.boundary
+        return self._ended(heard.parts, self._shown(whole))
+
+    def _shadow(self, heard: Heard) -> Telling:
+        """The encoder that follows along, under the id that the client sees."""
+        if self._told is None:
+            head = heard.parts[0] if heard.parts else None
+            id = head.id if isinstance(head, ResponseMetadata) else None
+            context = replace(self._context, response_id=id)
+            self._told = Telling(self._dialect, context, self._pipe)
+        return self._told
+
+    def _watch(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.data == DONE:
+                self._terminated = True
+            elif self._hidden is not None and any(mark in frame.data for mark in _NO_CHOICE):
+                self._hidden.append(write("", frame.data))
+
+    def _shown(self, raw: bytes) -> bytes:
+        hidden, self._hidden = self._hidden, None if self._hidden is None else []
+        for event in hidden or ():
+            raw = raw.replace(event, b"")
+        return raw
+
+    def _ended(self, parts: Sequence[Part], raw: bytes) -> bytes:
+        ended = isinstance(parts[-1], Finish)
+        if ended and not self._terminated and self._dialect in _TERMINATED:
+            return raw + _DONE
+        return raw
+
+    def keepalive(self) -> bytes:
+        return self._told.keepalive() if self._told is not None else b""
+
+    @property
+    def findings(self) -> list[Finding]:
+        return [] if self._told is None or self._raw is not None else self._told.findings

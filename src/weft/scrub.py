@@ -1,0 +1,77 @@
+"""Secrets, and what keeps them out of everything that is shown: errors, logs, captures, pages."""
+
+import json
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+MARK = "***"
+
+
+class Secret:
+    """A text that prints as `***`. Only `reveal` tells it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return MARK
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a secret is not to be written down")
+
+
+_MASKED = r"(?:[A-Za-z0-9_\-*]|\.{2,}|…)"  # some hosts echo a key with its middle left out
+
+_TOKENS = re.compile(
+    rf"(?i)\b(?:sk|pk|rk|gsk|csk|xai|pplx|nvapi)-{_MASKED}{{8,}}"
+    r"|\bkey-[A-Za-z0-9_\-]{16,}"
+    r"|\bAIza[A-Za-z0-9_\-]{20,}"
+    r"|\b(?:gh[opsu]|hf|github_pat)_[A-Za-z0-9_]{16,}"
+    r"|\beyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"
+    r"|(?<=://)[^\s/@:\"']+:[^\s/@\"']+(?=@)"
+    r"|\*{4,}\w{1,8}\b"
+)
+"""What a key looks like, wherever it stands."""
+
+_BEHIND = re.compile(
+    r"(?i)(\bbearer\s+|[?&](?:key|api[_-]?key|access[_-]token)=|\bapi[_-]?key=)[^\s&\"',;]{6,}"
+    r"|(\b(?:authorization|(?:x-)?(?:goog-)?api[_-]?key)[\"']?\s*:\s*[\"']?)[^\s\"',;]{16,}"
+)
+"""What stands where a key belongs, whatever it looks like."""
+
+
+class Scrubber:
+    """Replaces every secret it was told of, however it is escaped, and what looks like one."""
+
+    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+        told = {form for one in secrets for form in _forms(one.reveal())} - {""}
+        known = sorted(told, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def __call__(self, text: str) -> str:
+        if self._known is not None:
+            text = self._known.sub(MARK, text)
+        return _BEHIND.sub(_kept, _TOKENS.sub(MARK, text))
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """A secret as it is, in JSON, and in an address."""
+    return (text, json.dumps(text)[1:-1], quote(text, safe=""))
+
+
+def _kept(match: re.Match[str]) -> str:
+    return (match[1] or match[2]) + MARK

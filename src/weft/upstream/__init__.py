@@ -1,0 +1,1 @@
+"""Upstreams: places that speak a dialect."""

@@ -1,0 +1,251 @@
+"""Well-known hosts, one row each: what to write in the settings instead of looking it up.
+
+A row says what is needed to ask a host: its dialect, its address, the variable that holds its key
+by custom, and its accent. Quirks stand where a host wants another spelling than the default, with
+what shows it: a capture of `tests/captures/openai_chat`, or what the host answers. Hosts of open
+models of which nothing is known are asked in the older spelling, which all of them understand.
+
+Markup of calls and thinking without an opening tag are habits of models, not of hosts
+(captures markup-calls-tokens, markup-calls-json, orphan-think-closer): no row has those quirks,
+they are set for an upstream by whoever knows its model.
+"""
+
+from dataclasses import dataclass
+
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
+
+Accent = ChatQuirks | ResponsesQuirks | MessagesQuirks | ContentQuirks
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A place that others have been to."""
+
+    name: str
+    dialect: str
+    base_url: str | None
+    """None: everybody has another."""
+
+    variable: str | None = None
+    """The environment variable that holds the key, by custom."""
+
+    quirks: Accent | None = None
+    """None: the dialect's defaults."""
+
+    needs_key: bool = True
+    note: str = ""
+
+
+_SYSTEM = ChatQuirks(developer_role=False)
+"""Knows no developers: a system is understood by everyone."""
+
+_OLDER = ChatQuirks(developer_role=False, token_limit="max_tokens")
+"""Speaks Chat Completions as it was before 2024."""
+
+_THINKING = ChatQuirks(
+    developer_role=False,
+    token_limit="max_tokens",
+    reasoning_back=("reasoning_content",),
+)
+"""And wants to see its own thoughts again where they led to a call."""
+
+_OPENAI = (
+    Host("openai", "openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+    Host(
+        "openai-chat",
+        "openai-chat",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        note="The same host by its older interface.",
+    ),
+    Host(
+        "azure",
+        "openai-responses",
+        None,
+        "AZURE_OPENAI_API_KEY",
+        note="base_url: https://RESOURCE.openai.azure.com/openai/v1; models are deployments.",
+    ),
+    Host(
+        "azure-chat",
+        "openai-chat",
+        None,
+        "AZURE_OPENAI_API_KEY",
+        note="base_url: https://RESOURCE.openai.azure.com/openai/v1; models are deployments.",
+    ),
+    Host(
+        "bedrock",
+        "openai-chat",
+        None,
+        "AWS_BEARER_TOKEN_BEDROCK",
+        note="base_url: https://bedrock-runtime.REGION.amazonaws.com/openai/v1.",
+    ),
+)
+
+_OTHER_WIRES = (
+    Host("anthropic", "anthropic-messages", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+    Host("gemini", "gemini", "https://generativelanguage.googleapis.com", "GEMINI_API_KEY"),
+    Host(
+        "xai",
+        "openai-responses",
+        "https://api.x.ai/v1",
+        "XAI_API_KEY",
+        note="Its Chat Completions are deprecated: xai-chat.",
+    ),
+)
+
+_CHAT = (
+    Host("xai-chat", "openai-chat", "https://api.x.ai/v1", "XAI_API_KEY"),
+    Host(
+        "deepseek",
+        "openai-chat",
+        "https://api.deepseek.com/v1",
+        "DEEPSEEK_API_KEY",
+        # reasoning-content-field.sse; it answers 400 to a call whose thoughts are left out, and
+        # "unknown variant `developer`"
+        quirks=_THINKING,
+    ),
+    Host(
+        "moonshot",
+        "openai-chat",
+        "https://api.moonshot.ai/v1",
+        "MOONSHOT_API_KEY",
+        # reasoning-content-field.sse; it documents that thoughts stay in the conversation
+        quirks=ChatQuirks(developer_role=False, reasoning_back=("reasoning_content",)),
+        note="In China: https://api.moonshot.cn/v1.",
+    ),
+    Host(
+        "zai",
+        "openai-chat",
+        "https://api.z.ai/api/paas/v4",
+        "ZAI_API_KEY",
+        # reasoning-content-field.sse; it documents that thoughts between calls are to be returned,
+        # and answers "Incorrect role information" to a developer
+        quirks=_THINKING,
+        note="In China: https://open.bigmodel.cn/api/paas/v4.",
+    ),
+    Host(
+        "openrouter",
+        "openai-chat",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        # reasoning-and-its-details.sse, signature-in-a-detail-of-its-own.sse,
+        # encrypted-detail-alone.sse: details hold the proofs, and are documented to go back
+        quirks=ChatQuirks(reasoning_back=("reasoning", "reasoning_details")),
+    ),
+    Host(
+        "mistral",
+        "openai-chat",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        # content-as-parts.sse needs no quirk; it answers 422 "Extra inputs are not permitted" to
+        # max_completion_tokens
+        quirks=_OLDER,
+    ),
+    Host(
+        "dashscope",
+        "openai-chat",
+        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        "DASHSCOPE_API_KEY",
+        # "developer is not one of ['system', 'assistant', 'user', 'tool', 'function']"
+        quirks=_OLDER,
+        note="In China: https://dashscope.aliyuncs.com/compatible-mode/v1.",
+    ),
+    Host("groq", "openai-chat", "https://api.groq.com/openai/v1", "GROQ_API_KEY", _SYSTEM),
+    Host("cerebras", "openai-chat", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", _SYSTEM),
+    Host("together", "openai-chat", "https://api.together.ai/v1", "TOGETHER_API_KEY", _OLDER),
+    Host(
+        "fireworks",
+        "openai-chat",
+        "https://api.fireworks.ai/inference/v1",
+        "FIREWORKS_API_KEY",
+        _THINKING,  # reasoning-content-field.sse
+    ),
+    Host(
+        "perplexity",
+        "openai-chat",
+        "https://api.perplexity.ai",
+        "PERPLEXITY_API_KEY",
+        _OLDER,
+        note="Its address has no /v1.",
+    ),
+    Host("nvidia", "openai-chat", "https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY", _OLDER),
+    Host(
+        "deepinfra",
+        "openai-chat",
+        "https://api.deepinfra.com/v1/openai",
+        "DEEPINFRA_API_KEY",
+        _OLDER,
+    ),
+    Host("sambanova", "openai-chat", "https://api.sambanova.ai/v1", "SAMBANOVA_API_KEY", _OLDER),
+    Host("huggingface", "openai-chat", "https://router.huggingface.co/v1", "HF_TOKEN", _OLDER),
+    Host("github", "openai-chat", "https://models.github.ai/inference", "GITHUB_TOKEN"),
+    Host(
+        "vercel",
+        "openai-chat",
+        "https://ai-gateway.vercel.sh/v1",
+        "AI_GATEWAY_API_KEY",
+    ),
+)
+
+_LOCAL = (
+    Host(
+        "ollama",
+        "openai-chat",
+        "http://127.0.0.1:11434/v1",
+        None,
+        _OLDER,
+        needs_key=False,
+    ),
+    Host(
+        "vllm",
+        "openai-chat",
+        "http://127.0.0.1:8000/v1",
+        "VLLM_API_KEY",
+        # reasoning-field.sse: newer versions have the thoughts under this name, both ways;
+        # what a template makes of a developer is up to the model
+        ChatQuirks(developer_role=False, reasoning_back=("reasoning",)),
+        needs_key=False,
+    ),
+    Host(
+        "sglang",
+        "openai-chat",
+        "http://127.0.0.1:30000/v1",
+        None,
+        _THINKING,  # reasoning-content-field.sse
+        needs_key=False,
+    ),
+    Host(
+        "llamacpp",
+        "openai-chat",
+        "http://127.0.0.1:8080/v1",
+        None,
+        _THINKING,  # reasoning-content-field.sse
+        needs_key=False,
+        note="llama-server.",
+    ),
+    Host(
+        "lmstudio",
+        "openai-chat",
+        "http://127.0.0.1:1234/v1",
+        None,
+        _OLDER,
+        needs_key=False,
+    ),
+    Host(
+        "litellm",
+        "openai-chat",
+        "http://127.0.0.1:4000/v1",
+        "LITELLM_API_KEY",
+        needs_key=False,
+    ),
+)
+
+_DEMO = Host("demo", "openai-chat", "demo:", needs_key=False, note="Built in; needs no network.")
+
+HOSTS: dict[str, Host] = {
+    host.name: host for host in (_DEMO, *_OPENAI, *_OTHER_WIRES, *_CHAT, *_LOCAL)
+}
+"""By name, the demo first, and what runs on one's own machine last."""
