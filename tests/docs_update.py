@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests import diagrams
+from tests import diagrams, docs_settings
 from tests.matrix import carrying
 from weft.check.report import reference
 
@@ -12,6 +12,7 @@ PAGES = {
     DOCS / "rules.md": reference,
     DOCS / "lifecycle.md": diagrams.written,
     DOCS / "carrying.md": carrying.written,
+    DOCS / "settings.md": docs_settings.written,
 }
 
 

@@ -93,6 +93,10 @@ def test_whose_a_reasoning_without_a_proof_is_can_be_told_too() -> None:
     assert unsealed(ReasoningEnd("r", signature=unproven("a", "m"))) == ReasoningEnd("r")
 
 
-def test_nothing_is_sealed_without_a_proof_or_without_an_origin() -> None:
-    assert sealed(ReasoningEnd("r", origin="x"), "m", START) is None
+def test_a_reasoning_without_a_proof_is_sealed_where_its_origin_may_want_it_back() -> None:
+    envelope = sealed(ReasoningEnd("r", origin="x"), "m", START, "so")
+    assert opened(envelope) == Sealed("x", "m", Proof(item_id="rs_1", kind="summary", text="so"))
+
+
+def test_nothing_is_sealed_without_an_origin() -> None:
     assert sealed(ReasoningEnd("r", signature="s"), "m", START) is None

@@ -102,8 +102,8 @@ class Pipe:
         before: "Pipe | None" = None,
     ) -> None:
         """`before` is the pipe whose response this one goes on with: they share a guard."""
-        self.findings = Findings() if before is None else before.findings
-        self.guard = Guard(context.ids, self.findings) if before is None else before.guard
+        self.findings: Findings = Findings() if before is None else before.findings
+        self.guard: Guard = Guard(context.ids, self.findings) if before is None else before.guard
         if dialect.decoder is None:
             raise UnknownDialect(f"{dialect.name} cannot be read yet")
         self._decoder = dialect.decoder(context, self.findings)

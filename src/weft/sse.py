@@ -215,6 +215,10 @@ class FrameReader:
             self._first_line(line[glued.start() :], out)
             return
         if not self._data:
+            if _is_json(line):  # whole, as nearly every body is
+                self._add(line)
+                self._dispatch(out, cut=False)
+                return
             self._scan = Scan()
         self._scan.feed(line.decode("utf-8", "replace"))
         if self._data and not self._scan.viable:

@@ -83,9 +83,9 @@ def summary(settings: Settings) -> str:
 
 
 def _place(place: Place) -> tuple[str, ...]:
-    where = "built in" if place.base_url == DEMO else place.base_url
+    where = "built in" if place.base_url in DEMO else place.base_url
     key = "key found" if place.key is not None else "no key"
-    return (place.name, place.dialect, where, "" if place.base_url == DEMO else key)
+    return (place.name, place.dialect, where, "" if place.base_url in DEMO else key)
 
 
 def _server(settings: Settings) -> list[str]:

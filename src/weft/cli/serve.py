@@ -5,16 +5,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from socket import socket
 
 import click
 import msgspec
 
 from weft.gateway.app import Gateway
-from weft.gateway.doors import is_loopback
 from weft.gateway.protocol import DoorLimits
-from weft.gateway.server import address, announce, listen
 from weft.gateway.server import serve as run_server
 from weft.gateway.settings import Settings, SettingsError, load
+from weft.gateway.settings.urls import loopback
 from weft.gateway.workers import supervise
 
 
@@ -52,7 +52,7 @@ def serve(
     changed = {"host": host, "port": port, "workers": workers, "reject_lossy": reject_lossy or None}
     told = {name: value for name, value in changed.items() if value is not None}
     settings = replace(settings, server=msgspec.structs.replace(server, **told))
-    if not (settings.keys or insecure or is_loopback(settings.server.host)):
+    if not (settings.keys or insecure or loopback(settings.server.host)):
         raise click.ClickException(
             f"{settings.server.host} can be reached by others, and there are no client keys: "
             "set [server.keys], or say --insecure"
@@ -82,13 +82,12 @@ def _serve(settings: Settings) -> int:
         connections=limits.connections,
         stalled=limits.stalled,
     )
-    sockets = listen(server.host, server.port)
-    url = address(server.host, sockets)
 
-    def work(ready: Callable[[], None]) -> int:
+    def work(sockets: list[socket] | None, ready: Callable[[], None] | None) -> int:
         return run_server(
             lambda: Gateway(settings),
             host=server.host,
+            port=server.port,
             sockets=sockets,
             ready=ready,
             limits=door,
@@ -98,5 +97,5 @@ def _serve(settings: Settings) -> int:
         )
 
     if server.workers == 1:
-        return work(lambda: announce(url))
-    return supervise(server.workers, work, sockets=sockets, ready=lambda: announce(url))
+        return work(None, None)
+    return supervise(server.workers, work, host=server.host, port=server.port)

@@ -80,8 +80,10 @@ def sealed(
     start: ReasoningStart | ReasoningItem,
     text: str | None = None,
 ) -> str | None:
-    """The envelope of a reasoning's proof; None if it has none, or nobody knows whose it is."""
-    if end.origin is None or not (end.signature or end.encrypted or end.redacted):
+    """The envelope of a reasoning; None if nobody knows whose it is. One without a proof has its
+    origin only where that may want the reasoning back.
+    """
+    if end.origin is None:
         return None
     proof = Proof(end.signature, end.encrypted, end.redacted, start.item_id, start.kind, text)
     return seal(Sealed(end.origin, model, proof))

@@ -10,6 +10,7 @@ client's own body that is.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from typing import Literal, TypeVar
 
@@ -150,11 +151,21 @@ def read(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
 
 def unknown(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) -> Json:
     """Returns the keys of an object that a shape does not know, as one raw object."""
-    names = {field.encode_name for field in msgspec.structs.fields(known)} | set(handled)
-    tag = known.__struct_config__.tag_field
-    found = msgspec.json.decode(data, type=dict[str, Raw])
-    rest = {key: value for key, value in found.items() if key not in names and key != tag}
+    names = names_of(known)
+    found = _keys(data)
+    rest = {key: value for key, value in found.items() if key not in names and key not in handled}
     return Raw(msgspec.json.encode(rest)) if rest else UNSET
+
+
+@cache
+def names_of(shape: type[msgspec.Struct]) -> frozenset[str]:
+    """The keys that a shape knows, its tag included."""
+    tag = shape.__struct_config__.tag_field
+    names = {field.encode_name for field in msgspec.structs.fields(shape)}
+    return frozenset(names | ({tag} if tag else set()))
+
+
+_keys = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 # Writing
@@ -162,7 +173,7 @@ def unknown(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) -> Js
 
 def keys_of(extra: Json) -> dict[str, Raw]:
     """The keys of a raw object; none if there is none."""
-    return msgspec.json.decode(extra, type=dict[str, Raw]) if isinstance(extra, Raw) else {}
+    return _keys(extra) if isinstance(extra, Raw) else {}
 
 
 class Spelling:

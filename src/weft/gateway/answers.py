@@ -5,17 +5,22 @@ status of its own; unless the upstream is silent for so long that the client mus
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from weft.dialects import DIALECTS
+from weft.dialects.faults import fault
 from weft.dialects.faults import headers as error_headers
 from weft.errors import InternalError
 from weft.gateway.doors import Shut
 from weft.parts import ErrorPart
 from weft.relay.asked import Failed
 from weft.relay.run import Run
+from weft.sse import FrameReader
+
+log = logging.getLogger("weft.gateway")
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
@@ -26,6 +31,7 @@ STREAM: Headers = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+ARRAY: Headers = [JSON, *STREAM[1:]]
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")
 _FINDINGS = 2048
 """Bytes of the header that lists what the upstream was not told."""
@@ -87,8 +93,16 @@ def written(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     return write(error)
 
 
+def own_fault(id: str, problem: Exception) -> Failed:
+    """Keeps what went wrong for the log; a client is told that something did, and no more."""
+    log.error("a request failed", exc_info=problem, extra={"request_id": id})
+    return Failed(fault("server", f"an error of our own; it is logged as {id}"))
+
+
 class Stream:
     """Tells one run to one client, as it comes."""
+
+    HEADERS: Headers = STREAM
 
     def __init__(self, run: Run, send: Send, id: str, dialect: str, keepalive: float) -> None:
         self._run = run
@@ -109,15 +123,17 @@ class Stream:
         run = self._run
         try:
             await run.open()
-        except Failed as failed:
-            await self._failed(failed)
-            return
-        try:
             while block := await run.next():
                 await self._write(block)
+        except Failed as failed:
+            await self._failed(failed)
+        except Exception as problem:
+            await self._failed(own_fault(self._id, problem))
+        else:
+            self._quiet()
+            await self._end()
         finally:
             self._quiet()
-        await self._end()
 
     async def _failed(self, failed: Failed) -> None:
         self._quiet()
@@ -140,7 +156,7 @@ class Stream:
 
     async def _begin(self) -> None:
         self._begun = True
-        headers = [*STREAM, *about(self._id, self._run)]
+        headers = [*self.HEADERS, *about(self._id, self._run)]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self) -> None:
@@ -171,3 +187,33 @@ class Stream:
             self._timer.cancel()
         for task in self._beats:
             task.cancel()
+
+
+class Array(Stream):
+    """The same as one JSON array that grows: each event's data is an element of it."""
+
+    HEADERS = ARRAY
+
+    def __init__(self, run: Run, send: Send, id: str, dialect: str, keepalive: float) -> None:
+        super().__init__(run, send, id, dialect, keepalive)
+        self._before = b"["
+        """What goes before the next element."""
+
+    async def _write(self, block: bytes) -> None:
+        elements: list[bytes] = []
+        for frame in FrameReader().feed(block):
+            elements += self._before, frame.data, b"\n"
+            self._before = b","
+        if elements:
+            await super()._write(b"".join(elements))
+
+    async def _end(self) -> None:
+        await super()._write(b"]" if self._before == b"," else self._before + b"]")
+        await super()._end()
+
+    async def _alive(self) -> None:
+        """Blanks mean nothing between elements; readers want the bracket to be the first byte."""
+        if self._writing:
+            return
+        opened, self._before = self._before != b"[", self._before.lstrip(b"[")
+        await super()._write(b"\n" if opened else b"[")

@@ -1,7 +1,7 @@
 """The gateway: settings in, an ASGI app out. Every request comes through `__call__` first."""
 
 import asyncio
-import logging
+import gc
 from collections.abc import AsyncIterator, Awaitable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -31,8 +31,6 @@ from weft.scrub import Scrubber
 from weft.upstream.base import Place, Upstream
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
-
-log = logging.getLogger("weft.gateway")
 
 POST = ["POST"]
 GET = ["GET"]
@@ -81,6 +79,12 @@ class Gateway:
         self._routing = Routing(
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
+        self._asked: dict[str, Endpoint] = {
+            "/v1/chat/completions": Endpoint(self, "openai-chat"),
+            "/v1/responses": Endpoint(self, "openai-responses"),
+            "/v1/messages": Messages(self, "anthropic-messages"),
+        }
+        """Where nearly every request goes: found at once."""
         self._runs: set[Run] = set()
         self._draining = False
         self._router = Starlette(
@@ -95,9 +99,7 @@ class Gateway:
         socket = [WebSocketRoute("/v1/responses", ResponsesSocket(self))] if websocket else []
         return [
             *socket,
-            Route("/v1/chat/completions", Endpoint(self, "openai-chat"), methods=POST),
-            Route("/v1/responses", Endpoint(self, "openai-responses"), methods=POST),
-            Route("/v1/messages", Messages(self, "anthropic-messages"), methods=POST),
+            *(Route(path, endpoint, methods=POST) for path, endpoint in self._asked.items()),
             Route("/v1/messages/count_tokens", CountTokens(self, self._routing), methods=POST),
             Route(call, Gemini(self, "gemini"), methods=POST),
             Route("/v1/models", models, methods=GET),
@@ -111,6 +113,9 @@ class Gateway:
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         logs.begin(self._level, self.scrub)
+        gc.collect()
+        gc.freeze()  # what is there now stays: it need not be looked at again and again
+        gc.set_threshold(20_000, 20, 20)
         try:
             yield
         finally:
@@ -141,15 +146,18 @@ class Gateway:
             else:
                 await _turned_away(send, shut, dialect)
             return
+        endpoint = self._asked.get(path)
+        if endpoint is not None and not socket and method == "POST":
+            await endpoint(scope, receive, send)
+            return
         begun = _Begun(send)
         try:
             await self._router(scope, receive, begun)
         except asyncio.CancelledError:
             raise
         except Exception as problem:
-            log.error("a request failed", exc_info=problem, extra={"request_id": id})
+            failed = answers.own_fault(id, problem)
             if not begun.begun and not socket:
-                failed = Failed(fault("server", "an error of our own; it is logged"))
                 await answers.failure(send, dialect, failed, answers.about(id))
 
     # What runs

@@ -6,19 +6,15 @@ from weft.dialects.faults import fault
 from weft.gateway import answers
 from weft.gateway.bodies import ClientGone
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send
-from weft.relay.asked import Failed
+from weft.relay.asked import Asked, Failed
 from weft.relay.routing import Routing, UnknownModel
-from weft.upstream.base import Outgoing, Unreachable, Upstream
+from weft.upstream.base import Outgoing, Place, Unreachable, Upstream
 
 PER_TOKEN = 4
 """Bytes of a request's text that are about one token."""
 
 _ESTIMATED = (b"weft-findings", b"warned:estimated")
 _READ = 64 * 1024
-
-
-class _Model(msgspec.Struct):
-    model: str
 
 
 class CountTokens(Endpoint):
@@ -32,7 +28,7 @@ class CountTokens(Endpoint):
         about = answers.about(scope["weft.id"])
         try:
             asked = await self._read(scope, receive)
-            data, more = await self._counted(asked.body, asked.model)
+            data, more = await self._counted(asked)
         except ClientGone:
             return
         except Failed as failed:
@@ -40,32 +36,45 @@ class CountTokens(Endpoint):
         else:
             await answers.body(send, 200, data, [answers.JSON, *about, *more])
 
-    async def _counted(self, body: bytes, model: str) -> tuple[bytes, answers.Headers]:
+    async def _counted(self, asked: Asked) -> tuple[bytes, answers.Headers]:
         try:
-            target = self._routing.targets(model)[0]
+            target = self._routing.targets(asked.model)[0]
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
         place = target.upstream.place
-        if place.dialect == self._dialect and not place.base_url.startswith("demo:"):
-            named = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-            named["model"] = msgspec.Raw(msgspec.json.encode(target.model))
-            path = "/v1/messages/count_tokens"
-            told = await self._told(target.upstream, Outgoing(path, msgspec.json.encode(named)))
+        if place.dialect == self._dialect:
+            told = await _told(target.upstream, _outgoing(asked, target.model, place))
             if told is not None:
                 return told, [(b"weft-upstream", place.name.encode())]
-        count = max(1, sum(map(len, _texts(msgspec.json.decode(body)))) // PER_TOKEN)
+        count = max(1, sum(map(len, _texts(msgspec.json.decode(asked.body)))) // PER_TOKEN)
         return msgspec.json.encode({"input_tokens": count}), [_ESTIMATED]
 
-    async def _told(self, upstream: Upstream, outgoing: Outgoing) -> bytes | None:
-        """What the upstream counted; nothing if it cannot."""
-        try:
-            incoming = await upstream.ask(outgoing)
-            data = b""
-            while len(data) < _READ and (more := await incoming.read()):
-                data += more
-        except Unreachable:
-            return None
-        return data if incoming.status == 200 else None
+
+def _outgoing(asked: Asked, model: str, place: Place) -> Outgoing:
+    """What the upstream is asked: the same, about its own model."""
+    body = msgspec.json.decode(asked.body, type=dict[str, msgspec.Raw])
+    body["model"] = msgspec.Raw(msgspec.json.encode(model))
+    betas = [flag for flag in asked.betas if place.betas is None or flag in place.betas]
+    told = {"anthropic-version": asked.version, "anthropic-beta": ",".join(betas)}
+    headers = {name: value for name, value in told.items() if value}
+    return Outgoing("/v1/messages/count_tokens", msgspec.json.encode(body), headers)
+
+
+async def _told(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
+    """What the upstream counted; nothing if it cannot."""
+    try:
+        incoming = await upstream.ask(outgoing)
+    except Unreachable:
+        return None
+    data = b""
+    try:
+        while len(data) < _READ and (more := await incoming.read()):
+            data += more
+    except Unreachable:
+        return None
+    finally:
+        incoming.abort()
+    return data if incoming.status == 200 else None
 
 
 def _texts(value: object) -> list[str]:

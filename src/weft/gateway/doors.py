@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 from weft.dialects.faults import fault
+from weft.gateway.settings.urls import loopback
 from weft.parts import ErrorPart
 from weft.relay.asked import Failed
 
@@ -21,10 +22,6 @@ OPEN = frozenset(("/health", "/ready"))
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)
 _SAFE = ("GET", "HEAD")
-
-
-def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1", "[::1]") or host.startswith("127.")
 
 
 class Shut(Failed):
@@ -41,7 +38,7 @@ class Doors:
     def __init__(self, bound: str, hosts: Iterable[str], keys: Mapping[str, str]) -> None:
         """`keys` are the secrets of clients, by their names."""
         named = tuple(host.lower() for host in hosts)
-        self._hosts = frozenset((*LOOPBACK, *named) if is_loopback(bound) else named)
+        self._hosts = frozenset((*LOOPBACK, *named) if loopback(bound) else named)
         self._keys = [(sha256(secret.encode()).digest(), name) for name, secret in keys.items()]
 
     def admit(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str:

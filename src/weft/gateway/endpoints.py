@@ -5,6 +5,7 @@ told. A client that goes away cancels everything that was going on for it.
 """
 
 import asyncio
+import re
 from collections.abc import MutableMapping
 from typing import Any, Protocol
 
@@ -46,6 +47,7 @@ class _Glance(msgspec.Struct):
 
 
 _glance = msgspec.json.Decoder(_Glance).decode
+_WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
@@ -68,7 +70,11 @@ class Endpoint:
         except Failed as failed:
             await answers.failure(send, self._dialect, failed, answers.about(id))
             return
-        await self._serve(run, id, receive, send)
+        except Exception as problem:
+            ours = answers.own_fault(id, problem)
+            await answers.failure(send, self._dialect, ours, answers.about(id))
+            return
+        await self._serve(run, scope, receive, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> Asked:
         """What is asked; raises Failed for what cannot be, ClientGone if nobody asks any more."""
@@ -109,23 +115,27 @@ class Endpoint:
             raise BadRequest(path, message[:1].lower() + message[1:]) from None
 
     def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> Asked:
-        betas = headers_of(scope).get(b"anthropic-beta", b"").decode("latin-1")
+        headers = headers_of(scope)
+        betas = headers.get(b"anthropic-beta", b"").decode("latin-1")
+        version = headers.get(b"anthropic-version", b"").decode("latin-1")
         return Asked(
             self._dialect,
             body,
             model,
             stream,
-            betas=tuple(flag.strip() for flag in betas.split(",") if flag.strip()),
+            betas=tuple(flag for one in betas.split(",") if _WORD.fullmatch(flag := one.strip())),
+            version=version if _WORD.fullmatch(version) else None,
             id=scope["weft.id"],
             caller=scope["weft.caller"],
             reject_lossy=self._host.reject_lossy,
         )
 
-    async def _serve(self, run: Run, id: str, receive: Receive, send: Send) -> None:
-        watch = _Watch(receive)
+    async def _serve(self, run: Run, scope: Scope, receive: Receive, send: Send) -> None:
+        watch, id = _Watch(receive), scope["weft.id"]
         try:
             if run.record.stream:
-                await answers.Stream(run, send, id, self._dialect, self._host.keepalive).tell()
+                stream = self._stream(scope)
+                await stream(run, send, id, self._dialect, self._host.keepalive).tell()
             else:
                 await self._whole(run, id, send)
         except asyncio.CancelledError:
@@ -138,15 +148,24 @@ class Endpoint:
             finally:
                 self._host.ended(run)
 
+    def _stream(self, scope: Scope) -> type[answers.Stream]:
+        """How a stream is told."""
+        return answers.Stream
+
     async def _whole(self, run: Run, id: str, send: Send) -> None:
         try:
             await run.open()
             status, data = await run.whole()
         except Failed as failed:
-            headers = answers.about(id, run)
-            run.record.status = await answers.failure(send, self._dialect, failed, headers)
+            await self._failed(failed, run, id, send)
+        except Exception as problem:
+            await self._failed(answers.own_fault(id, problem), run, id, send)
         else:
             await answers.body(send, status, data, [answers.JSON, *answers.about(id, run)])
+
+    async def _failed(self, failed: Failed, run: Run, id: str, send: Send) -> None:
+        headers = answers.about(id, run)
+        run.record.status = await answers.failure(send, self._dialect, failed, headers)
 
 
 class _Watch:
@@ -201,6 +220,10 @@ class Gemini(Endpoint):
             message = f"no {verb[:100]!r} of a model here; expected {expected}"
             raise Shut(404, fault("not-found", message))
         return self._made(scope, body, name, _VERBS[verb])
+
+    def _stream(self, scope: Scope) -> type[answers.Stream]:
+        is_events = b"alt=sse" in scope["query_string"].split(b"&")
+        return answers.Stream if is_events else answers.Array
 
 
 _VERBS = {"generateContent": False, "streamGenerateContent": True}

@@ -61,10 +61,11 @@ def begin(level: str, scrub: Scrubber) -> None:
 
 def request(record: Record, scrub: Scrubber) -> dict[str, object]:
     """One line about a request that is over."""
-    ended = record.ended or time.time()
+    ended, response = record.ended or time.time(), record.response
+    failure = record.error or (response.error if response is not None else None)
     line: dict[str, object] = {
         "time": round(ended, 3),
-        "level": "info" if record.error is None else "warning",
+        "level": "info" if failure is None else "warning",
         "from": "weft.request",
         "id": record.id,
         "dialect": record.dialect,
@@ -84,8 +85,6 @@ def request(record: Record, scrub: Scrubber) -> dict[str, object]:
         line["attempts"] = len(record.attempts)
     if record.findings:
         line["findings"] = sorted({one.code for one in record.findings})
-    response = record.response
-    failure = record.error or (response.error if response is not None else None)
     if failure is not None:
         kind = "client-gone" if failure.kind == "cancelled" else failure.kind
         line["error"] = {"kind": kind, "message": scrub(failure.message)}

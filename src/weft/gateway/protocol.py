@@ -6,9 +6,9 @@ uvicorn speaks HTTP/1 here; `Door` adds what it leaves open:
   late;
 - size: of a head, of a trailer, number of fields, else 431;
 - smuggling: whatever two readers could cut differently is 400. The parser refuses bad lengths,
-  bare CR and LF, folded lines and spaces before colons; which requests it lets through is told by
-  `_fault_of_head`. An upgrade that nobody here speaks is ignored, as if it was not asked for: the
-  parser alone would take the body for the next request;
+  bare CR and LF, folded lines and spaces before colons; `heads.py` has the rest. An upgrade that
+  nobody here speaks is ignored, as if it was not asked for: the parser alone would take the body
+  for the next request;
 - number: above so many connections a new one gets 503;
 - a client that does not read is dropped.
 
@@ -17,12 +17,9 @@ that of the request it is about, unless that has begun: then the connection just
 """
 
 import asyncio
-import http
 import logging
 import math
-import socket
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -32,11 +29,20 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from weft.dialects import DIALECTS
-from weft.dialects.faults import ErrorClass, fault
-
-BUFFER = 65536
-"""Bytes that may wait in the process for one client, and again so many in the kernel, unsent."""
+from weft.gateway.heads import fault_of, has_body, longest, plain
+from weft.gateway.outlet import BUFFER, Outlet, tune
+from weft.gateway.refusals import (
+    CROWDED,
+    LEAVING,
+    LONG_HEAD,
+    MALFORMED,
+    MANY_FIELDS,
+    SLOW_BODY,
+    SLOW_HEAD,
+    Refusal,
+    TurnedAway,
+    answer,
+)
 
 SPARE = 262144
 """Bytes of a body that are read after its answer, so that the connection can be used again."""
@@ -44,6 +50,10 @@ SPARE = 262144
 LINGER = 2.0
 """Seconds to read on after the last answer: closed at once, the kernel would send a reset, and
 the client would lose the answer while it still writes."""
+
+LINE = 8000
+"""Bytes of one header, or of the target, of a request for a WebSocket: the reader of those gives
+no answer to longer lines, and does not close."""
 
 SHORTEST = 0.01
 """Seconds between two looks at one connection, at least."""
@@ -73,96 +83,6 @@ class DoorLimits:
     """So long a client may take nothing of what waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What a client is told that goes no further."""
-
-    status: int
-    message: str
-    kind: ErrorClass = "bad-request"
-    headers: tuple[tuple[bytes, bytes], ...] = ()
-
-
-MALFORMED = Refusal(400, "The request is not valid HTTP/1.1.")
-SLOW_HEAD = Refusal(408, "The head of the request did not come in time.")
-SLOW_BODY = Refusal(408, "The body of the request came too slowly.")
-LONG_HEAD = Refusal(431, "The request line and headers are too large.")
-MANY_FIELDS = Refusal(431, "The request has too many header fields.")
-_LATER = ((b"retry-after", b"1"),)
-CROWDED = Refusal(503, "Too many connections; try again later.", "overloaded", _LATER)
-LEAVING = Refusal(503, "The server is shutting down; try again.", "overloaded", _LATER)
-
-_SHAPES = (
-    (b"/v1/messages", "anthropic-messages"),
-    (b"/v1beta", "gemini"),
-    (b"/v1/responses", "openai-responses"),
-)
-_CLOSING = ((b"content-type", b"application/json"), (b"connection", b"close"))
-
-
-def answer(refusal: Refusal, target: bytes, more: list[tuple[bytes, bytes]]) -> bytes:
-    """Returns the whole HTTP answer, in the error shape of the dialect that the target names."""
-    name = next((name for prefix, name in _SHAPES if target.startswith(prefix)), "openai-chat")
-    write = DIALECTS[name].write_error
-    assert write is not None
-    _, body = write(fault(refusal.kind, refusal.message))
-    length = (b"content-length", b"%d" % len(body))
-    phrase = http.HTTPStatus(refusal.status).phrase.encode()
-    lines = [b"HTTP/1.1 %d %s" % (refusal.status, phrase)]
-    lines += [b"%s: %s" % pair for pair in (*more, *refusal.headers, *_CLOSING, length)]
-    return b"\r\n".join([*lines, b"", body])
-
-
-class Refused(Exception):
-    """Raised inside a callback of the parser, which then stops."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
-class Outlet(asyncio.Transport):
-    """The transport of one connection. Counts what it is given; its owner says how it closes."""
-
-    def __init__(self, inner: asyncio.Transport, close: Callable[[], None]) -> None:
-        super().__init__()
-        self.inner = inner
-        self.written = 0
-        self.reader: asyncio.BaseProtocol | None = None
-        self._close: Callable[[], None] | None = close
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += len(data)
-        self.inner.write(data)
-
-    def is_closing(self) -> bool:
-        return self._close is None or self.inner.is_closing()
-
-    def close(self) -> None:
-        if not self.is_closing() and self._close is not None:
-            close, self._close = self._close, None
-            close()
-
-    def abort(self) -> None:
-        self.inner.abort()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.reader = protocol
-        self.inner.set_protocol(protocol)
-
-    def pause_reading(self) -> None:
-        self.inner.pause_reading()
-
-    def resume_reading(self) -> None:
-        self.inner.resume_reading()
-
-    def get_write_buffer_size(self) -> int:
-        return self.inner.get_write_buffer_size()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self.inner.get_extra_info(name, default)
-
-
 class Phase(Enum):
     """What is read from a connection next."""
 
@@ -186,6 +106,30 @@ class Crowd:
         self.size = 0
 
 
+class Pace:
+    """How long a body may still take: time takes from that, bytes give to it, up to where it
+    began. While we do not read, or have not said that we will, it stays full."""
+
+    def __init__(self, limits: DoorLimits) -> None:
+        self.received = 0
+        """Bytes since the last look."""
+
+        self.left = limits.body_time
+        self._full = limits.body_time
+        self._rate = limits.body_rate
+        self._looked = 0.0
+
+    def start(self, now: float) -> None:
+        self.left, self.received, self._looked = self._full, 0, now
+
+    def look(self, now: float, waited: bool) -> float:
+        """Returns the seconds that are left."""
+        earned = self.received / self._rate - (now - self._looked)
+        self.left = self._full if waited else min(self._full, self.left + earned)
+        self.received, self._looked = 0, now
+        return self.left
+
+
 class Door(HttpToolsProtocol):
     """One connection. Use `protocol(limits)`."""
 
@@ -207,13 +151,11 @@ class Door(HttpToolsProtocol):
         self._due = math.inf  # of a head, or of the end of lingering
         self._pending = 0  # bytes since the head began, or since the parser last told of the body
         self._fields = 0
-        self._received = 0  # bytes since the body was last looked at
         self._spare = 0
-        self._looked = 0.0
-        self._allowance = 0.0
-        self._drained = 0
-        self._moved = 0.0
+        self._pace = Pace(self.limits)
         self._answers: deque[RequestResponseCycle] = deque()  # not complete, in their order
+        self._greeted = 0  # bytes written when the WebSocket took over
+        self._held = bytearray()
         self._unwelcome: Refusal | None = None
         self._last_word: bytes | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -222,9 +164,8 @@ class Door(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         crowded = len(self.connections) - self.crowd.size >= self.limits.connections
-        super().connection_made(Outlet(transport, self._end))
-        _tune(transport)
-        self._moved = self.loop.time()
+        super().connection_made(Outlet(transport, self._end, self.loop.time()))
+        tune(transport)
         self._expect_head()
         self._look()
         if crowded:
@@ -268,7 +209,21 @@ class Door(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         rest = memoryview(data)
         while rest and self._phase not in _OVER:
+            if self.pipeline or self._held:
+                self._hold(rest)
+                return
             rest = self._read(rest)
+
+    def _hold(self, data: memoryview) -> None:
+        """Keeps what comes while a request waits for its turn. Reading goes on for a while: who
+        does not read does not notice that the client left."""
+        self._held += data
+        if len(self._held) > BUFFER:
+            self.flow.pause_reading()
+
+    def _catch_up(self) -> None:
+        held, self._held = bytes(self._held), bytearray()
+        self.data_received(held)
 
     def _read(self, data: memoryview) -> memoryview:
         """Reads a piece no longer than a head may be, and returns the rest."""
@@ -279,7 +234,7 @@ class Door(HttpToolsProtocol):
             room -= self._pending
         size = min(room, len(data))
         self._pending += size
-        self._received += size
+        self._pace.received += size
         try:
             self.parser.feed_data(data[:size])
         except httptools.HttpParserUpgrade as upgrade:
@@ -304,17 +259,17 @@ class Door(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += 1
         if self._fields > self.limits.fields:
-            raise Refused(MANY_FIELDS)
+            raise TurnedAway(MANY_FIELDS)
         if self._phase is HEAD:  # else a trailer, after all checks: nobody may see it
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
         if self._unwelcome is not None:
-            raise Refused(self._unwelcome)
-        wrong = self._fault_of_head(version)
+            raise TurnedAway(self._unwelcome)
+        wrong = fault_of(version, self.parser.get_method(), self.url, self.headers)
         if wrong is not None:
-            raise Refused(Refusal(400, wrong))
+            raise TurnedAway(Refusal(400, wrong))
         if self.parser.should_upgrade():
             self._consider_upgrade()
             return
@@ -323,13 +278,13 @@ class Door(HttpToolsProtocol):
             self.expect_100_continue = False  # such a client would take it for the answer
         super().on_headers_complete()
         self._answers.append(self.cycle)
+        if self.pipeline:
+            self.flow.resume_reading()  # see _hold
 
     def _expect_body(self) -> None:
         self._phase, self._due = BODY, math.inf
-        self._pending = self._received = 0
-        self._spare = SPARE
-        self._allowance = self.limits.body_time
-        self._looked = self.loop.time()
+        self._pending, self._spare = 0, SPARE
+        self._pace.start(self.loop.time())
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
@@ -355,47 +310,25 @@ class Door(HttpToolsProtocol):
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
 
-    # Smuggling
-
-    def _fault_of_head(self, version: str) -> str | None:
-        hosts = [value for name, value in self.headers if name == b"host"]
-        codings = [value.lower() for name, value in self.headers if name == b"transfer-encoding"]
-        if version not in ("1.0", "1.1"):
-            return "HTTP/1.1 and HTTP/1.0 are spoken here."
-        if len(hosts) > 1 or (version == "1.1" and not hosts):
-            return "A request has one Host header."
-        if codings and (version == "1.0" or codings != [b"chunked"]):
-            return "The only Transfer-Encoding is chunked, once, in HTTP/1.1."
-        return self._fault_of_target(hosts)
-
-    def _fault_of_target(self, hosts: list[bytes]) -> str | None:
-        if self.parser.get_method() == b"CONNECT":
-            return "This is not a proxy."
-        if self.url == b"*" or self.url.startswith(b"/"):
-            return None
-        _, _, rest = self.url.partition(b"://")
-        authority, slash, _ = rest.partition(b"/")
-        if not slash or hosts != [authority]:
-            return "The target of a request is a path, or a URL of the Host."
-        return None
-
     # Upgrades
 
     def _consider_upgrade(self) -> None:
         if not self._should_upgrade():
             self._phase = ASIDE
             return
-        framing = {b"content-length", b"transfer-encoding"}
-        body = not framing.isdisjoint(name for name, _ in self.headers)
-        if body or self._answers or self.parser.get_method() != b"GET":
-            raise Refused(Refusal(400, "A WebSocket begins alone, with a GET without a body."))
-        self._phase, self._due = SOCKET, math.inf
+        if has_body(self.headers) or self._answers or self.parser.get_method() != b"GET":
+            raise TurnedAway(Refusal(400, "A WebSocket begins alone, with a GET without a body."))
+        if longest(self.url, self.headers) > LINE:
+            raise TurnedAway(LONG_HEAD)
+        self._phase = SOCKET
         super().on_headers_complete()
 
     def _upgrade(self, rest: memoryview) -> memoryview:
         if self._phase is ASIDE:
             self._read_again()
             return rest
+        self._due = self.loop.time() + self.limits.head_time
+        self._greeted = self.transport.written
         self.handle_websocket_upgrade()
         return rest[:0]
 
@@ -406,7 +339,7 @@ class Door(HttpToolsProtocol):
             self.url,
             self.parser.get_http_version().encode(),
         )
-        head += b"".join(b"%s: %s\r\n" % pair for pair in _plain(self.headers))
+        head += b"".join(b"%s: %s\r\n" % pair for pair in plain(self.headers))
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._expect_head()
@@ -420,6 +353,8 @@ class Door(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._answers.popleft()
         super().on_response_complete()
+        if self._held and not self.pipeline:
+            self.loop.call_soon(self._catch_up)
         if self._answers or self.transport.is_closing():
             return
         if self._last_word is not None:
@@ -480,7 +415,7 @@ class Door(HttpToolsProtocol):
         """
         self._stop_looking()
         now = self.loop.time()
-        if self._stuck(now):
+        if self.transport.stuck_for(now) >= self.limits.stalled:
             log.info("dropped: the client took nothing for %g s", self.limits.stalled)
             self.transport.abort()
         elif self._late(now):
@@ -488,7 +423,7 @@ class Door(HttpToolsProtocol):
         if self._timer is None and not self._gone():  # refusing may have looked already
             limits = self.limits
             later = now + min(limits.head_time, limits.body_time, limits.stalled / 4)
-            due = self._due if self._phase is not BODY else now + self._allowance
+            due = self._due if self._phase is not BODY else now + self._pace.left
             self._timer = self.loop.call_at(max(min(due, later), now + SHORTEST), self._look)
 
     def _stop_looking(self) -> None:
@@ -500,33 +435,23 @@ class Door(HttpToolsProtocol):
         reader = self.transport.reader
         return self._phase is LOST or (reader is not None and reader not in self.connections)
 
-    def _stuck(self, now: float) -> bool:
-        waiting = self.transport.get_write_buffer_size()
-        drained = self.transport.written - waiting
-        if not waiting or drained != self._drained:
-            self._drained, self._moved = drained, now
-        return now - self._moved >= self.limits.stalled
-
     def _late(self, now: float) -> bool:
         if self._phase is BODY:
-            self._judge_body(now)
-            return self._allowance <= 0
-        if self._phase is HEAD and self.flow.read_paused:
+            waited = self._paused() or self.cycle.waiting_for_100_continue
+            return self._pace.look(now, waited) <= 0
+        if self._phase is HEAD and self._paused():
             self._due = now + self.limits.head_time
-        return self._phase in (HEAD, DEAF) and now >= self._due
+        if self._phase is SOCKET and self.transport.written > self._greeted:
+            self._due = math.inf
+        return now >= self._due
 
-    def _judge_body(self, now: float) -> None:
-        """A body has an allowance of seconds: time takes from it, bytes give to it, up to where
-        it began. While we do not read, or have not said that we will, it stays full."""
-        limits = self.limits
-        earned = self._received / limits.body_rate - (now - self._looked)
-        if self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            earned = limits.body_time
-        self._allowance = min(limits.body_time, self._allowance + earned)
-        self._looked, self._received = now, 0
+    def _paused(self) -> bool:
+        return self.flow.read_paused or bool(self.pipeline)
 
     def _too_late(self) -> None:
-        if self._phase is DEAF:
+        if self._phase is SOCKET:
+            self.transport.abort()
+        elif self._phase is DEAF:
             self._due = math.inf
             self.transport.inner.close()
         elif self._phase is BODY:
@@ -546,17 +471,6 @@ def protocol(limits: DoorLimits) -> type[Door]:
     return LimitedDoor
 
 
-def _tune(transport: asyncio.Transport) -> None:
-    """Small events leave at once, and little waits for a client that does not read."""
-    transport.set_write_buffer_limits(high=BUFFER)
-    channel = transport.get_extra_info("socket")
-    if channel is None or channel.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER)
-
-
 def _leave(cycle: RequestResponseCycle) -> None:
     """Tells the app that its client is gone."""
     if not cycle.response_complete:
@@ -566,25 +480,8 @@ def _leave(cycle: RequestResponseCycle) -> None:
 
 def _refusal(error: httptools.HttpParserError) -> Refusal:
     cause = error.__context__
-    if isinstance(cause, Refused):
+    if isinstance(cause, TurnedAway):
         return cause.refusal
     if cause is not None:
         log.error("a request could not be read", exc_info=cause)
     return MALFORMED
-
-
-def _plain(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers without what asks for an upgrade."""
-    found = []
-    for name, value in headers:
-        if name == b"connection":
-            tokens = [token.strip() for token in value.split(b",")]
-            value = b", ".join(token for token in tokens if token.lower() not in _UPGRADE)
-            if not value:
-                continue
-        if name not in _UPGRADE:
-            found.append((name, value))
-    return found
-
-
-_UPGRADE = (b"upgrade", b"http2-settings")

@@ -2,14 +2,20 @@
 
 One response at a time; what is asked meanwhile waits its turn. An error leaves the socket usable.
 Nothing is remembered between two responses, so there is none to go on from.
+
+Clients take an error frame for the end of a turn, and a failed response as well. So each turn has
+one of them: the frame if there is no response yet, the failed response if there is.
 """
 
 import asyncio
+import re
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from weft.codec import fresh_context
 from weft.dialects.faults import fault
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
@@ -23,14 +29,22 @@ DIALECT = "openai-responses"
 LIFETIME = 3600.0
 """Seconds that a socket may be used."""
 
-WAITING = 8
-"""Messages that wait their turn; more are not read."""
+PER_KEY = 64
+"""Sockets of one key."""
+
+WAITING = 64
+"""Messages that may wait their turn."""
+
+WAITING_SIZE = 32 * 1024 * 1024
+"""Characters of these, after which no more are taken."""
 
 _FORBIDDEN = ("stream", "stream_options", "background")
+_NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
+_ERROR = b'{"type":"error"'
 
 
 class _Create(msgspec.Struct):
-    type: str
+    type: str = ""
     model: str | None = None
     previous_response_id: str | None = None
 
@@ -43,55 +57,142 @@ class _Error(msgspec.Struct):
     type: str = "error"
 
 
-class ResponsesSocket:
-    """An ASGI app for one socket."""
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a socket is closed: how it is told, as soon as no response is under way."""
 
-    def __init__(self, host: Host) -> None:
+    code: int
+    reason: str
+    error: ErrorPart | None = None
+    error_code: str | None = None
+
+
+GONE = Ending(1005, "the client left")
+LEAVING = Ending(1001, "the server is shutting down")
+
+
+def _used_up(seconds: float) -> Ending:
+    message = f"a socket may be used for {seconds / 60:g} minutes; open another one"
+    error = fault("bad-request", message)
+    return Ending(1000, "used up", error, "websocket_connection_limit_reached")
+
+
+class ResponsesSocket:
+    """An ASGI app for sockets."""
+
+    def __init__(self, host: Host, *, per_key: int = PER_KEY, lifetime: float = LIFETIME) -> None:
+        """`lifetime` in seconds."""
         self._host = host
+        self._per_key = per_key
+        self._lifetime = lifetime
+        self._talks: set[_Talk] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
-        await socket.accept()
-        waiting: asyncio.Queue[str] = asyncio.Queue(WAITING)
-        answering = asyncio.create_task(self._answer(socket, waiting))
+        await socket.accept(headers=answers.about(scope["weft.id"]))
+        talk = _Talk(self._host, socket)
+        mine = sum(one.caller == talk.caller for one in self._talks)
+        if mine >= self._per_key:
+            await socket.close(1013, f"{mine} sockets of this key are open; that is the limit")
+            return
+        self._talks.add(talk)
+        over = asyncio.get_running_loop().call_later(
+            self._lifetime, talk.end, _used_up(self._lifetime)
+        )
         try:
-            async with asyncio.timeout(LIFETIME):
-                while True:
-                    await waiting.put(await socket.receive_text())
-        except TimeoutError:
-            error = fault("bad-request", "a socket may be used for 60 minutes")
-            await _tell(socket, error, "websocket_connection_limit_reached")
-            await socket.close(1000)
-        except WebSocketDisconnect:
-            pass
-        except KeyError:  # bytes
-            await socket.close(1003)
+            await talk.hold()
         finally:
+            over.cancel()
+            self._talks.discard(talk)
+
+    def drain(self) -> None:
+        """Closes every socket as soon as its response is told."""
+        for talk in self._talks:
+            talk.end(LEAVING)
+
+
+class _Talk:
+    """One socket, from its first message to its end."""
+
+    def __init__(self, host: Host, socket: WebSocket) -> None:
+        self.caller: str = socket.scope["weft.caller"]
+        self._host = host
+        self._socket = socket
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._size = 0
+        self._ending: Ending | None = None
+
+    def end(self, ending: Ending) -> None:
+        """Closes the socket once the response that is under way is told."""
+        if self._ending is None:
+            self._ending = ending
+            self._waiting.put_nowait("")  # whoever waits for a message goes on
+
+    async def hold(self) -> None:
+        """Reads what the client sends, all the time: only so its leaving is noticed."""
+        answering = asyncio.create_task(self._answer())
+        try:
+            while (text := await self._received()) is not None:
+                self._waiting.put_nowait(text)
+                self._size += len(text)
+        finally:
+            self.end(GONE)
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
 
-    async def _answer(self, socket: WebSocket, waiting: asyncio.Queue[str]) -> None:
-        while True:
-            await self._one(socket, await waiting.get())
+    async def _received(self) -> str | None:
+        """The next message; nothing if there can be none."""
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        text: str | None = message.get("text")
+        if text is None:
+            await self._socket.close(1003, "expected JSON as text")
+        elif self._waiting.qsize() >= WAITING or self._size > WAITING_SIZE:
+            await self._socket.close(1008, "too many messages wait their turn")
+        else:
+            return text
+        return None
 
-    async def _one(self, socket: WebSocket, text: str) -> None:
+    async def _answer(self) -> None:
         try:
-            run = self._host.start(self._asked(socket.scope, text.encode()))
+            while True:
+                text = await self._waiting.get()
+                if self._ending is not None:
+                    await self._closed(self._ending)
+                    return
+                self._size -= len(text)
+                await self._one(text)
+        except WebSocketDisconnect:
+            pass  # noticed by who reads, too
+
+    async def _closed(self, ending: Ending) -> None:
+        if ending.error is not None:
+            await self._tell(ending.error, ending.error_code)
+        if ending is not GONE:
+            await self._socket.close(ending.code, ending.reason)
+
+    async def _one(self, text: str) -> None:
+        """Answers one message, whatever it is."""
+        id = fresh_context().ids.mint("req")
+        try:
+            await self._told(self._host.start(await self._asked(id, text.encode())))
         except BadRequest as problem:
-            await _tell(socket, bad_request(problem))
-            return
+            await self._tell(bad_request(problem))
         except Failed as failed:
-            await _tell(socket, failed.error)
-            return
-        try:
-            await self._told(socket, run)
-        except Failed as failed:
-            await _tell(socket, failed.error)
-        finally:
-            await run.close()
-            self._host.ended(run)
+            await self._tell(failed.error)
+        except WebSocketDisconnect:
+            raise
+        except Exception as problem:
+            await self._tell(answers.own_fault(id, problem).error)
 
-    def _asked(self, scope: Scope, raw: bytes) -> Asked:
+    async def _asked(self, id: str, raw: bytes) -> Asked:
+        if len(raw) > bodies.LARGE:
+            return await asyncio.to_thread(self._read, id, raw)
+        return self._read(id, raw)
+
+    def _read(self, id: str, raw: bytes) -> Asked:
+        """What the relay is asked; raises BadRequest, or Failed."""
         bodies.check(raw, self._host.shape)
         try:
             create = msgspec.json.decode(raw, type=_Create)
@@ -116,25 +217,50 @@ class ResponsesSocket:
             msgspec.json.encode(body),
             create.model,
             True,
-            id=scope["weft.id"],
-            caller=scope["weft.caller"],
+            id=id,
+            caller=self.caller,
             reject_lossy=self._host.reject_lossy,
         )
 
-    async def _told(self, socket: WebSocket, run: Run) -> None:
-        await run.open()
-        while block := await run.next():
-            for event in events(block):
-                await socket.send_text(event)
+    async def _told(self, run: Run) -> None:
+        send, frames = self._socket.send_text, Frames()
+        try:
+            await run.open()
+            while block := await run.next():
+                for event in frames.feed(block):
+                    await send(event)
+        finally:
+            await run.close()
+            self._host.ended(run)
+
+    async def _tell(self, error: ErrorPart, code: str | None = None) -> None:
+        status, data = answers.written(DIALECT, error)
+        told = msgspec.json.decode(data)["error"]
+        told["code"] = code or told.get("code") or told.get("type")
+        await self._socket.send_text(msgspec.json.encode(_Error(status, told)).decode())
 
 
-def events(block: bytes) -> list[str]:
-    """The events of a block, each without its frame; comments and the terminator are none."""
-    return [frame.data.decode() for frame in FrameReader().feed(block) if frame.data != DONE]
+class Frames:
+    """The events of one response as they go over a socket: without errors, which the failed
+    response tells, and without the terminator.
+    """
 
+    def __init__(self) -> None:
+        self._left_out = 0
 
-async def _tell(socket: WebSocket, error: ErrorPart, code: str | None = None) -> None:
-    status, data = answers.written(DIALECT, error)
-    told = msgspec.json.decode(data)["error"]
-    told["code"] = code or told.get("code") or told.get("type")
-    await socket.send_text(msgspec.json.encode(_Error(status, told)).decode())
+    def feed(self, block: bytes) -> list[str]:
+        """Returns the events of a block of whole events, each without what frames it."""
+        told: list[str] = []
+        for frame in FrameReader().feed(block):
+            data = frame.data
+            if data.startswith(_ERROR):
+                self._left_out += 1
+            elif data != DONE:
+                told.append((self._numbered(data) if self._left_out else data).decode())
+        return told
+
+    def _numbered(self, data: bytes) -> bytes:
+        """With the number that it has where nothing is missing."""
+        return _NUMBER.sub(
+            lambda found: b'"sequence_number":%d' % (int(found[1]) - self._left_out), data, count=1
+        )

@@ -47,8 +47,8 @@ class Answer:
             self._end(self._verdict())
 
     def _verdict(self) -> ErrorPart | None:
-        """What a broken connection means. An end that the decoder must judge means nothing."""
-        if self.broken is None or self.broken.kind == "truncated":
+        """What a broken connection means; nothing, if the wire told before why it ends."""
+        if self.broken is None or self.pipe.ending:
             return None
         return ErrorPart(self.broken.kind, str(self.broken), retryable=True)
 

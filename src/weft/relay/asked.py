@@ -55,6 +55,9 @@ class Asked:
 
     stream: bool
     betas: tuple[str, ...] = ()
+    version: str | None = None
+    """Of the client's wire, where that has versions."""
+
     id: str = ""
     caller: str = ""
     """The name of the key that asked."""
@@ -96,6 +99,8 @@ class Question:
         betas = _betas(asked, place)
         if betas:
             headers["anthropic-beta"] = ",".join(betas)
+        if asked.version is not None and asked.dialect == place.dialect:
+            headers["anthropic-version"] = asked.version
         return Outgoing(path, self.translated.body if body is None else body, headers)
 
 

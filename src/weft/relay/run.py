@@ -6,10 +6,12 @@ read slowly. A run belongs to one task; `stop` may be called from anywhere on it
 """
 
 import asyncio
+import math
 import random
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from weft.codec import Pipe
@@ -30,8 +32,8 @@ from weft.relay.telling import Echo, Telling
 from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import Frame
-from weft.upstream.base import Incoming, Unreachable
-from weft.upstream.retry import counts, retryable, wait
+from weft.upstream.base import Busy, Incoming, Unreachable
+from weft.upstream.retry import wait
 
 ERROR_BODY = 64 * 1024
 """As much of an error body is read."""
@@ -144,9 +146,7 @@ class Run:
                 thoughtless = True
                 continue
             tries += 1
-            if tries >= policy.attempts or not retryable(error):
-                return error
-            pause = wait(policy, tries, error, random.random(), time.time())
+            pause = wait(policy, tries, error, chance=random.random(), now=time.time())
             if pause is None:
                 return error
             await asyncio.sleep(pause)
@@ -157,16 +157,15 @@ class Run:
             asking = await self._asking(target, thoughtless)
         except Failed as failed:
             return failed.error
-        if not breaker.admits(self._loop.time()):
-            return fault("overloaded", f"{name} failed too often and is left alone for a while")
+        now = self._loop.time()
+        if not breaker.admits(now):
+            message = f"{name} failed too often and is left alone for a while"
+            return fault("overloaded", message, retry_after=math.ceil(breaker.pause(now)) or 1)
         try:
             await self._begin(asking)
         except Failed as failed:
             self._drop()
-            if counts(failed.error):
-                breaker.failed(self._loop.time())
-            else:
-                breaker.succeeded()
+            breaker.ended(failed.error, self._loop.time())
             return self._shown.error(failed.error)
         except BaseException:
             self._drop()
@@ -313,7 +312,11 @@ class Run:
         return 502 if body.startswith(_ERRORS) else 200, body
 
     def ending(self, error: ErrorPart) -> bytes:
-        """What ends a stream that began, and then had no answer."""
+        """What ends a stream that began, and then had no answer, or one that we broke."""
+        if self.record.first is not None and self._telling is not None and self._answer is not None:
+            with suppress(Exception):  # what broke it may break this too
+                self._answer.fail(error)
+                return self._telling.tell(self._answer)
         return _Unanswered(self._asked).failed(error)
 
     async def _heard(self, answer: Answer) -> None:
@@ -392,6 +395,8 @@ class Run:
             return
         record.ended = time.time()
         record.error = error
+        if error is not None and record.first is None and record.status == 200:
+            record.status = _status(self._asked.dialect, error)
         if answer is not None:
             record.response = answer.pipe.response
             told = [] if self._telling is None else self._telling.findings
@@ -425,7 +430,14 @@ def _is_content(part: Part) -> bool:
     return not isinstance(part, ResponseMetadata | ErrorPart | Finish)
 
 
+def _status(dialect: str, error: ErrorPart) -> int:
+    write = DIALECTS[dialect].write_error
+    return 500 if write is None else write(error)[0]
+
+
 def _unreached(problem: Unreachable) -> ErrorPart:
+    if isinstance(problem, Busy):
+        return fault("overloaded", str(problem), retry_after=1)
     status = 504 if problem.kind == "timeout" else 502
     return ErrorPart(problem.kind, str(problem), status=status, retryable=True)
 

@@ -6,6 +6,7 @@ finding the encoder takes over and stays; it was fed all along, so it knows what
 of a read that gave no part yet wait: what they mean may still change.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -23,6 +24,9 @@ _TERMINATED = ("openai-chat", "openai-responses")
 """Wires whose streams end with `[DONE]`; not every upstream of them says it."""
 
 _NO_CHOICE = (b'"choices":[]', b'"choices": []')
+_NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
+_PLACE = re.compile(rb'"output_index":\s*(\d+)')
+_ITEM_DONE = b"response.output_item.done"
 
 
 class Heard(Protocol):
@@ -58,6 +62,38 @@ class Telling:
         return self._findings.found
 
 
+class Numbered:
+    """Where the upstream's own numbered events end and ours begin: numbers go on, and an item
+    that the upstream told done is not told done again.
+    """
+
+    def __init__(self) -> None:
+        self._last = -1
+        self._done: set[int] = set()
+
+    def told(self, frames: Sequence[Frame]) -> None:
+        """These events went out as they came."""
+        for frame in frames:
+            number, place = _NUMBER.search(frame.data), _PLACE.search(frame.data)
+            if number is not None:
+                self._last = max(self._last, int(number[1]))
+            if place is not None and _ITEM_DONE in frame.data:
+                self._done.add(int(place[1]))
+
+    def fitted(self, block: bytes) -> bytes:
+        """The encoder's events, as they go behind those."""
+        return b"".join(map(self._fitted, block.split(b"\n\n")))
+
+    def _fitted(self, event: bytes) -> bytes:
+        place = _PLACE.search(event)
+        if not event or (place is not None and int(place[1]) in self._done):
+            return b""
+        if _NUMBER.search(event) is None:
+            return event + b"\n\n"
+        self._last += 1
+        return _NUMBER.sub(b'"sequence_number":%d' % self._last, event, count=1) + b"\n\n"
+
+
 class Echo:
     """Tells a response in the upstream's own bytes, while nothing was repaired."""
 
@@ -74,23 +110,33 @@ class Echo:
         asked = dialect != "openai-chat" or request is None or request.include_usage
         self._hidden: list[bytes] | None = None if asked else []
         """Events with the usage that only we asked for, where they are not to be shown."""
+        self._numbered = Numbered() if dialect == "openai-responses" else None
+        self._frames: list[Frame] = []
+        """The events of `_raw`."""
 
     def tell(self, heard: Heard) -> bytes:
         raw = self._raw
         if raw is None:
-            return self._shadow(heard).tell(heard)
+            return self._taken_over(heard)
         raw += heard.data
         self._watch(heard.frames)
         if not heard.parts:
             return b""
-        own = self._shadow(heard).tell(heard)
         if self._pipe.findings.found or any(isinstance(one, ErrorPart) for one in heard.parts):
             self._raw = None
-            return own
+            return self._taken_over(heard)
+        self._shadow(heard).tell(heard)
+        if self._numbered is not None:
+            self._numbered.told(self._frames)
+        self._frames.clear()
         whole = bytes(raw[: heard.boundary - self._begin])
         del raw[: len(whole)]
         self._begin = heard.boundary
         return self._ended(heard.parts, self._shown(whole))
+
+    def _taken_over(self, heard: Heard) -> bytes:
+        own = self._shadow(heard).tell(heard)
+        return own if self._numbered is None else self._numbered.fitted(own)
 
     def _shadow(self, heard: Heard) -> Telling:
         """The encoder that follows along, under the id that the client sees."""
@@ -102,6 +148,7 @@ class Echo:
         return self._told
 
     def _watch(self, frames: Sequence[Frame]) -> None:
+        self._frames += frames
         for frame in frames:
             if frame.data == DONE:
                 self._terminated = True

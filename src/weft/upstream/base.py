@@ -108,6 +108,10 @@ class Unreachable(UpstreamError):
         self.kind: ErrorKind = kind
 
 
+class Busy(Unreachable):
+    """So many answers are under way that the upstream was not asked: this says nothing of it."""
+
+
 class Incoming(Protocol):
     """The answer to one request: its head, and its bytes to come."""
 
@@ -160,16 +164,22 @@ _PATHS = {
 }
 
 
-def credentials(dialect: str, key: Secret | None) -> dict[str, str]:
-    """Returns the headers that a dialect wants beside the body."""
-    found = dict(_VERSIONS.get(dialect, ()))
-    if key is not None:
-        name, prefix = _KEYS[dialect]
-        found[name] = prefix + key.reveal()
-    return found
+def usual(dialect: str) -> dict[str, str]:
+    """Returns the headers that a dialect wants beside the body, where a client has no other."""
+    return dict(_VERSIONS.get(dialect, ()))
 
 
 _VERSIONS = {"anthropic-messages": (("anthropic-version", "2023-06-01"),)}
+
+
+def credentials(dialect: str, key: Secret | None) -> dict[str, str]:
+    """Returns the header that shows the key."""
+    if key is None:
+        return {}
+    name, prefix = _KEYS[dialect]
+    return {name: prefix + key.reveal()}
+
+
 _KEYS = {
     "openai-chat": ("authorization", "Bearer "),
     "openai-responses": ("authorization", "Bearer "),

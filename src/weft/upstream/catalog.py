@@ -243,7 +243,15 @@ _LOCAL = (
     ),
 )
 
-_DEMO = Host("demo", "openai-chat", "demo:", needs_key=False, note="Built in; needs no network.")
+_DEMO = Host(
+    "demo",
+    "openai-chat",
+    "demo:",
+    # its reasoner signs what it thought, and wants it back
+    quirks=ChatQuirks(reasoning_back=("reasoning_content", "reasoning_details")),
+    needs_key=False,
+    note="Built in; needs no network.",
+)
 
 HOSTS: dict[str, Host] = {
     host.name: host for host in (_DEMO, *_OPENAI, *_OTHER_WIRES, *_CHAT, *_LOCAL)

@@ -48,7 +48,7 @@ from aiohttp.tracing import Trace
 from yarl import URL
 
 from weft.parts import ErrorKind
-from weft.upstream.base import Outgoing, Place, Tls, Unreachable, credentials
+from weft.upstream.base import Busy, Outgoing, Place, Tls, Unreachable, credentials, usual
 
 DNS_LIFE = 300
 IDLE_LIFE = 75.0
@@ -56,6 +56,9 @@ IDLE_LIFE = 75.0
 
 READ_SIZE = 64 * 1024
 """Twice this much of an answer waits unread; then the upstream is read no further."""
+
+AT_ONCE = 256 * 1024
+"""A body up to here is written in one go; a larger one piece by piece, to hold up nobody else."""
 
 LINE_SIZE = 8 * 1024
 FIELD_SIZE = 32 * 1024
@@ -81,10 +84,6 @@ _DEFAULTS = {
     "accept": "application/json, text/event-stream",
     "accept-encoding": "identity",
 }
-
-
-class Busy(Unreachable):
-    """So many answers are under way that the upstream was not asked: this says nothing of it."""
 
 
 # Connections
@@ -269,7 +268,8 @@ class HttpIncoming:
         """Returns what had come before the fault; raises it where there is nothing."""
         if self._state is not State.OPEN:
             self._raise()
-        if isinstance(error, RuntimeError) and self._protocol and self._protocol.connected:
+        connected = self._protocol is not None and self._protocol.connected
+        if isinstance(error, RuntimeError) and connected:
             raise error  # two readers: our own fault
         self._fault = Unreachable(f"{self._name}: {_cut(error)}", "truncated")
         self._end(State.CUT, self._tell)
@@ -336,7 +336,8 @@ class HttpUpstream:
             raise ValueError(f"not a path: {outgoing.path!r}")
         url = URL(self._base + outgoing.path, encoded=True)
         given = {name.lower(): value for name, value in outgoing.headers.items()}
-        headers = {**_DEFAULTS, **_sendable(given), **self._own}
+        usually = {**_DEFAULTS, **usual(self._place.dialect)}
+        headers = {**usually, **_sendable(given), **self._own}
         await self._gate.enter()
         try:
             response = await self._sent(url, headers, outgoing.body)
@@ -388,7 +389,7 @@ class HttpUpstream:
     async def _posted(self, url: URL, headers: dict[str, str], body: bytes) -> ClientResponse:
         return await self._opened().post(
             url,
-            data=BytesIO(body),  # sent piece by piece: a large body holds up nobody else
+            data=body if len(body) <= AT_ONCE else BytesIO(body),
             headers=headers,
             allow_redirects=False,
         )

@@ -13,11 +13,12 @@ from msgspec import UNSET, Raw
 from weft.dialects.base import told
 from weft.dialects.requests import Losses, keys_of, unknown
 from weft.parts import Json
-from weft.request import OpaqueContent
+from weft.request import OpaqueContent, Tool
 
 HINTS = frozenset(
     {
         "client_metadata",
+        "context_management",
         "diagnostics",
         "labels",
         "prompt_cache_breakpoint",
@@ -41,9 +42,14 @@ TOOL_HINTS = frozenset(
         "external_web_access",
         "input_examples",
         "namespace_description",
+        "search_content_types",
     }
 )
 """The same for tools: when a tool is shown, what is said of its group, how it gets at pages."""
+
+EXTRAS = ("tool_search", "image_generation")
+"""How the kinds of hosted tools begin that a request can do without: its tools are all shown
+anyway, and what a picture would show can be said."""
 
 SAID_OTHERWISE = {
     "search_result": "what was found is sent as text",
@@ -113,6 +119,14 @@ def warn(extra: Json, path: str, losses: Losses) -> None:
             losses.adapted(where, SAID_OTHERWISE[key])
         else:
             losses.warned(where, f"{key} is not sent: the target does not have it")
+
+
+def missing(tool: Tool, path: str, losses: Losses, name: str = "the target") -> None:
+    """Notes a tool that the target does not have."""
+    if tool.kind.startswith(EXTRAS):
+        losses.warned(path, f"{tool.kind} is not available on {name}; left out")
+    else:
+        losses.refused(path, f"{tool.kind} is not available on {name}; remove it")
 
 
 def unheard(item: OpaqueContent, path: str, losses: Losses, *, ours: bool) -> None:

@@ -13,7 +13,18 @@ import msgspec
 
 from weft.dialects.requests import Losses
 from weft.ids import Claims
-from weft.request import AnyContent, CallContent, Message, Request, ResultContent, TextContent
+from weft.request import (
+    AnyContent,
+    CallContent,
+    Message,
+    OpaqueContent,
+    Request,
+    ResultContent,
+    TextContent,
+)
+
+DECLARING = "additional_tools"
+"""The kind of an item that declares tools in the middle of a conversation."""
 
 Speaker = Literal["system", "developer", "user", "assistant"]
 
@@ -43,10 +54,24 @@ def turns(request: Request, losses: Losses, *, repair: bool = False) -> list[Tur
     left out, both with a warning; else both are refused. Results of calls that an earlier
     response made (`previous_response_id`) are nobody's business here.
     """
-    found = list(_spoken(request))
+    found = [turn for turn in _spoken(request) if not _declares(turn, losses)]
     pairs = _Pairs(found, losses, elsewhere=request.previous_response_id is not None)
     pairs.check(repair=repair)
     return [turn for turn in _ordered(found, pairs, losses) if turn.contents or turn.message]
+
+
+def _declares(turn: Turn, losses: Losses) -> bool:
+    """Whether all that is said is which tools there are: the request has them with the others."""
+    declares = [_is_declaring(one.content) for one in turn.contents]
+    if not declares or not all(declares):
+        return False
+    for placed in turn.contents:
+        losses.adapted(placed.path, "its tools are declared with the others")
+    return True
+
+
+def _is_declaring(content: AnyContent) -> bool:
+    return isinstance(content, OpaqueContent) and content.kind == DECLARING
 
 
 def merged(found: list[Turn]) -> list[Turn]:

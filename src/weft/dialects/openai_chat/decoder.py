@@ -317,7 +317,7 @@ class ChatDecoder:
             return
         self._flush_half(kind, out)
         if kind is _Kind.REASONING:
-            out.append(self._proof.end(self._id, self._context.origin or NAME))
+            out.append(self._proof.end(self._id, self._context.origin))
             self._proof = Proof()
         else:
             extra, self._signed = self._signed, UNSET
@@ -354,7 +354,7 @@ class ChatDecoder:
                 proof.add(detail)
             self._said = True
             out.append(ReasoningStart(id, "summary" if summary else "raw"))
-            out.append(proof.end(id, self._context.origin or NAME))
+            out.append(proof.end(id, self._context.origin))
 
     def _content_part(self, part: wire.ContentPart, out: list[Part]) -> None:
         if part.thinking:

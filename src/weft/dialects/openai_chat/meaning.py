@@ -57,9 +57,10 @@ class Proof:
         known.id = detail.id or known.id
         known.format = detail.format or known.format
 
-    def end(self, id: str, origin: str) -> ReasoningEnd:
+    def end(self, id: str, host: str | None) -> ReasoningEnd:
+        """The end of the reasoning. A host may want it back also where it did not prove it."""
         if not self._details:
-            return ReasoningEnd(id)
+            return ReasoningEnd(id, origin=host)
         for key, detail in self._details.items():
             text = whole_characters(self._texts[key].text) or None
             if detail.summary is not None:
@@ -71,7 +72,7 @@ class Proof:
             id,
             signature=next((one.signature for one in details if one.signature), None),
             encrypted=next((one.data for one in details if one.data), None),
-            origin=origin,
+            origin=host or wire.NAME,
             extra=Raw(msgspec.json.encode({"reasoning_details": details})),
         )
         return unsealed(end)

@@ -323,11 +323,12 @@ class Carried:
                 return _read_proof(bytes(one_line(part.extra))).reasoning_details
             except ValueError:
                 pass
-        envelope = sealed(part, self.model, start, text)
+        proven = bool(part.signature or part.encrypted or part.redacted)
+        envelope = sealed(part, self.model, start, text) if proven or not self.ours else None
         if envelope is not None:
             detail = _Sealed("reasoning.encrypted", envelope, self._count())
             return [Raw(msgspec.json.encode(detail))]
-        if part.signature or part.encrypted or part.redacted:
+        if proven:
             self.lost("reasoning-end", "nobody knows whose its proof is")
         return []
 

@@ -63,6 +63,7 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
+from weft.request import Request
 from weft.sse import DONE, comment, write
 
 INCOMPLETE = {"length": "max_output_tokens", "content-filter": "content_filter", "pause": None}
@@ -95,6 +96,7 @@ class ResponsesEncoder:
         self._fold = fold
         self._findings = findings
         self._tool_session = asked or (isinstance(quirks, ResponsesQuirks) and quirks.tool_session)
+        self._summaries = _wants_summaries(context.request)
         self._events = Events()
         self._output = Output(self._events, context.ids, findings)
         self._calls = Calls(self._output, fold)
@@ -325,7 +327,8 @@ class ResponsesEncoder:
             item = ReasoningItem(self._output.next, self._output.claim(part.item_id, "rs"), part)
             self._output.add(item)
         item.open += 1
-        self._thoughts[part.id] = SaidThought(item, part)
+        kind = "summary" if self._summaries else part.kind
+        self._thoughts[part.id] = SaidThought(item, part, kind)
 
     def _reasoning_delta(self, part: ReasoningDelta) -> None:
         said = self._thoughts[part.id]
@@ -354,7 +357,8 @@ class ResponsesEncoder:
         if part.encrypted and part.origin in (NAME, self._context.origin):
             proof: str | None = part.encrypted
         else:
-            proof = sealed(part, self.response.model, said.start)
+            text = None if proven else self._fold.reasoning(part.id)  # clients may not return it
+            proof = sealed(part, self.response.model, said.start, text)
         if proven and proof is None:
             self._output.lost(part.type, "nobody knows whose its proof is")
         if proof is not None and item.encrypted is not None:
@@ -439,6 +443,13 @@ _HANDLERS: dict[type[Part], Callable[[ResponsesEncoder, Any], None]] = {
 
 
 # A response that is not streamed
+
+
+def _wants_summaries(request: Request | None) -> bool:
+    """Whether reasoning is told as summary whatever it is: clients that asked for one show no
+    other."""
+    options = request.reasoning if request is not None else None
+    return options is not None and options.summary not in (None, "none")
 
 
 def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:

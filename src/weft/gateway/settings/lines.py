@@ -30,7 +30,7 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self._lines: dict[Key, int] = {}
-        text = text.replace("\r\n", "\n") + "\n"
+        text += "\n"
         table: Key = ()
         line, at = 1, 0
         while at < len(text):

@@ -20,6 +20,7 @@ from weft.gateway.settings.urls import DEMO, Address, address_of
 from weft.scrub import MARK, Secret
 from weft.upstream.base import Place, Tls
 from weft.upstream.catalog import HOSTS, Accent, Host
+from weft.upstream.demo import MODELS
 
 SPOKEN = {
     name: dialect.name
@@ -73,7 +74,6 @@ class Places:
 
     def _place(self, name: str, told: UpstreamSettings) -> Place | None:
         key = ("upstreams", name)
-        sound = not self._problems.below(key)
         if not _NAME.fullmatch(name):
             self._problems.add(key, "a name has small letters, digits, '.', '_' and '-' only")
         host = self._host(name, told, key)
@@ -92,11 +92,11 @@ class Places:
             tls=self._tls(told.tls, (*key, "tls")),
             retry=told.retry,
             breaker=told.breaker,
-            models=self._models(told.models, (*key, "models")),
+            models=self._models(told.models, (*key, "models")) or _listed(address),
             betas=told.betas,
             origin=address.origin if address else "",
         )
-        if sound and not self._problems.below(key):
+        if not self._problems.below(key):
             self._whole(place, host, key)
         if address is not None:
             self._doubt(place, address, key)
@@ -234,7 +234,7 @@ class Places:
 
 def _also_speaks(host: Host, dialect: str) -> bool:
     """Whether the address of a host does for a dialect too."""
-    return host.base_url == DEMO or _ROOTS[host.dialect] == _ROOTS[dialect]
+    return host.base_url in DEMO or _ROOTS[host.dialect] == _ROOTS[dialect]
 
 
 def _unplaced(name: str, host: Host | None) -> str:
@@ -260,3 +260,8 @@ _TAILS = {
     "gemini": ("/v1beta", "/v1beta/models"),
 }
 """What people add to a base URL that is added anyhow."""
+
+
+def _listed(address: Address | None) -> tuple[str, ...]:
+    """The models of an upstream that names none: only those of the demo are known."""
+    return tuple(MODELS) if address is not None and address.origin == "demo" else ()

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-DEMO = "demo:"
+DEMO = ("demo:", "demo:fast")
+"""The built-in model; the second one does not take its time."""
+
 _PORTS = {"http": 80, "https": 443}
 _LEGAL = re.compile(r"[\x21-\x7e]+")
 _PATH = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
@@ -26,8 +28,8 @@ class Address:
 def address_of(text: str) -> Address:
     """Returns the address; raises ValueError with what is wrong. The text itself is not told,
     for it may hold a password."""
-    if text == DEMO:
-        return Address(DEMO, "demo")
+    if text in DEMO:
+        return Address(text, "demo")
     if not _LEGAL.fullmatch(text):
         raise ValueError("an address has no blanks and no letters outside ASCII")
     parts = urlsplit(text)  # raises ValueError itself where brackets do not match

@@ -14,7 +14,7 @@ from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
-from weft.dialects.asking.leftovers import TOOL_HINTS, refuse, written
+from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse, written
 from weft.dialects.asking.wording import described
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
@@ -104,7 +104,7 @@ class Tools:
         elif tool.kind in _HOSTED:
             self._hosted(tool, tool.hosted or Hosted(), path)
         else:
-            self._losses.refused(path, f"{tool.kind} is not available on the target; remove it")
+            missing(tool, path, self._losses)
 
     def _verbatim(self, kind: str, raw: Raw) -> None:
         if kind != "mcp":

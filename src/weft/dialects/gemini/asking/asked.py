@@ -5,12 +5,13 @@ results and schemas stay as they are. Every object inside another is read by its
 """
 
 import re
+from functools import cache
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from weft.dialects.requests import read
+from weft.dialects.requests import names_of, read
 from weft.errors import BadRequest
 from weft.parts import Json
 
@@ -260,8 +261,8 @@ def take(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str
         fields = msgspec.json.decode(data, type=dict[str, Raw])
     except (ValueError, RecursionError):
         return read(data, shape, path), {}
-    names = {field.name: field.encode_name for field in msgspec.structs.fields(shape)}
-    known = set(names.values())
+    names = _spellings(shape)
+    known = names_of(shape)
     spelled = {names.get(key, key): value for key, value in fields.items()}
     if spelled.keys() != fields.keys():
         data = msgspec.json.encode(spelled)
@@ -269,9 +270,15 @@ def take(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str
     return found, {key: value for key, value in spelled.items() if key not in known}
 
 
+@cache
+def _spellings(shape: type[msgspec.Struct]) -> dict[str, str]:
+    """The other spelling of each key, and that of the wire."""
+    return {field.name: field.encode_name for field in msgspec.structs.fields(shape)}
+
+
 def spelled(body: bytes) -> bytes:
     """A body with the names of the wire at its top."""
-    names = {field.name: field.encode_name for field in msgspec.structs.fields(Body)}
+    names = _spellings(Body)
     fields = msgspec.json.decode(body, type=dict[str, Raw])
     if names.keys().isdisjoint(fields.keys() - set(names.values())):
         return body

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
-from weft.dialects.asking.leftovers import TOOL_HINTS, refuse, written
+from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse, written
 from weft.dialects.asking.wording import described
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.asking.schemas import Subset
@@ -23,6 +23,7 @@ from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
 _MODES: dict[ToolMode, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
 _KEYS = {kind: key for key, kind in asked.HOSTED.items()}
+_CLIENT = ("function", "custom")
 _json = msgspec.json.Encoder().encode
 
 
@@ -107,7 +108,7 @@ class Tools:
         elif tool.kind in _HOSTED:
             _HOSTED[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
-            self._losses.refused(path, f"{tool.kind} is not available on the target; remove it")
+            missing(tool, path, self._losses)
 
     def _function(self, tool: Tool, path: str) -> Raw:
         name = self._names.spell(tool.name, tool.namespace, path)
@@ -142,6 +143,10 @@ class Tools:
     # What the host runs
 
     def _search(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        if any(one.kind in _CLIENT for one in self._request.tools):
+            # It is offered, not demanded; the wire refuses it beside functions.
+            self._losses.warned(path, "left out: there is none beside functions here")
+            return
         self._refused(
             path,
             allowed_domains=bool(hosted.allowed_domains),

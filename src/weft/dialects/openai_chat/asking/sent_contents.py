@@ -238,7 +238,7 @@ class _Writer:
         value: asked.Shape
         if call.format != "text":
             value = asked.FunctionCall(call.id, asked.Function(name, call.params or "{}"))
-        elif self._same or self._quirks.custom_tools:
+        elif self._own or self._quirks.custom_tools:
             value = asked.CustomCall(call.id, asked.Custom(name, call.params))
         else:
             wrapped = bytes(arguments(call, path, self._losses)).decode()

@@ -5,7 +5,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names
-from weft.dialects.asking.leftovers import TOOL_HINTS, refuse
+from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse
 from weft.dialects.asking.wording import Kin, described, grammar_of
 from weft.dialects.openai_chat.asking import asked
 from weft.dialects.openai_chat.quirks import quirks_of
@@ -22,9 +22,9 @@ class Tools:
 
     def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
         self._request = request
-        self._bridges = request.dialect != NAME and not quirks_of(context).custom_tools
         self._kin = Kin(request, NAME, asked.SIBLING, losses)
         self._own = self._kin.own
+        self._bridges = not self._own and not quirks_of(context).custom_tools
         self._names = names
         self._losses = losses
         self.bridged: frozenset[str] = frozenset()
@@ -50,7 +50,7 @@ class Tools:
         if tool.kind == "custom":
             return self._custom(tool, path)
         if tool.kind != "web-search":
-            self._losses.refused(path, f"{tool.kind} is not available on {NAME}; remove it")
+            missing(tool, path, self._losses, NAME)
         return None
 
     def _function(self, tool: Tool, path: str) -> Raw:
@@ -93,6 +93,11 @@ class Tools:
         if not found:
             return None
         (first, options), *others = found
+        if not self._own and any(tool.kind in _CLIENT for tool in self._request.tools):
+            # It is offered, not demanded; models that search here call no functions.
+            for path, _ in found:
+                self._losses.warned(path, f"left out: {NAME} has it only without functions")
+            return None
         for path, hosted in others:
             if hosted == options:
                 self._losses.adapted(path, "left out: the web is searched already")

@@ -226,6 +226,12 @@ class Choice(Shape):
     tools: list[Named] | None = None
 
 
+class Declaring(Shape):
+    """An item that declares tools in the middle of a conversation."""
+
+    tools: list[Raw]
+
+
 DESCRIPTION = "namespace_description"
 """Where the description of a namespace is kept: beside the first tool in it."""
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
-from weft.dialects.envelope import opened
+from weft.dialects.envelope import opened, restored
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
@@ -164,6 +164,8 @@ class Items:
             )
             return Message("assistant", tuple(contents)), raw
         proof = sealed.proof
+        if proof.text is not None:
+            return Message("assistant", (restored(sealed, "", "raw"),)), None
         contents = [
             msgspec.structs.replace(one, origin=sealed.origin, item_id=proof.item_id)
             for one in (*contents, last)

@@ -1,37 +1,58 @@
 """Reads the tools of a Responses body, and which of them may or must be called."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.turns import DECLARING
 from weft.dialects.asking.wording import telling
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
 from weft.errors import BadRequest
-from weft.request import Hosted, Tool, ToolChoice
+from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice
 
 _NULL = Raw(b"null")
 _AUTO = frozenset((b'{"type":"auto"}',))
 
 
-def tools_of(body: asked.Body, places: Places) -> tuple[Tool, ...]:
-    """Returns the tools; each one in a namespace is a tool of its own."""
+def tools_of(body: asked.Body, messages: Sequence[Message], places: Places) -> tuple[Tool, ...]:
+    """Returns the tools, late ones behind the others; each one in a namespace is one of its own."""
+    declared = _declared(body.tools or (), "tools")
+    late = {(tool.namespace, tool.name): (tool, where) for tool, where in late_tools(messages)}
     found: list[Tool] = []
-    for number, raw in enumerate(body.tools or ()):
-        path = f"tools[{number}]"
+    for tool, where in [*declared, *late.values()]:
+        places.add(f"tools[{len(found)}]", where)
+        places.add(f"tools[{len(found)}].hosted", where)
+        places.add(f"tools[{len(found)}].hosted.allowed_domains", f"{where}.filters")
+        found.append(tool)
+    return tuple(found)
+
+
+def late_tools(messages: Sequence[Message]) -> list[tuple[Tool, str]]:
+    """The tools that items of a conversation declare, and where."""
+    return [
+        placed
+        for number, message in enumerate(messages)
+        for content in message.content
+        if isinstance(content, OpaqueContent) and content.kind == DECLARING
+        for placed in _declared(
+            read(content.raw, asked.Declaring, f"input[{number}]").tools, f"input[{number}].tools"
+        )
+    ]
+
+
+def _declared(tools: Sequence[Raw], within: str) -> list[tuple[Tool, str]]:
+    found: list[tuple[Tool, str]] = []
+    for number, raw in enumerate(tools):
+        path = f"{within}[{number}]"
         kind = read(raw, asked.Typed, path).type
         if kind is None:
             raise BadRequest(f"{path}.type", "missing; expected the type of a tool")
-        inside = _namespace(raw, path) if kind == "namespace" else [(_tool(raw, kind, path), path)]
-        for tool, where in inside:
-            places.add(f"tools[{len(found)}]", where)
-            places.add(f"tools[{len(found)}].hosted", where)
-            places.add(f"tools[{len(found)}].hosted.allowed_domains", f"{where}.filters")
-            found.append(tool)
-    return tuple(found)
+        found += _namespace(raw, path) if kind == "namespace" else [(_tool(raw, kind, path), path)]
+    return found
 
 
 def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:

@@ -51,7 +51,7 @@ def parse(data: bytes, context: Context) -> Parsed:
         dialect=NAME,
         messages=tuple(items.found),
         instructions=body.instructions,
-        tools=tools_of(body, places),
+        tools=tools_of(body, items.found, places),
         tool_choice=choice_of(body.tool_choice),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tool_calls=body.max_tool_calls,

@@ -6,9 +6,10 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import TOOL_HINTS, refuse
+from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse
 from weft.dialects.asking.wording import Kin, grammar_of
 from weft.dialects.openai_responses.asking import asked
+from weft.dialects.openai_responses.asking.asked_tools import late_tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.request import Hosted, Request, Tool, ToolChoice
@@ -29,7 +30,8 @@ class Tools:
         self._losses = losses
 
     def declared(self) -> list[Raw]:
-        placed = list(enumerate(self._request.tools))
+        late = [tool for tool, _ in late_tools(self._request.messages)] if self._same else []
+        placed = [one for one in enumerate(self._request.tools) if one[1] not in late]
         if not self._kin.own:
             return [raw for number, tool in placed for raw in self._tool(tool, number)]
         found: list[Raw] = []
@@ -88,7 +90,7 @@ class Tools:
             return [asked.raw(asked.CodeInterpreter(_AUTO))]
         if tool.kind == "mcp" and hosted.server_label is not None:
             return [_mcp(hosted)]
-        self._losses.refused(path, f"{tool.kind} is not available on {NAME}; remove it")
+        missing(tool, path, self._losses, NAME)
         return []
 
     def _web_search(self, hosted: Hosted, path: str) -> Raw:

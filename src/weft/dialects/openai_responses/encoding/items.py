@@ -313,10 +313,10 @@ class SaidThought:
 
     __slots__ = ("head", "index", "item", "kind", "place", "start")
 
-    def __init__(self, item: ReasoningItem, start: ReasoningStart) -> None:
+    def __init__(self, item: ReasoningItem, start: ReasoningStart, kind: ReasoningKind) -> None:
         self.item = item
         self.start = start
-        self.kind = THOUGHTS[start.kind]
+        self.kind = THOUGHTS[kind]
         self.index: int | None = None
         self.place = b""
         self.head = b""

@@ -1,0 +1,55 @@
+"""Which heads of requests are refused though the parser takes them: two readers of one connection,
+such as a proxy and this server, could cut what follows differently, or read two hosts from them.
+"""
+
+Headers = list[tuple[bytes, bytes]]
+"""Names in lower case."""
+
+
+def fault_of(version: str, method: bytes, target: bytes, headers: Headers) -> str | None:
+    """Returns what is wrong with a head, or None."""
+    hosts = [value.lower() for name, value in headers if name == b"host"]
+    codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
+    if version not in ("1.0", "1.1"):
+        return "HTTP/1.1 and HTTP/1.0 are spoken here."
+    if len(hosts) > 1 or (version == "1.1" and not hosts):
+        return "A request has one Host header."
+    if codings and (version == "1.0" or codings != [b"chunked"]):
+        return "The only Transfer-Encoding is chunked, once, in HTTP/1.1."
+    if method == b"CONNECT":
+        return "This is not a proxy."
+    if target != b"*" and not target.startswith(b"/") and not _names(target, hosts):
+        return "The target of a request is a path, or a URL of the Host."
+    return None
+
+
+def _names(target: bytes, hosts: list[bytes]) -> bool:
+    _, _, rest = target.partition(b"://")
+    authority, slash, _ = rest.partition(b"/")
+    return slash == b"/" and hosts == [authority.lower()]
+
+
+def has_body(headers: Headers) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)
+
+
+def longest(target: bytes, headers: Headers) -> int:
+    """Returns the bytes of the longest line."""
+    return max([len(target), *(len(name) + len(value) for name, value in headers)])
+
+
+def plain(headers: Headers) -> Headers:
+    """Returns the headers without what asks for an upgrade."""
+    found = []
+    for name, value in headers:
+        if name == b"connection":
+            tokens = [token.strip() for token in value.split(b",")]
+            value = b", ".join(token for token in tokens if token.lower() not in _UPGRADE)
+            if not value:
+                continue
+        if name not in _UPGRADE:
+            found.append((name, value))
+    return found
+
+
+_UPGRADE = (b"upgrade", b"http2-settings")

@@ -1,0 +1,72 @@
+"""What leaves for a client: how much, and whether it is taken."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+BUFFER = 65536
+"""Bytes that may wait in the process for one client, and again so many in the kernel, unsent."""
+
+
+class Outlet(asyncio.Transport):
+    """The transport of one connection. Counts what it is given; its owner says how it closes."""
+
+    def __init__(self, inner: asyncio.Transport, close: Callable[[], None], now: float) -> None:
+        super().__init__()
+        self.inner = inner
+        self.written = 0
+        self._taken = 0
+        self._moved = now
+        self.reader: asyncio.BaseProtocol | None = None
+        self._close: Callable[[], None] | None = close
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += len(data)
+        self.inner.write(data)
+
+    def stuck_for(self, now: float) -> float:
+        """Returns the seconds for which nothing was taken of what waits, as far as looks tell."""
+        waiting = self.inner.get_write_buffer_size()
+        taken = self.written - waiting
+        if not waiting or taken != self._taken:
+            self._taken, self._moved = taken, now
+        return now - self._moved
+
+    def is_closing(self) -> bool:
+        return self._close is None or self.inner.is_closing()
+
+    def close(self) -> None:
+        if not self.is_closing() and self._close is not None:
+            close, self._close = self._close, None
+            close()
+
+    def abort(self) -> None:
+        self.inner.abort()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.reader = protocol
+        self.inner.set_protocol(protocol)
+
+    def pause_reading(self) -> None:
+        self.inner.pause_reading()
+
+    def resume_reading(self) -> None:
+        self.inner.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        return self.inner.get_write_buffer_size()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.inner.get_extra_info(name, default)
+
+
+def tune(transport: asyncio.Transport) -> None:
+    """Small events leave at once, and little waits for a client that does not read."""
+    transport.set_write_buffer_limits(high=BUFFER)
+    channel = transport.get_extra_info("socket")
+    if channel is None or channel.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER)

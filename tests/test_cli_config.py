@@ -1,0 +1,141 @@
+"""`weft config`, run as people run it: the installed `weft`, real files, a real environment."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.upstream.catalog import HOSTS
+
+WEFT = Path(sys.executable).with_name("weft")
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("COVERAGE", "PYTHON", "WEFT")) and not name.endswith("_API_KEY")
+}
+
+FINE = """\
+[server]
+host = "::1"
+port = 9000
+workers = 2
+[server.keys]
+alice = "env:ALICE"
+bob = "a-key-that-nobody-may-see"
+[upstreams.openai]
+api_key = "env:ALICE"
+[upstreams.ollama]
+[upstreams.mistral]
+[upstreams.demo]
+[models]
+fast = ["openai/gpt-5-mini", "ollama/qwen"]
+slow = "demo/chat"
+"""
+
+
+def run(folder: Path, *arguments: str, **environ: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [WEFT, "config", *arguments],
+        cwd=folder,
+        env=ENVIRONMENT | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_settings_that_can_be_used_are_told_in_a_few_lines(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text(FINE)
+    code, out, err = run(tmp_path, "check", ALICE="alices-key-is-a-long-one")
+    assert out == (
+        "weft.toml\n"
+        "upstreams\n"
+        "  openai   openai-responses  https://api.openai.com/v1  key found\n"
+        "  ollama   openai-chat       http://127.0.0.1:11434/v1  no key\n"
+        "  mistral  openai-chat       https://api.mistral.ai/v1  no key\n"
+        "  demo     openai-chat       built in\n"
+        "models\n"
+        "  fast  openai/gpt-5-mini, then ollama/qwen\n"
+        "  slow  demo/chat\n"
+        "server\n"
+        "  http://[::1]:9000, 2 workers\n"
+        "  open to the keys alice, bob\n"
+    )
+    assert err == (
+        "warning: weft.toml:11: upstreams.mistral.api_key: this host wants a key, and there is "
+        "none: MISTRAL_API_KEY is not set\n"
+    )
+    assert code == 0
+
+
+def test_a_secret_is_never_printed(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text(FINE)
+    fine = run(tmp_path, "check", ALICE="alices-key-is-a-long-one")
+    (tmp_path / "weft.toml").write_text('store.url = "a-key-that-nobody-may-see"\n' + FINE)
+    wrong = run(tmp_path, "check", ALICE="alices-key-is-a-long-one")
+    assert (fine[0], wrong[0]) == (0, 1)
+    for _, out, err in (fine, wrong):
+        assert "alices-key" not in out + err
+        assert "nobody-may-see" not in out + err
+
+
+def test_everything_that_is_wrong_is_told_with_line_and_key(tmp_path: Path) -> None:
+    path = tmp_path / "other.toml"
+    path.write_text("[server]\nprot = 1\n[upstreams.openai]\ndialekt = 'openai-chat'\n")
+    assert run(tmp_path, "check", "--config", "other.toml", WEFT_SERVER__WORKERS="0") == (
+        1,
+        "",
+        (
+            "other.toml:2: server.prot: no such setting; did you mean port?\n"
+            "other.toml:4: upstreams.openai.dialekt: no such setting; did you mean dialect?\n"
+            "environment: WEFT_SERVER__WORKERS: must be from 1 to 1,024, got 0\n"
+        ),
+    )
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    assert run(tmp_path, "check", "--config", "weft.toml") == (
+        1,
+        "",
+        "weft.toml: No such file or directory\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("environ", "users"),
+    [
+        ({}, "everybody on this machine: there are no keys"),
+        (
+            {"WEFT_SERVER__HOST": "0.0.0.0"},
+            "everybody who can reach it: there are no keys, so it starts only with --insecure",
+        ),
+        ({"WEFT_SERVER__KEYS__A": "the-key-of-a-is-long"}, "the keys a"),
+    ],
+)
+def test_without_a_file_there_are_the_defaults(
+    tmp_path: Path, environ: dict[str, str], users: str
+) -> None:
+    code, out, err = run(tmp_path, "check", **environ)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "no file: the defaults",
+        "upstreams",
+        "  demo  openai-chat  built in",
+        "server",
+        f"  http://{environ.get('WEFT_SERVER__HOST', '127.0.0.1')}:8787, 1 worker",
+        f"  open to {users}",
+    ]
+
+
+def test_the_presets_are_listed(tmp_path: Path) -> None:
+    code, out, err = run(tmp_path, "presets")
+    assert (code, err) == (0, "")
+    head, *lines = out.splitlines()
+    assert head.split() == ["preset", "dialect", "base_url", "key"]
+    assert [line.split()[:4] for line in lines] == [
+        [host.name, host.dialect, host.base_url or "-", host.variable or "-"]
+        for host in HOSTS.values()
+    ]

@@ -1,0 +1,443 @@
+"""One request on its way: what is tried, what is told, and how it ends."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import pytest
+
+from tests.played import BODY, Play, Played
+from weft import decode_all
+from weft.dialects.faults import class_of
+from weft.parts import ErrorPart
+from weft.relay.asked import Asked, Failed, Limits
+from weft.relay.record import Record
+from weft.relay.routing import Routing
+from weft.relay.run import Run
+from weft.scrub import Scrubber, Secret
+from weft.upstream.base import BreakerPolicy, Place, RetryPolicy, Timeouts, Unreachable
+
+T = TypeVar("T")
+AT_ONCE = RetryPolicy(attempts=3, base=0.0, longest=1.0)
+QUICK = Limits(grace=0.05)
+HEAD = b'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
+HELLO = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n'
+STOP = b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+GOOD = Play([HEAD, HELLO, STOP, DONE])
+BAD = Play([b'{"error":{"message":"try later"}}'], 503, BODY)
+ASKED = {
+    "openai-chat": {"model": "a/m", "messages": [{"role": "user", "content": "hi"}]},
+    "openai-responses": {"model": "a/m", "input": "hi"},
+    "anthropic-messages": {
+        "model": "a/m",
+        "max_tokens": 9,
+        "messages": [{"role": "user", "content": "hi"}],
+    },
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]},
+}
+
+
+def place(name: str = "a", dialect: str = "openai-chat", **more: object) -> Place:
+    made = Place(name, dialect, "http://x", retry=AT_ONCE, origin="x", key=Secret("sk-planted"))
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def asked(dialect: str = "openai-chat", stream: bool = True, **fields: object) -> Asked:
+    body = {**ASKED[dialect], **fields}
+    if dialect != "gemini":
+        body["stream"] = stream
+    return Asked(dialect, json.dumps(body).encode(), "a/m", stream, id="req_1")
+
+
+@dataclass
+class World:
+    """A run, and what became of it."""
+
+    upstreams: Sequence[Played]
+    limits: Limits = QUICK
+    records: list[Record] = field(default_factory=list)
+
+    def run(self, request: Asked, model: str | None = None) -> Run:
+        names = {one.place.name: one for one in self.upstreams}
+        routing = self.__dict__.setdefault("routing", Routing(names, {}))
+        targets = [routing.targets(f"{name}/m")[0] for name in names]
+        scrub = Scrubber([Secret("sk-planted")])
+        return Run(request, targets, self.limits, scrub, (self.records.append,))
+
+    async def told(self, request: Asked) -> bytes:
+        run = self.run(request)
+        try:
+            await run.open()
+            blocks = []
+            while block := await run.next():
+                blocks.append(block)
+            return b"".join(blocks)
+        finally:
+            await run.close()
+
+    async def whole(self, request: Asked) -> tuple[int, bytes]:
+        run = self.run(request)
+        try:
+            await run.open()
+            return await run.whole()
+        finally:
+            await run.close()
+
+
+def within(work: Callable[[], Awaitable[T]], seconds: float = 5.0) -> T:
+    async def limited() -> T:
+        async with asyncio.timeout(seconds):
+            return await work()
+
+    return asyncio.run(limited())
+
+
+def failure(world: World, request: Asked) -> ErrorPart:
+    with pytest.raises(Failed) as failed:
+        within(lambda: world.told(request))
+    assert [record.error for record in world.records] == [failed.value.error]
+    return failed.value.error
+
+
+# Trying
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        BAD,
+        Unreachable("no connection"),
+        Play([b'data: {"error":{"message":"busy","code":503}}\n\n']),
+        Play([HEAD, Unreachable("reset", "truncated")]),
+        Play([]),
+        Play([b"<html><title>Bad Gateway</title></html>"], headers={"content-type": "text/html"}),
+        Play([b"data: {nonsense\n\n"]),
+    ],
+    ids=["503", "unreachable", "error event", "cut before content", "empty", "page", "malformed"],
+)
+def test_what_fails_before_content_is_tried_again_and_nothing_of_it_is_told(
+    first: Play | Exception,
+) -> None:
+    world = World([Played(place(), first, GOOD)])
+    raw = within(lambda: world.told(asked("openai-responses")))
+    assert decode_all(raw, "openai-responses")[0].response.text == "hello"
+    assert raw.count(b"event: response.created") == 1
+    (record,) = world.records
+    assert [attempt.error is None for attempt in record.attempts] == [False, True]
+    assert (record.status, record.error, record.upstream) == (200, None, "a")
+
+
+def test_after_content_nothing_is_tried_again() -> None:
+    upstream = Played(place(), Play([HEAD, HELLO, Unreachable("reset", "truncated")]), GOOD)
+    world = World([upstream])
+    raw = within(lambda: world.told(asked("openai-responses")))
+    response = decode_all(raw, "openai-responses")[0].response
+    assert (response.text, response.finish_reason, len(upstream.asked)) == ("hello", "error", 1)
+
+
+@pytest.mark.parametrize("status", [400, 404, 401, 413, 422])
+def test_what_would_be_the_same_again_is_not_tried_again(status: int) -> None:
+    upstream = Played(place(), Play([b'{"error":{"message":"no"}}'], status, BODY), GOOD)
+    failure(World([upstream]), asked())
+    assert len(upstream.asked) == 1
+
+
+def test_the_next_target_is_asked_and_says_so() -> None:
+    world = World([Played(place("a"), BAD), Played(place("b"), GOOD)])
+    within(lambda: world.told(asked()))
+    (record,) = world.records
+    assert [attempt.target for attempt in record.attempts] == ["a/m"] * 3 + ["b/m"]
+    assert record.upstream == "b"
+
+
+def test_a_bad_request_is_bad_everywhere() -> None:
+    second = Played(place("b"), GOOD)
+    world = World([Played(place("a"), Play([b'{"error":{"message":"no"}}'], 400, BODY)), second])
+    assert class_of(failure(world, asked())) == "bad-request"
+    assert second.asked == []
+
+
+def test_what_one_target_cannot_say_another_may() -> None:
+    world = World([Played(place("a", "anthropic-messages"), GOOD), Played(place("b"), GOOD)])
+    within(lambda: world.told(asked(logit_bias={"7": 1})))
+    assert world.records[0].upstream == "b"
+
+
+def test_an_upstream_that_keeps_failing_is_left_alone() -> None:
+    upstream = Played(place(breaker=BreakerPolicy(failures=2, open_for=60)), BAD)
+    world = World([upstream])
+    assert class_of(failure(world, asked())) == "overloaded"
+    world.records.clear()
+    error = failure(world, asked())
+    assert "left alone" in error.message
+    assert len(upstream.asked) == 2
+
+
+def test_proofs_that_are_refused_are_left_out_once_and_the_client_is_told() -> None:
+    refusal = Play([b'{"error":{"message":"Invalid signature in thinking block"}}'], 400, BODY)
+    answer = Play([(b'{"id":"m","type":"message","role":"assistant","model":"m","content":'
+                   b'[{"type":"text","text":"ok"}],"stop_reason":"end_turn",'
+                   b'"usage":{"input_tokens":1,"output_tokens":1}}')], 200, BODY)  # fmt: skip
+    upstream = Played(place("a", "anthropic-messages"), refusal, answer)
+    thought = {"type": "thinking", "thinking": "so", "signature": "c2ln"}
+    said = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [thought, {"type": "text", "text": "yes"}]},
+        {"role": "user", "content": "more"},
+    ]
+    world = World([upstream])
+    status, _ = within(lambda: world.whole(asked("anthropic-messages", False, messages=said)))
+    assert status == 200
+    first, second = (one.body for one in upstream.asked)
+    assert b"c2ln" in first
+    assert b"c2ln" not in second
+    assert ("messages", "warned") in [(one.path, one.outcome) for one in world.records[0].losses]
+
+
+# Errors
+
+
+def test_our_own_key_is_not_the_clients_and_is_not_shown() -> None:
+    said = b'{"error":{"message":"Incorrect API key provided: sk-planted"}}'
+    error = failure(World([Played(place(), Play([said], 401, BODY))]), asked())
+    assert (class_of(error), error.status) == ("upstream-auth", 502)
+    assert "sk-planted" not in error.message
+
+
+def test_a_secret_inside_a_stream_is_not_shown() -> None:
+    event = b'data: {"error":{"message":"key sk-planted is over","code":"server_error"}}\n\n'
+    world = World([Played(place(), Play([HEAD, HELLO, event]))])
+    raw = within(lambda: world.told(asked("anthropic-messages")))
+    assert b"is over" in raw
+    assert b"sk-planted" not in raw
+
+
+def test_a_redirect_is_not_followed() -> None:
+    moved = Play([b""], 307, {"location": "http://elsewhere"})
+    upstream = Played(place(), moved)
+    assert class_of(failure(World([upstream]), asked())) == "bad-upstream-answer"
+    assert len(upstream.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("n", 2), ("messages", [{"role": "user", "content": "x"}] * 11), ("tools", "many")],
+)
+def test_a_request_that_is_too_much_is_refused_before_anybody_is_asked(
+    field: str, value: object
+) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"a": "x" * 60}}}
+    upstream = Played(place(), GOOD)
+    world = World([upstream], Limits(messages=10, tools=5, schema=50))
+    error = failure(world, asked(**{field: [tool] if value == "many" else value}))
+    assert (error.status, upstream.asked) == (400, [])
+
+
+def test_a_lossy_request_is_refused_if_asked_to() -> None:
+    upstream = Played(place(dialect="anthropic-messages"), GOOD)
+    request = replace(asked(seed=7), reject_lossy=True)
+    error = failure(World([upstream]), request)
+    assert class_of(error) == "unsupported"
+    assert error.message.startswith("seed: ")
+
+
+# Time
+
+
+def test_a_silent_upstream_is_a_timeout_and_is_closed() -> None:
+    async def work() -> bytes:
+        quick = replace(place(), timeouts=Timeouts(between_events=0.05))
+        upstream = Played(quick, Play([HEAD, HELLO, asyncio.Event()]))
+        raw = await World([upstream]).told(asked("openai-responses"))
+        assert upstream.answers[0].aborted
+        return raw
+
+    response = decode_all(within(work), "openai-responses")[0].response
+    assert (response.text, response.finish_reason) == ("hello", "error")
+    assert response.error is not None
+    assert "silent" in response.error.message
+
+
+def test_after_a_finish_the_connection_gets_a_short_grace() -> None:
+    async def work() -> bytes:
+        upstream = Played(place(), Play([HEAD, HELLO, STOP, asyncio.Event()]))
+        return await World([upstream]).told(asked("openai-responses"))
+
+    assert decode_all(within(work), "openai-responses")[0].response.finish_reason == "stop"
+
+
+def test_a_reset_after_the_finish_is_a_normal_end() -> None:
+    world = World([Played(place(), Play([HEAD, HELLO, STOP, Unreachable("reset", "truncated")]))])
+    raw = within(lambda: world.told(asked("anthropic-messages")))
+    assert decode_all(raw, "anthropic-messages")[0].response.finish_reason == "stop"
+
+
+def test_an_answer_that_takes_too_long_is_ended() -> None:
+    async def work() -> bytes:
+        upstream = Played(place(), Play([HEAD, HELLO, asyncio.Event()]))
+        return await World([upstream], Limits(duration=0.05)).told(asked("openai-chat"))
+
+    raw = within(work)
+    assert b"longer than 0.05 seconds" in raw
+    assert raw.endswith(DONE)
+
+
+def test_an_answer_that_is_too_large_is_ended() -> None:
+    world = World([Played(place(), Play([HEAD, *[HELLO] * 100]))], Limits(response=1000))
+    raw = within(lambda: world.told(asked("gemini")))
+    assert b"over 1000 bytes" in raw
+    response = decode_all(raw, "gemini")[0].response
+    assert response.finish_reason == "error"
+    assert response.text.startswith("hellohello")
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["before content", "after content"])
+def test_a_run_can_be_stopped_from_outside(told: bool) -> None:
+    async def work() -> tuple[str, bytes]:
+        upstream = Played(place(), Play([HEAD, *([HELLO] if told else []), asyncio.Event()]))
+        world = World([upstream])
+        run = world.run(asked())
+        error = ErrorPart("internal", "closing time", status=503)
+        asyncio.get_running_loop().call_later(0.05, run.stop, error)
+        try:
+            await run.open()
+            raw = [await run.next(), await run.next(), await run.next()]
+            return "", b"".join(raw)
+        except Failed as failed:
+            return failed.error.message, b""
+        finally:
+            await run.close()
+            assert upstream.answers[0].aborted
+
+    message, raw = within(work)
+    assert message == "closing time" if not told else b"closing time" in raw
+
+
+def test_a_client_that_leaves_ends_the_upstream() -> None:
+    async def work() -> World:
+        upstream = Played(place(), Play([HEAD, HELLO, asyncio.Event()]))
+        world = World([upstream])
+        telling = asyncio.create_task(world.told(asked()))
+        while not upstream.answers:
+            await asyncio.sleep(0)
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+        assert upstream.answers[0].aborted
+        return world
+
+    (record,) = within(work).records
+    assert (record.status, record.error and record.error.kind) == (499, "cancelled")
+
+
+# Telling
+
+
+@pytest.mark.parametrize("client", ASKED)
+def test_a_stream_and_a_body_say_the_same(client: str) -> None:
+    raw = within(lambda: World([Played(place(), GOOD)]).told(asked(client)))
+    body = Play(
+        [(b'{"id":"1","object":"chat.completion","model":"m","choices":[{"index":0,"message":'
+         b'{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}')], 200, BODY
+    )  # fmt: skip
+    world = World([Played(place(), body)])
+    status, whole = within(lambda: world.whole(asked(client, stream=False)))
+    streamed, told = (decode_all(one, client)[0].response for one in (raw, whole))
+    assert (status, streamed.text, told.text) == (200, "hello", "hello")
+    assert streamed.finish_reason == told.finish_reason == "stop"
+
+
+def test_bytes_of_the_same_dialect_are_passed_on() -> None:
+    request = asked("openai-chat", stream_options={"include_usage": True})
+    assert (
+        within(lambda: World([Played(place(), GOOD)]).told(request)) == HEAD + HELLO + STOP + DONE
+    )
+    odd = b'{"odd":1,"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"id":"1"}'
+    world = World([Played(place(), Play([odd[:9], odd[9:]], 200, BODY))])
+    assert within(lambda: world.whole(asked(stream=False))) == (200, odd)
+
+
+def test_an_error_in_a_body_has_a_status() -> None:
+    broken = b'{"id":"1","choices":[{"index":0,"message":{"content":"x"}}]}'
+    world = World([Played(place(), Play([broken], 200, BODY))])
+    status, body = within(lambda: world.whole(asked("openai-responses", stream=False)))
+    assert (status, b'"error"' in body) == (502, True)
+
+
+def test_a_stream_that_never_was_ends_in_its_dialect() -> None:
+    async def work() -> tuple[bytes, bytes]:
+        run = World([Played(place(), GOOD)]).run(asked("anthropic-messages"))
+        try:
+            return run.keepalive(), run.ending(ErrorPart("timeout", "too slow"))
+        finally:
+            await run.close()
+
+    keepalive, ending = within(work)
+    assert keepalive.startswith(b"event: ping")
+    assert b"event: error" in ending
+    assert b"too slow" in ending
+
+
+# Pauses
+
+
+def message(text: str, reason: str) -> list[bytes]:
+    def event(kind: str, **more: object) -> bytes:
+        return f"event: {kind}\ndata: {json.dumps({'type': kind, **more})}\n\n".encode()
+
+    head = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": []}
+    head |= {"stop_reason": None, "stop_sequence": None}
+    head["usage"] = {"input_tokens": 10, "output_tokens": 1}
+    return [
+        event("message_start", message=head),
+        event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        event("content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
+        event("content_block_stop", index=0),
+        event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": 5}),
+        event("message_stop"),
+    ]
+
+
+PAUSED = Play(message("one ", "pause_turn"))
+ENDED = Play(message("two", "end_turn"))
+
+
+@pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
+def test_a_pause_is_gone_on_with_in_one_stream(client: str) -> None:
+    upstream = Played(place(dialect="anthropic-messages"), PAUSED, PAUSED, ENDED)
+    request = asked(
+        client, **({"stream_options": {"include_usage": True}} if "chat" in client else {})
+    )
+    raw = within(lambda: World([upstream]).told(request))
+    response = decode_all(raw, client)[0].response
+    assert (response.text, response.finish_reason) == ("one one two", "stop")
+    assert response.usage is not None
+    assert (response.usage.input_tokens, response.usage.output_tokens) == (30, 15)
+    first, second, third = (json.loads(one.body)["messages"] for one in upstream.asked)
+    said = [{"type": "text", "text": "one "}]
+    assert second == [*first, {"role": "assistant", "content": said}]
+    assert third == [*first, {"role": "assistant", "content": said * 2}]
+
+
+def test_a_client_that_knows_pauses_is_told_of_them() -> None:
+    upstream = Played(place(dialect="anthropic-messages"), PAUSED, ENDED)
+    raw = within(lambda: World([upstream]).told(asked("anthropic-messages")))
+    assert decode_all(raw, "anthropic-messages")[0].response.finish_reason == "pause"
+    assert len(upstream.asked) == 1
+
+
+def test_nobody_pauses_for_ever() -> None:
+    upstream = Played(place(dialect="anthropic-messages"), PAUSED)
+    raw = within(lambda: World([upstream]).told(asked("openai-chat")))
+    assert decode_all(raw, "openai-chat")[0].response.finish_reason == "length"
+    assert len(upstream.asked) == 6
+
+
+@pytest.mark.parametrize("second", [BAD, Unreachable("gone")], ids=["503", "unreachable"])
+def test_a_pause_that_does_not_go_on_is_an_error(second: Play | Exception) -> None:
+    upstream = Played(place(dialect="anthropic-messages"), PAUSED, second)
+    raw = within(lambda: World([upstream]).told(asked("openai-chat")))
+    response = decode_all(raw, "openai-chat")[0].response
+    assert (response.text, response.finish_reason) == ("one ", "error")

@@ -1,0 +1,150 @@
+"""What a client is told: the encoder's bytes, or the upstream's own while nothing was repaired."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from weft import decode_all
+from weft.codec import Pipe
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.parts import Part
+from weft.relay.telling import Echo, Telling
+from weft.request import Request
+from weft.sse import Frame, FrameReader
+
+CHAT = [
+    b'data: {"id":"1","model":"m","x":1,"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n',
+    b'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"Hel"}}]}\n\n',
+    b': note\n\ndata: {"id":"1","choices":[{"index":0,"delta":{"content":"lo"}}]}\n\n',
+    b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n',
+    b'data: {"id":"1","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n',
+    b"data: [DONE]\n\n",
+]
+USAGE = CHAT[4]
+
+
+class Heard:
+    """One upstream's stream, heard in given pieces."""
+
+    def __init__(self, dialect: str, request: Request | None = None) -> None:
+        self.pipe = Pipe(DIALECTS[dialect], Context())
+        self._reader = FrameReader()
+        self.parts: Sequence[Part] = ()
+        self.frames: Sequence[Frame] = ()
+        self.data = b""
+        self.boundary = 0
+
+    def hear(self, data: bytes) -> "Heard":
+        self.data = data
+        self.frames = self._reader.feed(data)
+        self.parts = self.pipe.feed(self.frames)
+        self.boundary = self._reader.boundary
+        return self
+
+    def end(self) -> "Heard":
+        self.data, self.frames = b"", self._reader.finish()
+        self.parts = self.pipe.feed(self.frames) + self.pipe.finish()
+        return self
+
+
+def told(pieces: Sequence[bytes], dialect: str, request: Request | None = None) -> bytes:
+    heard = Heard(dialect)
+    echo = Echo(dialect, Context(request=request), heard.pipe)
+    out = [echo.tell(heard.hear(piece)) for piece in pieces]
+    return b"".join([*out, echo.tell(heard.end())])
+
+
+WITH_USAGE = Request("m", include_usage=True)
+
+
+def responses() -> list[bytes]:
+    """A stream of the encoder with two more keys and numbers from 5 on: not as we write it."""
+    raw = b"".join(CHAT)
+    events = b"".join(_encoded(raw, "openai-responses")).split(b"\n\n")[:-1]
+    out = []
+    for number, event in enumerate(events):
+        event = event.replace(
+            b'"sequence_number":%d' % number, b'"sequence_number":%d' % (number + 5)
+        )
+        out.append(event.replace(b'{"type"', b'{"odd":1,"type"', 1) + b"\n\n")
+    return out
+
+
+def _encoded(raw: bytes, target: str) -> list[bytes]:
+    one = decode_all(raw, "openai-chat")[0]
+    heard = Heard("openai-chat")
+    heard.pipe = Pipe(DIALECTS["openai-chat"], Context())
+    parts = heard.pipe.feed(FrameReader().feed(raw)) + heard.pipe.finish()
+    assert parts == one.parts
+    telling = Telling(target, Context(), heard.pipe)
+    heard.parts = parts
+    return [telling.tell(heard)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 50, 10_000])
+def test_a_stream_without_a_repair_is_told_as_it_came(size: int) -> None:
+    for raw, dialect in (
+        (b"".join(CHAT), "openai-chat"),
+        (b"".join(responses()), "openai-responses"),
+    ):
+        pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+        assert told(pieces, dialect, WITH_USAGE) == raw
+
+
+def test_a_usage_that_only_we_asked_for_is_not_shown() -> None:
+    assert told(CHAT, "openai-chat", Request("m")) == b"".join(CHAT).replace(USAGE, b"")
+
+
+def test_a_terminator_that_the_upstream_left_out_is_added() -> None:
+    for events, dialect in ((CHAT, "openai-chat"), (responses(), "openai-responses")):
+        assert told(events[:-1], dialect, WITH_USAGE) == b"".join(events)
+
+
+def test_at_the_first_repair_the_encoder_takes_over_and_nothing_is_told_twice() -> None:
+    odd = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":7}}]}\n\n'
+    raw = told([*CHAT[:2], odd, *CHAT[2:]], "openai-chat", WITH_USAGE)
+    assert raw.startswith(CHAT[0] + CHAT[1])
+    assert odd not in raw
+    assert CHAT[2] not in raw
+    assert decode_all(raw, "openai-chat")[0].response.text == "Hel7lo"
+    assert raw.count(b'"finish_reason":"stop"') == 1
+    assert decode_all(raw, "openai-chat")[0].response.findings == ()
+
+
+@pytest.mark.parametrize("cut", range(4, 10))
+def test_where_ours_begin_numbers_go_on_and_no_item_is_closed_twice(cut: int) -> None:
+    events = responses()
+    assert len(events) == 11
+    raw = told(events[:cut], "openai-responses")
+    assert raw.startswith(b"".join(events[: min(cut, 6)]))  # later ones may wait for the item
+    frames = FrameReader().feed(raw)
+    numbers = [
+        int(one.data.split(b'"sequence_number":')[1].split(b",")[0].rstrip(b"}"))
+        for one in frames[:-1]
+    ]
+    assert numbers == list(range(5, 5 + len(numbers)))
+    for name in (
+        b"output_item.added",
+        b"output_text.done",
+        b"content_part.done",
+        b"output_item.done",
+    ):
+        assert raw.count(b"event: response." + name) == 1
+    assert [frame.event for frame in frames[-3:]] == ["error", "response.failed", ""]
+
+
+def test_the_encoder_alone_tells_what_its_dialect_says() -> None:
+    (block,) = _encoded(b"".join(CHAT), "anthropic-messages")
+    assert decode_all(block, "anthropic-messages")[0].response.text == "Hello"
+
+
+def test_keepalives_are_those_of_the_dialect() -> None:
+    heard = Heard("openai-chat")
+    assert (
+        Telling("anthropic-messages", Context(), heard.pipe).keepalive().startswith(b"event: ping")
+    )
+    echo = Echo("openai-chat", Context(), heard.pipe)
+    assert echo.keepalive() == b""
+    echo.tell(heard.hear(CHAT[1]))
+    assert echo.keepalive() == b": keepalive\n\n"

@@ -1,0 +1,1157 @@
+"""Settings: what weft.toml and the environment come to, and how mistakes in them are named."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.docs_settings import SECTIONS, rows
+from tests.strategies import QUICK
+from tests.test_docs import examples
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.dialects.stages.markup_calls import TAGS, TOKENS, Markup
+from weft.errors import ClientError
+from weft.gateway.settings import (
+    ClientKey,
+    KeySettings,
+    Limits,
+    Problem,
+    Server,
+    Settings,
+    SettingsError,
+    Store,
+    load,
+)
+from weft.gateway.settings.lines import Lines
+from weft.gateway.settings.reading import options_of, types_of
+from weft.gateway.settings.shape import File
+from weft.scrub import Scrubber, Secret
+from weft.upstream.base import BreakerPolicy, Place, RetryPolicy, Timeouts, Tls
+from weft.upstream.catalog import HOSTS
+from weft.upstream.demo import MODELS
+
+NOTHING: Mapping[str, str] = {}
+DEMO = Place(
+    "demo",
+    "openai-chat",
+    "demo:",
+    quirks=HOSTS["demo"].quirks,
+    models=tuple(MODELS),
+    origin="demo",
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "weft.toml"
+
+
+def read(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> Settings:
+    file.write_text(text, "utf-8")
+    return load(file, environ)
+
+
+def problems(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> list[str]:
+    """What is wrong, the folder left out of the names of files."""
+    with pytest.raises(SettingsError) as caught:
+        read(file, text, environ)
+    return [str(one).replace(f"{file.parent}/", "") for one in caught.value.problems]
+
+
+def doubts(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> list[str]:
+    found = read(file, text, environ).doubts
+    return [str(one).replace(f"{file.parent}/", "") for one in found]
+
+
+def place(file: Path, lines: str, environ: Mapping[str, str] = NOTHING) -> Place:
+    (found,) = read(file, f"[upstreams.here]\n{lines}", environ).places
+    return found
+
+
+def wrong(file: Path, lines: str, environ: Mapping[str, str] = NOTHING) -> list[str]:
+    """What is wrong with an upstream of these lines, the part before its keys left out."""
+    found = problems(file, f"[upstreams.here]\n{lines}", environ)
+    return [one.removeprefix("weft.toml:").replace("upstreams.here.", "") for one in found]
+
+
+# Without a file
+
+
+def test_without_a_file_there_is_the_demo_on_loopback(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        settings = load(None, NOTHING)
+    assert settings == Settings(
+        path=None,
+        server=Server(),
+        store=Store(),
+        places=(DEMO,),
+        models={},
+        keys=(),
+        agents={},
+        secrets=(),
+    )
+    assert (settings.server.host, settings.server.port) == ("127.0.0.1", 8787)
+
+
+def test_the_file_here_is_read_if_none_is_named(file: Path) -> None:
+    file.write_text("[server]\nport = 1\n")
+    with contextlib.chdir(file.parent):
+        settings = load(None, NOTHING)
+    assert (settings.path, settings.server.port) == (Path("weft.toml"), 1)
+
+
+def test_the_environment_names_a_file_and_the_command_line_another(file: Path) -> None:
+    file.write_text("[server]\nport = 1\n")
+    other = file.with_name("other.toml")
+    other.write_text("[server]\nport = 2\n")
+    environ = {"WEFT_CONFIG": str(other)}
+    assert load(None, environ).server.port == 2
+    assert load(file, environ).server.port == 1
+
+
+def test_a_file_without_upstreams_has_the_demo(file: Path) -> None:
+    assert read(file, "[server]\nport = 1\n").places == (DEMO,)
+    assert read(file, "[upstreams]\n").places == (DEMO,)
+
+
+# A whole file
+
+
+WHOLE = """
+[server]
+host = "0.0.0.0"
+port = 9000
+workers = 2
+keepalive = 5
+drain = 0
+grace = 0.5
+hosts = ["Weft.Example", "weft.example:8443"]
+websocket = false
+reject_lossy = true
+log = "debug"
+
+[server.keys]
+alice = "env:ALICE"
+bob = { secret = "file:keys/bob" }
+carol = "carols-key-is-a-long-one"
+
+[server.limits]
+body = 1000
+duration = 60
+
+[store]
+url = "postgresql://weft:hunter2@db/weft"
+
+[upstreams.deepseek]
+api_key = "env:SEEK"
+concurrency = 100
+models = ["deepseek-chat", "deepseek-reasoner"]
+
+[upstreams.claude]
+preset = "anthropic"
+base_url = "https://Claude.Example:443/there/"
+betas = ["one"]
+headers = { "X-Team" = "a b", X-Door = "env:DOOR" }
+timeouts = { connect = 1, between_events = 2.5 }
+retry = { attempts = 1, base = 0, longest = 0 }
+breaker = { failures = 0, open_for = 1 }
+tls = { verify = true, ca = "ca.pem", certificate = "own.pem" }
+
+[upstreams.demo]
+dialect = "gemini"
+base_url = "demo:"
+
+[models]
+fast = ["deepseek/deepseek-chat", "claude/opus/5"]
+"gpt-5.1" = "demo/m"
+
+[agents.helper]
+model = "fast"
+"""
+
+
+def test_a_whole_file_is_read(file: Path) -> None:
+    (file.parent / "keys").mkdir()
+    (file.parent / "keys" / "bob").write_text("\n bobs-key-is-a-long-one \n")
+    for name in ("ca.pem", "own.pem"):
+        (file.parent / name).write_text("")
+    environ = {"ALICE": "alices-key-is-a-long-one", "SEEK": "s-e-e-k", "DOOR": "d-o-o-r"}
+    alice, bob, carol = (Secret(f"{one}s-key-is-a-long-one") for one in ("alice", "bob", "carol"))
+    seek, door, pepper = Secret("s-e-e-k"), Secret("d-o-o-r"), Secret("hunter2")
+    assert read(file, WHOLE, environ | {"ANTHROPIC_API_KEY": "a-n-t"}) == Settings(
+        path=file,
+        server=Server(
+            host="0.0.0.0",
+            port=9000,
+            workers=2,
+            keepalive=5.0,
+            drain=0.0,
+            grace=0.5,
+            hosts=("weft.example", "weft.example:8443"),
+            websocket=False,
+            reject_lossy=True,
+            log="debug",
+            keys={
+                "alice": Secret("env:ALICE"),
+                "bob": KeySettings(Secret("file:keys/bob")),
+                "carol": carol,
+            },
+            limits=Limits(body=1000, duration=60.0),
+        ),
+        store=Store("postgresql://weft:hunter2@db/weft"),
+        places=(
+            Place(
+                "deepseek",
+                "openai-chat",
+                "https://api.deepseek.com/v1",
+                seek,
+                HOSTS["deepseek"].quirks,
+                concurrency=100,
+                models=("deepseek-chat", "deepseek-reasoner"),
+                origin="api.deepseek.com",
+            ),
+            Place(
+                "claude",
+                "anthropic-messages",
+                "https://claude.example/there",
+                Secret("a-n-t"),
+                headers={"x-team": "a b", "x-door": "d-o-o-r"},
+                timeouts=Timeouts(connect=1.0, between_events=2.5),
+                tls=Tls(True, str(file.parent / "ca.pem"), str(file.parent / "own.pem")),
+                retry=RetryPolicy(1, 0.0, 0.0),
+                breaker=BreakerPolicy(0, 1.0),
+                betas=("one",),
+                origin="claude.example",
+            ),
+            replace(DEMO, dialect="gemini", quirks=None),
+        ),
+        models={"fast": ("deepseek/deepseek-chat", "claude/opus/5"), "gpt-5.1": ("demo/m",)},
+        keys=(ClientKey("alice", alice), ClientKey("bob", bob), ClientKey("carol", carol)),
+        agents={"helper": {"model": "fast"}},
+        secrets=(seek, Secret("a-n-t"), door, alice, bob, carol, pepper),
+    )
+
+
+def test_no_secret_is_in_what_is_printed_of_settings(file: Path) -> None:
+    text = """
+    server.keys = { a = "alices-key-is-a-long-one", b = { secret = "bobs-key-is-a-long-one" } }
+    store.url = "postgresql://weft:a-long-password@db/weft"
+    [upstreams.openai]
+    api_key = "the-key-of-the-upstream"
+    headers = { X-Door = "env:DOOR" }
+    """
+    settings = read(file, text, {"DOOR": "the-key-of-the-door"})
+    assert settings.places[0].headers == {"x-door": "the-key-of-the-door"}
+    assert len(settings.secrets) == 5
+    for secret in settings.secrets:
+        assert secret.reveal() not in repr(settings)
+        assert Scrubber(settings.secrets)(f"<{secret.reveal()}>") == "<***>"
+
+
+@pytest.mark.parametrize(
+    ("host", "kept"),
+    [
+        ("localhost", "localhost"),
+        ("weft.example", "weft.example"),
+        ("10.0.0.1", "10.0.0.1"),
+        ("::", "::"),
+        ("[::1]", "::1"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+    ],
+)
+def test_the_server_listens_on_a_name_or_an_address(file: Path, host: str, kept: str) -> None:
+    assert read(file, f'server.host = "{host}"').server == Server(host=kept)
+
+
+# Upstreams
+
+
+def test_the_name_of_an_upstream_is_its_preset(file: Path) -> None:
+    (found,) = read(file, "[upstreams.ollama]\n").places
+    host = HOSTS["ollama"]
+    assert found == Place(
+        "ollama",
+        "openai-chat",
+        "http://127.0.0.1:11434/v1",
+        quirks=host.quirks,
+        origin="127.0.0.1:11434",
+    )
+
+
+def test_an_upstream_with_an_address_takes_nothing_from_its_name(file: Path) -> None:
+    text = '[upstreams.deepseek]\ndialect = "openai-chat"\nbase_url = "http://[::1]:99"\n'
+    (found,) = read(file, text, {"DEEPSEEK_API_KEY": "x-y-z"}).places
+    assert found == Place("deepseek", "openai-chat", "http://[::1]:99", origin="[::1]:99")
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_every_preset_makes_a_place(file: Path, name: str) -> None:
+    host = HOSTS[name]
+    base_url = host.base_url or "https://mine.example/openai/v1"
+    lines = f'preset = "{name}"\n' + ("" if host.base_url else f'base_url = "{base_url}"\n')
+    environ = {host.variable: "s-e-c-r-e-t"} if host.variable else {}
+    settings = read(file, f"[upstreams.here]\n{lines}", environ)
+    (found,) = settings.places
+    assert (found.dialect, found.base_url, found.quirks) == (host.dialect, base_url, host.quirks)
+    assert found.key == (Secret("s-e-c-r-e-t") if host.variable else None)
+    assert settings.doubts == ()
+
+
+def test_the_usual_key_may_be_missing(file: Path) -> None:
+    text = '[upstreams.vllm]\n[upstreams.groq]\nmodels = ["m"]\n'
+    for environ in (NOTHING, {"GROQ_API_KEY": " "}):
+        settings = read(file, text, environ)
+        assert [one.key for one in settings.places] == [None, None]
+        assert [(one.line, one.key, one.message) for one in settings.doubts] == [
+            (
+                2,
+                "upstreams.groq.api_key",
+                "this host wants a key, and there is none: GROQ_API_KEY is not set",
+            )
+        ]
+
+
+def test_a_dialect_may_be_called_by_its_second_name(file: Path) -> None:
+    found = place(file, 'dialect = "open-responses"\nbase_url = "http://localhost/v1"')
+    assert found.dialect == "openai-responses"
+
+
+def test_a_preset_can_be_asked_in_the_other_dialect_of_its_family(file: Path) -> None:
+    lines = 'preset = "deepseek"\ndialect = "openai-responses"\napi_key = "x-y-z"'
+    assert place(file, lines) == Place(
+        "here",
+        "openai-responses",
+        "https://api.deepseek.com/v1",
+        Secret("x-y-z"),
+        origin="api.deepseek.com",
+    )
+
+
+@pytest.mark.parametrize(
+    "dialect", ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
+)
+def test_the_demo_speaks_every_dialect(file: Path, dialect: str) -> None:
+    found = place(file, f'preset = "demo"\ndialect = "{dialect}"')
+    quirks = DEMO.quirks if dialect == DEMO.dialect else None
+    assert found == replace(DEMO, name="here", dialect=dialect, quirks=quirks)
+
+
+CHAT = 'dialect = "openai-chat"\nbase_url = "http://localhost/v1"\n'
+
+
+@pytest.mark.parametrize(
+    ("lines", "quirks"),
+    [
+        (CHAT, None),
+        (CHAT + 'quirks = "mistral"', HOSTS["mistral"].quirks),
+        (CHAT + 'quirks = "openai-chat"', None),
+        (CHAT + "quirks = { implicit_think = true }", ChatQuirks(implicit_think=True)),
+        (CHAT + "quirks = {}", ChatQuirks()),
+        (CHAT + 'quirks.text_markup_calls = "tags"', ChatQuirks(text_markup_calls=TAGS)),
+        (CHAT + 'quirks.text_markup_calls = "tokens"', ChatQuirks(text_markup_calls=TOKENS)),
+        (
+            CHAT + 'quirks.text_markup_calls = { begin = "<", end = ">", section = ["a"] }',
+            ChatQuirks(text_markup_calls=Markup("<", ">", None, ("a",))),
+        ),
+        (
+            CHAT + 'quirks = { reasoning_back = ["reasoning", "reasoning_details"] }',
+            ChatQuirks(reasoning_back=("reasoning", "reasoning_details")),
+        ),
+        (
+            'preset = "vllm"\nquirks = { implicit_think = true }',
+            ChatQuirks(developer_role=False, reasoning_back=("reasoning",), implicit_think=True),
+        ),
+        (
+            'preset = "gemini"\nquirks = { thinking = "budget", most_thinking = 9 }',
+            ContentQuirks(thinking="budget", most_thinking=9),
+        ),
+        (
+            'preset = "openai"\nquirks = { stateless_reasoning = false }',
+            ResponsesQuirks(stateless_reasoning=False),
+        ),
+        (
+            'preset = "anthropic"\nquirks = { efforts = ["low", "high"], most_tokens = 8192 }',
+            MessagesQuirks(efforts=("low", "high"), most_tokens=8192),
+        ),
+    ],
+)
+def test_quirks_are_a_preset_or_a_table_that_changes_it(
+    file: Path, lines: str, quirks: object
+) -> None:
+    assert place(file, lines).quirks == quirks
+
+
+# What is wrong with the file as a whole
+
+
+def test_a_file_that_is_not_there_is_named(file: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(file, NOTHING)
+    assert caught.value.problems == (Problem(str(file), None, "", "No such file or directory"),)
+    assert str(caught.value) == f"{file}: No such file or directory"
+    assert isinstance(caught.value, ClientError)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[server]\nport = = 1\n", "weft.toml:2: invalid value"),
+        ("[server\n", "weft.toml:1: expected ']' at the end of a table declaration"),
+        ("a = 1\n\n\na = 2\n", "weft.toml:4: cannot overwrite a value"),
+        ('[server]\nhost = "x', "weft.toml:2: unterminated string"),
+        ("\n\nport\n", "weft.toml:3: expected '=' after a key in a key/value pair"),
+        ("a = " + "[" * 5000, "weft.toml: nested too deeply"),
+    ],
+)
+def test_what_is_no_toml_is_named_with_its_line(file: Path, text: str, said: str) -> None:
+    assert problems(file, text) == [said]
+
+
+def test_what_is_not_utf_8_is_named_with_its_line(file: Path) -> None:
+    file.write_bytes(b"[server]\n\nhost = '\xff'\n")
+    with pytest.raises(SettingsError) as caught:
+        load(file, NOTHING)
+    assert caught.value.problems == (Problem(str(file), 3, "", "not UTF-8"),)
+
+
+def test_a_byte_order_mark_and_other_line_ends_are_read(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf[server]\r\nport = 1\r\nprot = 2\r\n")
+    with pytest.raises(SettingsError) as caught:
+        load(file, NOTHING)
+    (found,) = caught.value.problems
+    assert (found.line, found.key) == (3, "server.prot")
+
+
+def test_everything_that_is_wrong_is_found_at_once_in_the_order_of_the_file(file: Path) -> None:
+    text = """\
+[models]
+fast = "nobody/m"
+
+[upstreams.deepseek]
+dialekt = "openai-chat"
+timeouts.connect = 0
+
+[server]
+port = 70000
+log = "loud"
+keys.alice = "env:NOT_THERE"
+limits = { body = 0, dept = 1 }
+"""
+    assert problems(file, text, {"WEFT_SERVER__WORKERS": "many", "WEFT_HOME": "x"}) == [
+        "weft.toml:2: models.fast: 'nobody/m': no such upstream; there are deepseek",
+        "weft.toml:5: upstreams.deepseek.dialekt: no such setting; did you mean dialect?",
+        (
+            "weft.toml:6: upstreams.deepseek.timeouts.connect: "
+            "must be more than 0 and at most 31,536,000, got 0"
+        ),
+        "weft.toml:9: server.port: must be from 0 to 65,535, got 70000",
+        "weft.toml:10: server.log: expected one of debug, info, warning, error, got text",
+        "weft.toml:11: server.keys.alice: the variable NOT_THERE is not set",
+        "weft.toml:12: server.limits.dept: no such setting; did you mean depth?",
+        "weft.toml:12: server.limits.body: must be at least 1, got 0",
+        "environment: WEFT_SERVER__WORKERS: expected a whole number, got text",
+        (
+            "environment: WEFT_HOME: no such variable; "
+            "there are WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "port = 1",
+            "1: port: no such setting; there are server, store, upstreams, models, agents",
+        ),
+        ("[sever]", "1: sever: no such setting; did you mean server?"),
+        ("server = 1", "1: server: expected a table, got a whole number"),
+        ("[[server]]", "1: server: expected a table, got a list"),
+        ("upstreams = 1", "1: upstreams: expected a table, got a whole number"),
+        ("upstreams.a = 1", "1: upstreams.a: expected a table, got a whole number"),
+        ("server.port = '1'", "1: server.port: expected a whole number, got text"),
+        ("server.port = 1.5", "1: server.port: expected a whole number, got a number"),
+        ("server.port = true", "1: server.port: expected a whole number, got true or false"),
+        ("server.port = -1", "1: server.port: must be from 0 to 65,535, got -1"),
+        ("server.port = {}", "1: server.port: expected a whole number, got a table"),
+        ("server.port = 1979-05-27", "1: server.port: expected a whole number, got a time"),
+        ("server.workers = 0", "1: server.workers: must be from 1 to 1,024, got 0"),
+        ("server.drain = -1", "1: server.drain: must be from 0 to 31,536,000, got -1"),
+        ("server.drain = nan", "1: server.drain: must be from 0 to 31,536,000, got nan"),
+        ("server.drain = inf", "1: server.drain: must be from 0 to 31,536,000, got inf"),
+        (
+            "server.websocket = 1",
+            "1: server.websocket: expected true or false, got a whole number",
+        ),
+        ("server.hosts = 'a'", "1: server.hosts: expected a list of texts, got text"),
+        ("server.hosts = ['a', 1]", "1: server.hosts: expected a list of texts"),
+        (
+            "server.hosts = ['https://a']",
+            "1: server.hosts: expected names, each with a port or without, no scheme",
+        ),
+        (
+            "server.host = 'http://127.0.0.1'",
+            "1: server.host: expected an address or a name, without scheme and port",
+        ),
+        (
+            "server.host = ''",
+            "1: server.host: expected an address or a name, without scheme and port",
+        ),
+        ("server.keys.a = 1", "1: server.keys.a: expected text or a table, got a whole number"),
+        ("server.keys.a = {}", "1: server.keys.a: secret is missing"),
+        (
+            "server.keys.a = { secret = 1 }",
+            "1: server.keys.a.secret: expected text, got a whole number",
+        ),
+        (
+            "server.keys.a = { key = '0123456789abcdef', secret = '0123456789abcdef' }",
+            "1: server.keys.a.key: no such setting; there are secret",
+        ),
+        (
+            "server.keys.'' = '0123456789abcdef'",
+            '1: server.keys."": a key needs a name that can be printed',
+        ),
+        ("store.url = 'postgresql://[::1'", "1: store.url: no address"),
+        ("store.url = 'mysql://x'", "1: store.url: expected sqlite:///PATH or postgresql://…"),
+        ("models.a = []", "1: models.a: needs at least one target, <upstream>/<model>"),
+        ("models.a = 1", "1: models.a: expected text or a list of texts, got a whole number"),
+        (
+            "models.gpt-5.1 = 'demo/m'",
+            (
+                "1: models.gpt-5: expected text or a list of texts, got a table; "
+                "a name with a dot in it needs quotes"
+            ),
+        ),
+        ("models.'a b' = 'demo/m'", '1: models."a b": an alias is a word without blanks'),
+        (
+            "models.'demo/m' = 'demo/n'",
+            (
+                '1: models."demo/m": is a model of the upstream demo already; '
+                "an alias needs a name of its own"
+            ),
+        ),
+        ("models.a = 'demo'", "1: models.a: 'demo' is no target; a target is <upstream>/<model>"),
+        ("models.a = 'demo/'", "1: models.a: 'demo/' is no target; a target is <upstream>/<model>"),
+        ("models.a = 'dmo/m'", "1: models.a: 'dmo/m': no such upstream; did you mean demo?"),
+        ("models.a = ['demo/m', 'demo/m']", "1: models.a: 'demo/m' is there twice"),
+        ("models.a = 'a'", "1: models.a: 'a' is an alias itself; a target is <upstream>/<model>"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_key(file: Path, text: str, said: str) -> None:
+    assert problems(file, text) == [f"weft.toml:{said}"]
+
+
+def test_aliases_of_aliases_are_refused(file: Path) -> None:
+    assert problems(file, "[models]\na = 'b'\nb = ['demo/m', 'a']\n") == [
+        "weft.toml:2: models.a: 'b' is an alias itself; a target is <upstream>/<model>",
+        "weft.toml:3: models.b: 'a' is an alias itself; a target is <upstream>/<model>",
+    ]
+
+
+def test_an_alias_may_have_a_slash_and_a_model_several(file: Path) -> None:
+    text = '[models]\n"openai/gpt-5" = "demo/openai/gpt-5"\n'
+    assert read(file, text).models == {"openai/gpt-5": ("demo/openai/gpt-5",)}
+
+
+def test_an_alias_of_an_upstream_with_a_mistake_is_no_second_mistake(file: Path) -> None:
+    text = "[models]\na = 'here/m'\n[upstreams]\nhere = 1\n"
+    assert problems(file, text) == [
+        "weft.toml:4: upstreams.here: expected a table, got a whole number"
+    ]
+
+
+# What is wrong with an upstream
+
+
+@pytest.mark.parametrize("name", ["OpenAI", "a/b", "", "-a", "a b", "é"])
+def test_an_upstream_has_a_simple_name(file: Path, name: str) -> None:
+    text = f'[upstreams."{name}"]\npreset = "demo"\n'
+    (found,) = problems(file, text)
+    assert found.endswith("a name has small letters, digits, '.', '_' and '-' only")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            "",
+            (
+                "1: upstreams.here: base_url is missing: there is no preset of this name; "
+                "`weft config presets` lists them"
+            ),
+        ),
+        ("preset = 'azure'", "1: upstreams.here: base_url is missing: the preset azure has none"),
+        ("preset = 'deepsek'", "2: preset: no such preset; did you mean deepseek?"),
+        (
+            "base_url = 'http://a'",
+            (
+                "1: upstreams.here: dialect is missing; there are openai-chat, "
+                "openai-responses, open-responses, anthropic-messages, gemini"
+            ),
+        ),
+        (
+            "preset = 'demo'\ndialect = 'openai_chat'",
+            "3: dialect: no such dialect; did you mean openai-chat?",
+        ),
+        (
+            "preset = 'openai'\ndialect = 'ai-sdk'",
+            (
+                "3: dialect: no such dialect; there are "
+                "openai-chat, openai-responses, open-responses, anthropic-messages, gemini"
+            ),
+        ),
+        (
+            "preset = 'openai'\ndialect = 'gemini'",
+            ("3: dialect: the preset openai is asked in openai-responses; gemini needs a base_url"),
+        ),
+        (
+            "preset = 'demo'\nquirks = 'deepsek'",
+            "3: quirks: no such preset; did you mean deepseek?",
+        ),
+        (
+            "preset = 'demo'\nquirks = 'gemini'",
+            "3: quirks: the quirks of gemini are for gemini, not openai-chat",
+        ),
+        ("preset = 'demo'\nquirks = 1", "3: quirks: expected text or a table, got a whole number"),
+        (
+            "preset = 'demo'\nquirks.implicit = true",
+            "3: quirks.implicit: no such setting; did you mean implicit_think?",
+        ),
+        (
+            "preset = 'demo'\nquirks.implicit_think = 'yes'",
+            "3: quirks.implicit_think: expected true or false, got text",
+        ),
+        (
+            "preset = 'demo'\nquirks.token_limit = 'most'",
+            "3: quirks.token_limit: expected one of max_completion_tokens, max_tokens, got text",
+        ),
+        (
+            "preset = 'demo'\nquirks.reasoning_back = ['all']",
+            (
+                "3: quirks.reasoning_back: expected "
+                "a list of one of reasoning_content, reasoning, reasoning_details"
+            ),
+        ),
+        (
+            "preset = 'demo'\nquirks.text_markup_calls = 'xml'",
+            "3: quirks.text_markup_calls: expected a table, got text",
+        ),
+        (
+            "preset = 'demo'\nquirks.text_markup_calls = { begin = '<' }",
+            "3: quirks.text_markup_calls: end is missing",
+        ),
+        (
+            "preset = 'demo'\nquirks.text_markup_calls = { begin = '', end = '>' }",
+            "3: quirks.text_markup_calls.begin: must not be empty",
+        ),
+        (
+            "preset = 'anthropic'\nquirks.max_tokens = 0",
+            "3: quirks.max_tokens: must be at least 1, got 0",
+        ),
+        (
+            "preset = 'anthropic'\nquirks.most_tokens = 0",
+            "3: quirks.most_tokens: must be at least 1, got 0",
+        ),
+        ("preset = 'demo'\nconcurrency = 0", "3: concurrency: must be at least 1, got 0"),
+        (
+            "preset = 'demo'\nmodels = ['a', 'a']",
+            "3: models: 'a' is no name of a model, or is there twice",
+        ),
+        (
+            "preset = 'demo'\nmodels = ['']",
+            "3: models: '' is no name of a model, or is there twice",
+        ),
+        ("preset = 'demo'\nretry.attempts = 0", "3: retry.attempts: must be at least 1, got 0"),
+        (
+            "preset = 'demo'\nbreaker.failures = -1",
+            "3: breaker.failures: must be at least 0, got -1",
+        ),
+        (
+            "preset = 'demo'\ntls.veryfy = false",
+            "3: tls.veryfy: no such setting; did you mean verify?",
+        ),
+        ("preset = 'demo'\nbetas = 'one'", "3: betas: expected a list of texts, got text"),
+    ],
+)
+def test_a_mistake_in_an_upstream_is_named(file: Path, lines: str, said: str) -> None:
+    assert wrong(file, lines) == [said]
+
+
+def test_a_certificate_must_be_there(file: Path) -> None:
+    assert problems(file, '[upstreams.demo]\ntls.ca = "not/here.pem"\n') == [
+        "weft.toml:2: upstreams.demo.tls.ca: there is no file not/here.pem"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "said"),
+    [
+        ("", "an address has no blanks and no letters outside ASCII"),
+        ("http://a b", "an address has no blanks and no letters outside ASCII"),
+        ("http://é", "an address has no blanks and no letters outside ASCII"),
+        ("ftp://a", "expected http://… or https://… with a host, or demo:"),
+        ("a.example/v1", "expected http://… or https://… with a host, or demo:"),
+        ("https:///v1", "expected http://… or https://… with a host, or demo:"),
+        ("demo:x", "expected http://… or https://… with a host, or demo:"),
+        (
+            "https://me:secret@a",
+            "a name or password in the address is not used; see api_key and headers",
+        ),
+        ("https://a/?b=c", "an address ends with its path: no query, no fragment"),
+        ("https://a/#b", "an address ends with its path: no query, no fragment"),
+        ("https://a/?", "an address ends with its path: no query, no fragment"),
+        ('https://a/b"c', "the path has characters that need to be escaped"),
+        ("https://a/b/../c", "the path must not go up or stay: no . and no .."),
+        ("https://a:0", "there is no port 0 to connect to"),
+        ("https://a:99999", "Port out of range 0-65535"),
+        ("https://a:b", "Port could not be cast to integer value as 'b'"),
+        ("https://[::1", "Invalid IPv6 URL"),
+    ],
+)
+def test_a_base_url_is_an_address_and_nothing_else(file: Path, base_url: str, said: str) -> None:
+    lines = f"dialect = 'openai-chat'\nbase_url = '{base_url}'"
+    assert wrong(file, lines) == [f"3: base_url: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "kept", "origin"),
+    [
+        ("http://localhost", "http://localhost", "localhost"),
+        ("HTTP://LocalHost:80/", "http://localhost", "localhost"),
+        ("https://a:443/V1//", "https://a/V1", "a"),
+        ("https://a:80/v1", "https://a:80/v1", "a:80"),
+        ("https://[::1]:8/x%20y", "https://[::1]:8/x%20y", "[::1]:8"),
+        ("https://a.example/v1/acc:1/@x", "https://a.example/v1/acc:1/@x", "a.example"),
+    ],
+)
+def test_a_base_url_is_kept_without_what_says_nothing(
+    file: Path, base_url: str, kept: str, origin: str
+) -> None:
+    found = place(file, f"dialect = 'openai-chat'\nbase_url = '{base_url}'")
+    assert (found.base_url, found.origin) == (kept, origin)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("Host", "a", "this header is not for the settings to choose"),
+        ("content-length", "1", "this header is not for the settings to choose"),
+        ("Content-Type", "a/b", "this header is not for the settings to choose"),
+        ("AUTHORIZATION", "a", "this header is not for the settings to choose"),
+        ("x-api-key", "a", "this header is not for the settings to choose"),
+        ("Transfer-Encoding", "chunked", "this header is not for the settings to choose"),
+        ("a b", "a", "no header has such a name"),
+        ("", "a", "no header has such a name"),
+        ("a:", "a", "no header has such a name"),
+        ("a", "", "a header's value has visible letters of ASCII, and blanks inside"),
+        ("a", " b", "a header's value has visible letters of ASCII, and blanks inside"),
+        ("a", "b\\r\\nc: d", "a header's value has visible letters of ASCII, and blanks inside"),
+        ("a", "é", "a header's value has visible letters of ASCII, and blanks inside"),
+        ("a", "env:NOT_THERE", "the variable NOT_THERE is not set"),
+    ],
+)
+def test_a_header_is_legal_and_not_one_of_ours(
+    file: Path, name: str, value: str, said: str
+) -> None:
+    found = wrong(file, f'preset = "demo"\nheaders = {{ "{name}" = "{value}" }}')
+    shown = name if name.isidentifier() or "-" in name else f'"{name}"'
+    assert found == [f"3: headers.{shown}: {said}"]
+
+
+def test_a_header_is_given_once(file: Path) -> None:
+    assert wrong(file, 'preset = "demo"\nheaders = { A = "1", a = "2" }') == [
+        "3: headers.a: is there twice; the case of the letters does not count"
+    ]
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("", "the secret is empty"),
+        ("a b", "the secret has characters that no header can carry"),
+        ("é", "the secret has characters that no header can carry"),
+        ("env:", "env: needs a variable's name"),
+        ("env:NOT_THERE", "the variable NOT_THERE is not set"),
+        ("env:BLANK", "the variable BLANK is empty"),
+        ("env:LINES", "the variable LINES has characters that no header can carry"),
+        ("file:not-there", "the file not-there cannot be read: No such file or directory"),
+        ("file:", "the file . cannot be read: Is a directory"),
+        ("file:blank", "the file blank is empty"),
+        ("file:bytes", "the file bytes is not text"),
+    ],
+)
+def test_a_secret_that_is_named_must_be_there(file: Path, told: str, said: str) -> None:
+    (file.parent / "blank").write_text("\n")
+    (file.parent / "bytes").write_bytes(b"\xff")
+    environ = {"BLANK": " ", "LINES": "a\nb"}
+    file.write_text(f"[upstreams.openai]\napi_key = '{told}'\n[server.keys]\na = '{told}'\n")
+    with contextlib.chdir(file.parent), pytest.raises(SettingsError) as caught:
+        load(Path("weft.toml"), environ)
+    assert [str(one) for one in caught.value.problems] == [
+        f"weft.toml:2: upstreams.openai.api_key: {said}",
+        f"weft.toml:4: server.keys.a: {said}",
+    ]
+
+
+def test_a_secret_that_is_used_twice_is_one(file: Path) -> None:
+    text = "[upstreams.openai]\n[upstreams.openai-chat]\n"
+    settings = read(file, text, {"OPENAI_API_KEY": "x-y-z"})
+    assert [one.key for one in settings.places] == [Secret("x-y-z")] * 2
+    assert settings.secrets == (Secret("x-y-z"),)
+
+
+def test_two_clients_have_two_secrets(file: Path) -> None:
+    text = '[server.keys]\na = "the-secret-of-them-both"\nb = "env:B"\n'
+    assert problems(file, text, {"B": "the-secret-of-them-both"}) == [
+        "weft.toml:3: server.keys.b: has the same secret as a"
+    ]
+
+
+def test_a_secret_in_the_wrong_place_is_not_told(file: Path) -> None:
+    text = """
+    [server]
+    port = "sk-secret-1"
+    hosts = ["https://sk-secret-2"]
+    log = "sk-secret-3"
+    [upstreams.here]
+    dialect = "openai-chat"
+    base_url = "https://sk-secret-4:sk-secret-5@a"
+    quirks.token_limit = "sk-secret-6"
+    concurrency = "sk-secret-7"
+    headers = { Authorization = "Bearer sk-secret-8", x = "sk-secret-9\\n" }
+    """
+    found = problems(file, text)
+    assert len(found) == 8
+    assert [one for one in found if "secret" in one] == []
+
+
+# The environment
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "server"),
+    [
+        ("WEFT_SERVER__PORT", "9000", Server(port=9000)),
+        ("WEFT_SERVER__HOST", "0.0.0.0", Server(host="0.0.0.0")),
+        ("WEFT_SERVER__DRAIN", "1.5", Server(drain=1.5)),
+        ("WEFT_SERVER__WEBSOCKET", "false", Server(websocket=False)),
+        ("WEFT_SERVER__LOG", "error", Server(log="error")),
+        ("WEFT_SERVER__HOSTS", "a, b.example:1", Server(hosts=("a", "b.example:1"))),
+        ("WEFT_SERVER__HOSTS", "", Server()),
+        ("WEFT_SERVER__LIMITS__BODY", "10", Server(limits=Limits(body=10))),
+    ],
+)
+def test_a_variable_sets_a_key_of_the_server(
+    file: Path, name: str, value: str, server: Server
+) -> None:
+    assert read(file, "", {name: value, "PATH": "/bin"}).server == server
+
+
+def test_the_environment_wins_over_the_file_and_leaves_the_rest(file: Path) -> None:
+    text = "[server]\nport = 1\ndrain = 1\nlimits = { body = 1, head = 1 }\n"
+    environ = {"WEFT_SERVER__PORT": "2", "WEFT_SERVER__LIMITS__BODY": "2"}
+    settings = read(file, text, environ | {"WEFT_STORE__URL": "sqlite:///x.db"})
+    assert settings.server == Server(port=2, drain=1.0, limits=Limits(body=2, head=1))
+    assert settings.store == Store("sqlite:///x.db")
+
+
+def test_a_client_key_can_come_from_the_environment_alone(file: Path) -> None:
+    environ = {"WEFT_SERVER__KEYS__ALICE": "alices-key-is-a-long-one"}
+    assert read(file, "", environ).keys == (ClientKey("alice", Secret("alices-key-is-a-long-one")),)
+
+
+def test_a_variable_that_the_file_names_is_known(file: Path) -> None:
+    found = place(file, 'preset = "demo"\napi_key = "env:WEFT_DEMO_KEY"', {"WEFT_DEMO_KEY": "x-y"})
+    assert found.key == Secret("x-y")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("WEFT_SERVER__PROT", "1", "no such setting; did you mean port?"),
+        ("WEFT_SERVER__PORT", "", "expected a whole number, got text"),
+        ("WEFT_SERVER__PORT", "70000", "must be from 0 to 65,535, got 70000"),
+        ("WEFT_SERVER__WEBSOCKET", "yes", "expected true or false, got text"),
+        ("WEFT_SERVER__LIMITS", "9", "expected a table, got text"),
+        ("WEFT_SERVER__HOST", "", "expected an address or a name, without scheme and port"),
+        ("WEFT_SERVER__KEYS__A", "", "the secret is empty"),
+        *(
+            (
+                name,
+                "1",
+                "no such variable; there are WEFT_CONFIG, WEFT_SERVER__KEY, WEFT_STORE__KEY",
+            )
+            for name in (
+                "WEFT_PORT",
+                "WEFT_SERVER_PORT",
+                "WEFT_MODELS__A",
+                "WEFT_SERVER__",
+                "WEFT_",
+            )
+        ),
+    ],
+)
+def test_a_mistake_in_a_variable_is_named_by_the_variable(
+    file: Path, name: str, value: str, said: str
+) -> None:
+    assert problems(file, "[server]\nport = 1\n", {name: value}) == [f"environment: {name}: {said}"]
+
+
+# What is hardly meant
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            "dialect = 'openai-chat'\nbase_url = 'https://a/v1/chat/completions'",
+            "3: base_url: ends with /chat/completions, which is added anyhow",
+        ),
+        (
+            "dialect = 'anthropic-messages'\nbase_url = 'https://a/v1/'",
+            "3: base_url: ends with /v1, which is added anyhow",
+        ),
+        (
+            "dialect = 'gemini'\nbase_url = 'https://a/v1beta'",
+            "3: base_url: ends with /v1beta, which is added anyhow",
+        ),
+        (
+            "dialect = 'openai-chat'\nbase_url = 'http://10.0.0.1/v1'\napi_key = 'x'",
+            "3: base_url: the key can be read on the way: http, not https",
+        ),
+        (
+            "preset = 'demo'\ntls = { verify = false }",
+            "3: tls: verify is off: anybody can pretend to be this host",
+        ),
+        (
+            "preset = 'mistral'",
+            "1: api_key: this host wants a key, and there is none: MISTRAL_API_KEY is not set",
+        ),
+    ],
+)
+def test_what_is_hardly_meant_is_a_doubt_and_no_error(file: Path, lines: str, said: str) -> None:
+    assert doubts(file, f"[upstreams.here]\n{lines}") == [
+        "weft.toml:" + said.replace(": ", ": upstreams.here.", 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "dialect = 'openai-chat'\nbase_url = 'http://127.0.0.1/v1'\napi_key = 'x'",
+        "dialect = 'openai-chat'\nbase_url = 'http://localhost/v1'\napi_key = 'x'",
+        "dialect = 'openai-chat'\nbase_url = 'http://[::1]/v1'\napi_key = 'x'",
+        "dialect = 'openai-chat'\nbase_url = 'http://10.0.0.1/v1'",
+        "preset = 'azure'\nbase_url = 'https://a/openai/v1'\nheaders = { api-key = 'x' }",
+        "preset = 'ollama'",
+    ],
+)
+def test_there_is_no_doubt_without_a_reason(file: Path, lines: str) -> None:
+    assert doubts(file, f"[upstreams.here]\n{lines}") == []
+
+
+def test_a_short_client_key_is_doubted(file: Path) -> None:
+    assert doubts(file, '[server.keys]\na = "0123456789abcde"\nb = "0123456789abcdef"\n') == [
+        "weft.toml:2: server.keys.a: a secret of less than 16 letters can be guessed"
+    ]
+
+
+# Lines
+
+
+LINED = '''\
+# a comment with [brackets] and a = sign
+top.inner = 1
+"quoted.key" = 2
+'single' = """
+[not.a.table]
+x = 1 \\"""
+""""
+list = [
+  1, # ]
+  "]",
+  { a = 1 },
+]
+
+[ table . "sub" ]  # here
+  indented = {a = 1, b = "x"}
+text = "a # b = c"
+
+[[many]]
+name = 1
+[[many]]
+name = 2
+[table]
+late = 1
+after = \'\'\'a
+b\'\'\'\'
+last = 1'''
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        (("top",), 2),
+        (("top", "inner"), 2),
+        (("quoted.key",), 3),
+        (("single",), 4),
+        (("list",), 8),
+        (("list", "a"), 8),
+        (("table",), 14),
+        (("table", "sub"), 14),
+        (("table", "sub", "indented"), 15),
+        (("table", "sub", "indented", "b"), 15),
+        (("table", "sub", "missing"), 14),
+        (("table", "sub", "text"), 16),
+        (("many",), 18),
+        (("many", "name"), 19),
+        (("table", "late"), 23),
+        (("table", "after"), 24),
+        (("table", "last"), 26),
+        (("not",), None),
+        (("x",), None),
+        ((), None),
+    ],
+)
+def test_the_line_of_a_key_is_found(key: tuple[str, ...], line: int | None) -> None:
+    assert Lines(LINED).of(key) == line
+
+
+NAMES = st.text("abcd.\"'\\ é#=[", min_size=1, max_size=4)
+VALUES = st.sampled_from(
+    [
+        "1",
+        '"#"',
+        "'['",
+        '"""\n\n"""',
+        "'''\n'''",
+        "[\n1,\n]",
+        "{ x = 1 }",
+        '"\\""',
+        "1979-05-27",
+        '""',
+    ]
+)
+
+
+@QUICK
+@given(st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=4), max_size=4))
+def test_every_key_of_any_file_has_its_line(tables: dict[str, dict[str, str]]) -> None:
+    expected: dict[tuple[str, ...], int] = {}
+    lines: list[str] = []
+    for table, values in tables.items():
+        lines.append(f"[{_quoted(table)}]")
+        expected[(table,)] = len(lines)
+        for name, value in values.items():
+            lines += f"{_quoted(name)} = {value}".split("\n")
+            expected[(table, name)] = len(lines) - value.count("\n")
+        lines += ["", "# [comment] = '"]
+    found = Lines("\n".join(lines))
+    assert {key: found.of(key) for key in expected} == expected
+
+
+@QUICK
+@given(st.text("ab.\"'\\ #=[]{}\n\r", max_size=40))
+def test_lines_are_counted_in_any_text_whatever(text: str) -> None:
+    line = Lines(text).of(("a",))
+    assert line is None or 1 <= line <= text.count("\n") + 1
+
+
+def _quoted(name: str) -> str:
+    return msgspec.json.encode(name).decode()
+
+
+# Any file
+
+
+def scalars() -> st.SearchStrategy[object]:
+    return st.none() | st.booleans() | st.integers(-2, 70_000) | st.floats() | st.text(max_size=5)
+
+
+def tables() -> st.SearchStrategy[dict[str, object]]:
+    words = "server store upstreams models agents keys limits port hosts openai preset quirks"
+    names = st.sampled_from(f"{words} headers timeouts tls api_key base_url a".split())
+    values = st.recursive(
+        scalars(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+        max_leaves=20,
+    )
+    return st.dictionaries(names, values, max_size=5)
+
+
+def written(value: object) -> Iterator[str]:
+    """A value as TOML; None is left out."""
+    if isinstance(value, dict):
+        pairs = [
+            f"{name} = {''.join(written(one))}" for name, one in value.items() if one is not None
+        ]
+        yield "{ " + ", ".join(pairs) + " }"
+    elif isinstance(value, list):
+        yield "[" + ", ".join("".join(written(one)) for one in value if one is not None) + "]"
+    elif isinstance(value, str):
+        yield _quoted(value.replace("\x7f", ""))
+    else:
+        yield str(value).lower()
+
+
+@QUICK
+@given(tables())
+def test_any_file_is_read_or_refused_with_every_key_named(table: dict[str, object]) -> None:
+    lines = [f"{name} = {''.join(written(one))}" for name, one in table.items() if one is not None]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "weft.toml"
+        path.write_text("\n".join(lines), "utf-8")
+        with contextlib.suppress(SettingsError):
+            assert load(path, NOTHING).places
+            return
+        with pytest.raises(SettingsError) as caught:
+            load(path, NOTHING)
+        found = caught.value.problems
+    assert all(one.line and one.key and one.message for one in found)
+
+
+# The page
+
+
+def test_the_examples_of_the_page_can_be_used(file: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "settings.md").read_text("utf-8")
+    whole, models = (one.body for one in examples(page) if one.language == "toml")
+    key = file.with_name("key")
+    key.write_text("the-key-of-deepseek")
+    whole = whole.replace("/run/secrets/deepseek", str(key))
+    environ = {"ALICE_KEY": "alices-key-is-a-long-one", "OPENAI_API_KEY": "the-key-of-openai"}
+    settings = read(file, whole, environ)
+    assert [one.name for one in settings.places] == ["openai", "deepseek", "local", "house"]
+    assert settings.doubts == ()
+    upstreams = "[upstreams.openai]\n[upstreams.deepseek]\n"
+    assert list(read(file, upstreams + models, environ).models) == ["fast", "gpt-5.1"]
+
+
+def test_every_setting_is_explained() -> None:
+    for wanted, _ in SECTIONS.values():
+        assert [row for row in rows(wanted) if row.endswith("|  |")] == []
+
+
+def test_every_table_is_on_the_page() -> None:
+    """Whatever is declared as a table inside another has a section of its own."""
+    shown = {wanted for wanted, _ in SECTIONS.values()}
+    for wanted in (File, *shown):
+        for hint in types_of(wanted).values():
+            inner = [one for part in options_of(hint) for one in (part, *get_args(part))]
+            tables = {
+                one for one in inner if isinstance(one, type) and hasattr(one, "__match_args__")
+            }
+            assert tables <= shown
