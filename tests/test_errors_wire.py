@@ -144,7 +144,7 @@ TABLE: dict[ErrorClass, Row] = {
     "upstream-auth": (
         (502, "server_error", "upstream_auth"),
         (502, "api_error", "upstream_auth"),
-        (500, "INTERNAL", "UPSTREAM_AUTH"),
+        (502, "INTERNAL", "UPSTREAM_AUTH"),
     ),
     "overloaded": (
         (503, "server_error", "overloaded"),

@@ -83,6 +83,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.encoding.inner",
         "weft.dialects.*.encoding.kinds",
         "weft.dialects.*.encoding.items",
+        "weft.dialects.*.encoding.call_items",
         "weft.dialects.*.encoding.*",
         "weft.dialects.*.encoder",
         "weft.dialects.*.dialect",
@@ -106,6 +107,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.upstream.base",
         "weft.upstream.retry",
         "weft.upstream.catalog",
+        "weft.upstream.line",
         "weft.upstream.http",
         "weft.upstream.demo.broken",
         "weft.upstream.demo.picking",
@@ -183,7 +185,7 @@ VENDORS = re.compile(
 OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
 """Those whose wire a dialect is named after: prose may say whose wire it is."""
 DIALECT_NAMES = re.compile(
-    r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|"
+    r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|\{\"google\": |"
     r"type\.googleapis\.com/google\.rpc|googleSearch",  # the wire's own words
     re.IGNORECASE,
 )
@@ -314,7 +316,7 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 
 
 DEPENDENCIES = {
-    "weft.upstream.http": {"aiohttp", "yarl"},
+    "weft.upstream.line": {"httptools"},
     "weft.gateway": {"httptools", "starlette", "uvicorn"},
     "weft.cli": {"click", "rich"},
 }

@@ -145,7 +145,7 @@ class Pipe:
     @property
     def ending(self) -> bool:
         """Whether the wire told why it ends, and only its usage or its terminator may follow."""
-        return self._decoder.ending
+        return self._decoder.ending or self.guard.failed
 
     def fail(self, error: ErrorPart) -> list[Part]:
         """Ends the content: what went wrong is outside of the stream."""

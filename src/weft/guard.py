@@ -179,6 +179,11 @@ class Guard:
         self._response = OPEN
         self._emit(part, out)
 
+    @property
+    def failed(self) -> bool:
+        """Whether an error ended the content."""
+        return self._response is FAILED
+
     def _on_error(self, part: ErrorPart, out: list[Part]) -> None:
         for call in self._calls.values():  # text that was held goes out now or never
             if call.unsent.length and call.stage in (_Stage.OPEN, _Stage.ENDING):

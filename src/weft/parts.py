@@ -119,13 +119,15 @@ class ReasoningEnd(ItemPart, frozen=True):
 
 
 class ToolParamsStart(ItemPart, frozen=True):
-    """`id` is the call id; `kind` the wire's word for the tool."""
+    """`id` is the call id; `kind` the wire's word for the tool. `signature` may come this early."""
 
     name: str
     kind: str = "function"
     item_id: str | None = None
     provider_executed: bool = False
     format: ParamsFormat = "json"
+    signature: str | None = None
+    origin: str | None = None
     extra: Json = UNSET
 
 
@@ -144,7 +146,9 @@ class ToolParamsEnd(ItemPart, frozen=True):
 
 
 class ToolCall(ItemPart, frozen=True):
-    """The one part that hands a call over. `params` is the text its deltas join to."""
+    """The one part that hands a call over. `params` is the text its deltas join to; `signature`
+    goes back to `origin` only.
+    """
 
     name: str
     params: str
@@ -159,6 +163,7 @@ class ToolCall(ItemPart, frozen=True):
     approval_request_id: str | None = None
     server_label: str | None = None
     signature: str | None = None
+    origin: str | None = None
     extra: Json = UNSET
 
 

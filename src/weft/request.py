@@ -64,7 +64,9 @@ class ReasoningContent(Content, frozen=True, tag="reasoning"):
 
 
 class CallContent(Content, frozen=True, tag="call"):
-    """A tool call of an earlier turn; `params` is text, as in the tool-call part."""
+    """A tool call of an earlier turn; `params` is text, as in the tool-call part. `signature` goes
+    back to `origin` only.
+    """
 
     id: str
     name: str
@@ -77,6 +79,7 @@ class CallContent(Content, frozen=True, tag="call"):
     caller: str | None = None
     approval_request_id: str | None = None
     signature: str | None = None
+    origin: str | None = None
     extra: Json = UNSET
 
 

@@ -4,6 +4,9 @@ A client of one wire has one opaque field for the proof of a reasoning; the proo
 origin travels in it as `weft1:<origin>:<model>:<base64>`. Whoever reads that field opens it and
 has the proof as it was, with its origin. The envelope itself never goes upstream. A wire whose
 field holds bytes has the same envelope in base64.
+
+What signs a call travels the same way: on the call where the wire has a field for it, else in a
+reasoning that stands before the call; so the envelope names the call.
 """
 
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
@@ -12,15 +15,22 @@ import msgspec
 from msgspec import UNSET
 
 from weft.assembler import ReasoningItem
-from weft.parts import Json, ReasoningEnd, ReasoningKind, ReasoningStart
-from weft.request import ReasoningContent
+from weft.parts import (
+    Json,
+    ReasoningEnd,
+    ReasoningKind,
+    ReasoningStart,
+    ToolCall,
+    ToolParamsStart,
+)
+from weft.request import CallContent, ReasoningContent
 
 _MARK = "weft1"
 _MARK_IN_BASE64 = "d2VmdDE6"
 
 
 class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a reasoning needs besides its text to be taken back by its origin."""
+    """What a reasoning needs besides its text to be taken back; or what signs a call."""
 
     signature: str | None = None
     encrypted: str | None = None
@@ -29,6 +39,8 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: ReasoningKind | None = None
     text: str | None = None
     """What it proves, where the wire would join it with what others prove."""
+    call: str | None = None
+    """The call that `signature` is about, by the id that the client knows it by."""
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -94,10 +106,34 @@ def unproven(origin: str, model: str | None) -> str:
     return seal(Sealed(origin, model, Proof()))
 
 
+def sealed_call(
+    call: ToolParamsStart | ToolCall, model: str | None, id: str | None = None
+) -> str | None:
+    """The envelope of what signs a call; None if nothing does, or nobody knows who did. `id` is
+    how the client knows the call, if not by its own id.
+    """
+    if call.signature is None or call.origin is None:
+        return None
+    return seal(Sealed(call.origin, model, Proof(call.signature, call=id or call.id)))
+
+
+def signed(text: str | None, carrier: str) -> tuple[str | None, str | None]:
+    """What signs a call, and who did: whoever it came from, unless it came in an envelope."""
+    inside = opened(text)
+    if inside is not None:
+        return inside.proof.signature, inside.origin
+    return (text, carrier) if text else (None, None)
+
+
+def with_proof(call: CallContent, inside: Sealed) -> CallContent:
+    """The call of an earlier turn with what signs it."""
+    return msgspec.structs.replace(call, signature=inside.proof.signature, origin=inside.origin)
+
+
 def unsealed(end: ReasoningEnd) -> ReasoningEnd:
     """The end of a reasoning; its proof as it was, if it came in an envelope."""
     inside = opened(end.signature) or opened(end.encrypted)
-    if inside is None:
+    if inside is None or inside.proof.call is not None:
         return end
     proof = inside.proof
     proven = proof.signature or proof.encrypted or proof.redacted

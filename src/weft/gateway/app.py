@@ -85,6 +85,7 @@ class Gateway:
             "/v1/messages": Messages(self, "anthropic-messages"),
         }
         """Where nearly every request goes: found at once."""
+        self._sockets = ResponsesSocket(self, per_key=limits.websockets_per_key)
         self._runs: set[Run] = set()
         self._draining = False
         self._router = Starlette(
@@ -96,7 +97,7 @@ class Gateway:
     def _routes(self, *, websocket: bool) -> list[BaseRoute]:
         models = Models(self._routing)
         call = "/v1beta/models/{call:path}"
-        socket = [WebSocketRoute("/v1/responses", ResponsesSocket(self))] if websocket else []
+        socket = [WebSocketRoute("/v1/responses", self._sockets)] if websocket else []
         return [
             *socket,
             *(Route(path, endpoint, methods=POST) for path, endpoint in self._asked.items()),
@@ -189,6 +190,7 @@ class Gateway:
 
     def drain(self) -> None:
         self._draining = True
+        self._sockets.drain()
 
     def cut(self) -> None:
         error = fault("overloaded", "the server is shutting down", retry_after=1)
@@ -236,7 +238,7 @@ async def _nothing_here(request: HttpRequest, problem: Exception) -> HttpRespons
 
 
 async def _not_this_way(request: HttpRequest, problem: Exception) -> HttpResponse:
-    if request.headers.get("upgrade", "").lower() == "websocket":
+    if "sec-websocket-key" in request.headers:  # the door takes out an upgrade that is not taken
         return _missing(request, 426, fault("bad-request", "WebSocket is switched off here"))
     error = fault("bad-request", f"{request.method} is not taken at {request.url.path[:200]!r}")
     return _missing(request, 405, error)

@@ -1,5 +1,8 @@
 """`GET /v1/models`: what can be asked, in the shape that the client's headers ask for."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import msgspec
 
 from weft.dialects.faults import fault
@@ -56,24 +59,34 @@ class Models:
 
     def _one(self, dialect: str, name: str) -> object:
         self._routing.targets(name)
-        return self._shaped(dialect, name)
+        return _SHAPES[dialect].one(name)
 
     def _list(self, dialect: str) -> object:
-        names = self._routing.models
-        shaped = [self._shaped(dialect, name) for name in names]
-        if dialect == "gemini":
-            return {"models": shaped}
-        if dialect == "anthropic-messages":
-            ends = {
-                "first_id": names[0] if names else None,
-                "last_id": names[-1] if names else None,
-            }
-            return {"data": shaped, "has_more": False, **ends}
-        return {"object": "list", "data": shaped}
+        shape, names = _SHAPES[dialect], self._routing.models
+        return shape.all([shape.one(name) for name in names], names)
 
-    def _shaped(self, dialect: str, name: str) -> object:
-        if dialect == "gemini":
-            return _Gemini(f"models/{name}", name)
-        if dialect == "anthropic-messages":
-            return _Anthropic(name, name)
-        return _OpenAi(name, name.partition("/")[0] if "/" in name else "weft")
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a dialect writes one model, and all of them."""
+
+    one: Callable[[str], object]
+    all: Callable[[list[object], list[str]], object]
+
+
+def _openai(name: str) -> _OpenAi:
+    return _OpenAi(name, name.partition("/")[0] if "/" in name else "weft")
+
+
+def _page(models: list[object], names: list[str]) -> object:
+    first, last = (names[0], names[-1]) if names else (None, None)
+    return {"data": models, "has_more": False, "first_id": first, "last_id": last}
+
+
+_SHAPES: dict[str, _Shape] = {
+    "openai-chat": _Shape(_openai, lambda models, _: {"object": "list", "data": models}),
+    "anthropic-messages": _Shape(lambda name: _Anthropic(name, name), _page),
+    "gemini": _Shape(
+        lambda name: _Gemini(f"models/{name}", name), lambda models, _: {"models": models}
+    ),
+}

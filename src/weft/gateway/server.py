@@ -120,7 +120,7 @@ def serve(
     config = uvicorn.Config(
         served.app,
         http=protocol(limits or DoorLimits()),
-        ws="auto" if websocket else "none",
+        ws="websockets-sansio" if websocket else "none",
         ws_max_size=websocket_message,
         ws_per_message_deflate=False,  # a small frame must not become a large message
         interface="asgi3",

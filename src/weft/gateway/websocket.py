@@ -4,12 +4,14 @@ One response at a time; what is asked meanwhile waits its turn. An error leaves 
 Nothing is remembered between two responses, so there is none to go on from.
 
 Clients take an error frame for the end of a turn, and a failed response as well. So each turn has
-one of them: the frame if there is no response yet, the failed response if there is.
+one of them: the frame if there is no response yet, the failed response if there is. A client that
+gives a `stream_id` to a create finds it in everything that is told about that.
 """
 
 import asyncio
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 from msgspec import Raw
@@ -17,6 +19,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from weft.codec import fresh_context
 from weft.dialects.faults import fault
+from weft.dialects.faults import headers as error_headers
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
 from weft.gateway.endpoints import Host, Receive, Scope, Send
@@ -39,6 +42,9 @@ WAITING_SIZE = 32 * 1024 * 1024
 """Characters of these, after which no more are taken."""
 
 _FORBIDDEN = ("stream", "stream_options", "background")
+_OF_SOCKETS = ("type", "stream_id", "generate")
+"""Fields that a request over HTTP has not."""
+
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
 _ERROR = b'{"type":"error"'
 
@@ -47,14 +53,21 @@ class _Create(msgspec.Struct):
     type: str = ""
     model: str | None = None
     previous_response_id: str | None = None
+    stream_id: str | None = None
+    generate: bool = True
 
 
-class _Error(msgspec.Struct):
+class _Error(msgspec.Struct, omit_defaults=True):
     """How an error is told here: its code is never null."""
 
+    type: Literal["error"]
     status: int
     error: dict[str, object]
-    type: str = "error"
+    stream_id: str | None = None
+
+
+_create = msgspec.json.Decoder(_Create).decode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,46 +188,45 @@ class _Talk:
     async def _one(self, text: str) -> None:
         """Answers one message, whatever it is."""
         id = fresh_context().ids.mint("req")
+        create = _Create()
         try:
-            await self._told(self._host.start(await self._asked(id, text.encode())))
+            create, body = await self._read(text.encode())
+            run = self._host.start(self._asked(id, create, body))
+            await self._told(run, create)
         except BadRequest as problem:
-            await self._tell(bad_request(problem))
+            await self._tell(bad_request(problem), stream=create.stream_id)
         except Failed as failed:
-            await self._tell(failed.error)
+            await self._tell(failed.error, stream=create.stream_id)
         except WebSocketDisconnect:
             raise
         except Exception as problem:
-            await self._tell(answers.own_fault(id, problem).error)
+            await self._tell(answers.own_fault(id, problem).error, stream=create.stream_id)
 
-    async def _asked(self, id: str, raw: bytes) -> Asked:
+    async def _read(self, raw: bytes) -> tuple[_Create, dict[str, Raw]]:
         if len(raw) > bodies.LARGE:
-            return await asyncio.to_thread(self._read, id, raw)
-        return self._read(id, raw)
+            return await asyncio.to_thread(_decoded, raw, self._host.shape)
+        return _decoded(raw, self._host.shape)
 
-    def _read(self, id: str, raw: bytes) -> Asked:
+    def _asked(self, id: str, create: _Create, body: dict[str, Raw]) -> Asked:
         """What the relay is asked; raises BadRequest, or Failed."""
-        bodies.check(raw, self._host.shape)
-        try:
-            create = msgspec.json.decode(raw, type=_Create)
-            body = msgspec.json.decode(raw, type=dict[str, Raw])
-        except (ValueError, RecursionError) as problem:
-            raise BadRequest("", str(problem)) from None
         if create.type != "response.create":
             raise BadRequest("type", f"{create.type[:100]!r}; expected 'response.create'")
         extra = [name for name in _FORBIDDEN if name in body]
         if extra:
             raise BadRequest(extra[0], "must not be present over a WebSocket")
+        if not create.generate:
+            raise BadRequest("generate", "nothing is kept here to get ready; leave it out")
         if create.previous_response_id is not None:
             message = f"no response {create.previous_response_id[:100]!r} on this socket"
             error = fault("not-found", message, param="previous_response_id")
             raise Failed(msgspec.structs.replace(error, code="previous_response_not_found"))
         if not create.model:
             raise BadRequest("model", "missing; expected the name of a model")
-        del body["type"]
-        body["stream"] = Raw(b"true")
+        asked = {name: value for name, value in body.items() if name not in _OF_SOCKETS}
+        asked["stream"] = Raw(b"true")
         return Asked(
             DIALECT,
-            msgspec.json.encode(body),
+            msgspec.json.encode(asked),
             create.model,
             True,
             id=id,
@@ -222,8 +234,8 @@ class _Talk:
             reject_lossy=self._host.reject_lossy,
         )
 
-    async def _told(self, run: Run) -> None:
-        send, frames = self._socket.send_text, Frames()
+    async def _told(self, run: Run, create: _Create) -> None:
+        send, frames = self._socket.send_text, Frames(create.stream_id)
         try:
             await run.open()
             while block := await run.next():
@@ -233,11 +245,26 @@ class _Talk:
             await run.close()
             self._host.ended(run)
 
-    async def _tell(self, error: ErrorPart, code: str | None = None) -> None:
+    async def _tell(
+        self, error: ErrorPart, code: str | None = None, stream: str | None = None
+    ) -> None:
         status, data = answers.written(DIALECT, error)
         told = msgspec.json.decode(data)["error"]
         told["code"] = code or told.get("code") or told.get("type")
-        await self._socket.send_text(msgspec.json.encode(_Error(status, told)).decode())
+        headers = error_headers(error)
+        if headers:
+            told["headers"] = headers
+        frame = _Error("error", status, told, stream)
+        await self._socket.send_text(msgspec.json.encode(frame).decode())
+
+
+def _decoded(raw: bytes, shape: bodies.Shape) -> tuple[_Create, dict[str, Raw]]:
+    """A message, and all its fields."""
+    bodies.check(raw, shape)
+    try:
+        return _create(raw), _fields(raw)
+    except (ValueError, RecursionError) as problem:
+        raise BadRequest("", str(problem)) from None
 
 
 class Frames:
@@ -245,7 +272,10 @@ class Frames:
     response tells, and without the terminator.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stream: str | None = None) -> None:
+        """`stream` is a name that every event gets."""
+        named = b'{"stream_id":%b,' % msgspec.json.encode(stream)
+        self._begin = named if stream is not None else b"{"
         self._left_out = 0
 
     def feed(self, block: bytes) -> list[str]:
@@ -256,7 +286,8 @@ class Frames:
             if data.startswith(_ERROR):
                 self._left_out += 1
             elif data != DONE:
-                told.append((self._numbered(data) if self._left_out else data).decode())
+                numbered = self._numbered(data) if self._left_out else data
+                told.append((self._begin + numbered[1:]).decode())
         return told
 
     def _numbered(self, data: bytes) -> bytes:

@@ -59,6 +59,7 @@ _OPENAI = (
         "openai-chat",
         "https://api.openai.com/v1",
         "OPENAI_API_KEY",
+        quirks=ChatQuirks(custom_tools=True),
         note="The same host by its older interface.",
     ),
     Host(
@@ -73,6 +74,7 @@ _OPENAI = (
         "openai-chat",
         None,
         "AZURE_OPENAI_API_KEY",
+        quirks=ChatQuirks(custom_tools=True),
         note="base_url: https://RESOURCE.openai.azure.com/openai/v1; models are deployments.",
     ),
     Host(

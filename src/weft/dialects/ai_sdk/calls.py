@@ -61,9 +61,10 @@ class Call:
 class Calls:
     """The calls of one response."""
 
-    def __init__(self, ids: Ids, findings: Findings) -> None:
+    def __init__(self, ids: Ids, findings: Findings, origin: str | None) -> None:
         self._ids = ids
         self._findings = findings
+        self._origin = origin
         self._calls: dict[str, Call] = {}
         """By every id they were told under."""
         self._halves = Halves(findings)
@@ -141,7 +142,7 @@ class Calls:
                 out.append(_start(call, event, format))
             self._rest(call, event, params, out)
             call.stage = Stage.REFUSED if invalid else Stage.CALLED
-        out.append(_tool_call(call, event, params, format, invalid))
+        out.append(_tool_call(call, event, params, format, invalid, self._origin))
 
     def _rest(self, call: Call, event: wire.Event, params: str, out: list[Part]) -> None:
         """What of a call's arguments the wire left to the whole; and their end.
@@ -185,7 +186,7 @@ class Calls:
         for call in self._calls.values():
             if call.stage in (Stage.OPEN, Stage.ENDED):
                 told = wire.Event(tool_name=call.name)
-                out.append(_tool_call(call, told, "", "json", "stream-failed"))
+                out.append(_tool_call(call, told, "", "json", "stream-failed", self._origin))
                 call.stage = Stage.REFUSED
 
     # What comes after it
@@ -263,10 +264,15 @@ def _start(call: Call, event: wire.Event, format: ParamsFormat = "json") -> Tool
 
 
 def _tool_call(
-    call: Call, event: wire.Event, params: str, format: ParamsFormat, invalid: Invalid | None
+    call: Call,
+    event: wire.Event,
+    params: str,
+    format: ParamsFormat,
+    invalid: Invalid | None,
+    origin: str | None,
 ) -> ToolCall:
-    found = proof_of(event.provider_metadata)
-    proof = found[1] if found else wire.Proof()
+    signer, proof = proof_of(event.provider_metadata) or (None, wire.Proof())
+    signature = proof.signature or proof.thought_signature
     extra = Extra(
         kept(event.provider_metadata),
         dynamic=event.dynamic,
@@ -283,6 +289,7 @@ def _tool_call(
         invalid=invalid,
         format=format,
         item_id=proof.item_id,
-        signature=proof.signature or proof.thought_signature,
+        signature=signature,
+        origin=(origin or signer) if signature else None,
         extra=packed(extra),
     )

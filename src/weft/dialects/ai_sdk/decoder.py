@@ -68,7 +68,7 @@ class StreamDecoder:
         self._findings = findings
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
-        self._calls = Calls(context.ids, findings)
+        self._calls = Calls(context.ids, findings, context.origin)
         self._state = _State.WAITING
         self._head = wire.Head()
         """What was told of the response so far."""

@@ -250,7 +250,7 @@ class UiEncoder:
             _input(part),
             call.provider_executed,
             call.dynamic,
-            self._proven(part.extra, None, proof),
+            self._proven(part.extra, part.origin, proof),
             self._title(extra),
         )
         out.append(_chunk(available))

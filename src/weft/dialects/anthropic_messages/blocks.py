@@ -16,7 +16,7 @@ from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, flat, kept, packed, unpacked
 from weft.dialects.base import Salvage
-from weft.dialects.envelope import unsealed
+from weft.dialects.envelope import Sealed, opened, unsealed
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import join_halves, whole_characters
@@ -106,6 +106,8 @@ class Blocks:
         self._origin = context.origin or NAME
         self._calls: dict[str, str] = {}
         """The id of a call on the wire: the id its parts have."""
+        self._proofs: dict[str, Sealed] = {}
+        """What signs the calls to come, by their ids on the wire."""
         self._taken = Claims()
         self.model: str | None = None
         """The model that goes on after a fallback."""
@@ -148,6 +150,10 @@ class Blocks:
         return block
 
     def _start_thinking(self, read: wire.Block, raw: Raw, id: str, out: list[Part]) -> Block:
+        inside = opened(read.data)
+        if inside is not None and inside.proof.call is not None:  # it is about a call
+            self._proofs[inside.proof.call] = inside
+            return Block(id, read.type or "")
         block = Thinking(id, read.type or "", read)
         out.append(ReasoningStart(id, "raw"))
         self._say(block, read.thinking, ReasoningDelta, out)
@@ -156,6 +162,7 @@ class Blocks:
     def _start_use(self, read: wire.Block, raw: Raw, id: str, out: list[Part]) -> Block:
         type = read.type or ""
         server = type in _SERVER
+        inside = self._proofs.get(read.id or "")
         call = ToolCall(
             self._call_id(read.id),
             read.name or "",
@@ -165,10 +172,18 @@ class Blocks:
             dynamic=type == "mcp_tool_use",
             caller=self._salvage.item(read.caller, wire.Caller).tool_id,
             server_label=read.server_name,
+            signature=inside.proof.signature if inside else None,
+            origin=inside.origin if inside else None,
             extra=packed(wire.CallExtra(kept(read.caller), read.toolset_name, read.server_name)),
         )
         start = ToolParamsStart(
-            call.id, call.name, call.kind, provider_executed=server, extra=call.extra
+            call.id,
+            call.name,
+            call.kind,
+            provider_executed=server,
+            signature=call.signature,
+            origin=call.origin,
+            extra=call.extra,
         )
         out.append(start)
         given = bytes(read.input).decode() if isinstance(read.input, Raw) else ""

@@ -4,6 +4,7 @@
   in order of announcement (see items).
 - Blocks are numbered densely from 0; every event has its `event:` line; there is no `[DONE]`.
 - Proofs of reasoning are written only where they came from here. Nothing is ever forged.
+- What signs a call stands sealed in a redacted block before it, if it is known by then.
 - A call that cannot be handed over ends the stream with an error, when its turn comes: a stop
   would make a broken turn look whole. Nothing follows an error.
 - What was not told but is required is zero: the official client reads those fields unasked.
@@ -225,6 +226,7 @@ class MessagesEncoder:
     def _params_start(self, part: ToolParamsStart, out: list[bytes]) -> None:
         item = self._use(part)
         if item is not None:
+            self._whole(self._carrier.signed(part))
             self._announce(item)
 
     def _use(self, part: ToolParamsStart | ToolCall) -> SaidUse | None:
@@ -246,7 +248,9 @@ class MessagesEncoder:
         item = self._use(part) if whole else self._uses[part.id]
         if item is None:
             return
-        self._carrier.signed(part)
+        if whole:
+            self._whole(self._carrier.signed(part))
+        self._carrier.late(part)
         item.failure = flaw(part)
         if item.failure is not None:
             self._carrier.lost(part.type, part.id, f"{item.failure}; the stream fails")
@@ -387,8 +391,7 @@ def _call_blocks(call: ToolCall, carrier: Carrier) -> list[Raw]:
     block = carrier.use(call, params(call))
     if block is None:
         return []
-    carrier.signed(call)
-    return [Raw(_json(block))]
+    return [*_fixed(carrier.signed(call)), Raw(_json(block))]
 
 
 def _result_blocks(part: ToolResult, carrier: Carrier) -> list[Raw]:

@@ -13,7 +13,7 @@ from weft.assembler import Assembler, ReasoningItem, TextItem
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, one_line, unpacked
-from weft.dialects.envelope import sealed, unproven
+from weft.dialects.envelope import sealed, sealed_call, unproven
 from weft.dialects.requests import Spelling
 from weft.findings import Findings
 from weft.partial_json import escape
@@ -234,6 +234,7 @@ class Carrier:
         self._results: dict[str, str] = {}
         """The type of the result that each executed call will have."""
         self._ids = Spelling(wire.ID_LETTERS, wire.ID_LIMIT)
+        self._signed: set[str] = set()
 
     def lost(self, what: str, which: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")
@@ -312,9 +313,21 @@ class Carrier:
             return bytes(part.raw)
         return None
 
-    def signed(self, part: ToolCall) -> None:
-        if part.signature is not None:
-            self.lost(part.type, part.id, "its signature has no field here")
+    def signed(self, part: ToolParamsStart | ToolCall) -> bytes | None:
+        """The block before a call that carries its signature, which has no field here: once."""
+        if part.signature is None or part.id in self._signed:
+            return None
+        self._signed.add(part.id)
+        envelope = sealed_call(part, self.model, self.id(part.id))
+        if envelope is None or part.provider_executed:
+            self.lost("tool-call", part.id, "its signature has no field here")
+            return None
+        return _json(wire.RedactedThinking(envelope))
+
+    def late(self, part: ToolCall) -> None:
+        """A call that began before its signature was known."""
+        if part.signature is not None and part.id not in self._signed:
+            self.lost(part.type, part.id, "its signature came when the call had begun")
 
     def refusal(self) -> None:
         self.lost("text-start", "refusal", "a refusal is written as any text")

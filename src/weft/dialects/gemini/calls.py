@@ -10,6 +10,7 @@ import re
 import msgspec
 from msgspec import Raw
 
+from weft.dialects.envelope import signed
 from weft.dialects.gemini import wire
 from weft.findings import Findings
 from weft.ids import Claims, Ids
@@ -185,9 +186,10 @@ class _Open:
 class Calls:
     """The calls of one answer. Identical calls are distinct calls."""
 
-    def __init__(self, ids: Ids, findings: Findings) -> None:
+    def __init__(self, ids: Ids, findings: Findings, origin: str) -> None:
         self._ids = ids
         self._findings = findings
+        self._origin = origin
         self._claims = Claims()
         self._by_wire_id: dict[str, str] = {}
         self._waiting: dict[str, dict[str, None]] = {}
@@ -206,7 +208,7 @@ class Calls:
             if not call.will_continue and not call.partial_args:
                 self._whole_call(call.name, call, signature, out)
                 return out
-            known = self._announce(call.name, call.id, out)
+            known = self._announce(call.name, call.id, signature, out)
         elif known is None:
             self._stray(call, signature, out)
             return out
@@ -221,9 +223,12 @@ class Calls:
         self._end(out)
         return out
 
-    def _announce(self, name: str, wire_id: str | None, out: list[Part]) -> _Open:
+    def _announce(
+        self, name: str, wire_id: str | None, signature: str | None, out: list[Part]
+    ) -> _Open:
         self._open = known = _Open(self._public(wire_id, name), name, wire_id)
-        out.append(ToolParamsStart(known.id, name))
+        proof, origin = signed(signature, self._origin)
+        out.append(ToolParamsStart(known.id, name, signature=proof, origin=origin))
         return known
 
     def _go_on(
@@ -250,7 +255,9 @@ class Calls:
             invalid = "bad-arguments"
             self._findings.note("arguments-invalid", f"call {known.id!r}: {arguments.problem}")
         out.append(ToolParamsEnd(known.id, whole=known.whole))
-        out.append(ToolCall(known.id, known.name, "", invalid=invalid, signature=known.signature))
+        proof, origin = signed(known.signature, self._origin)
+        call = ToolCall(known.id, known.name, "", invalid=invalid, signature=proof, origin=origin)
+        out.append(call)
         self.dispatchable = self.dispatchable or invalid is None
 
     def _whole_call(
@@ -258,7 +265,8 @@ class Calls:
     ) -> None:
         self.dispatchable = True
         id = self._public(call.id, name)
-        self._made(ToolCall(id, name, _text(call.args), signature=signature), out)
+        proof, origin = signed(signature, self._origin)
+        self._made(ToolCall(id, name, _text(call.args), signature=proof, origin=origin), out)
 
     def _stray(self, call: wire.FunctionCall, signature: str | None, out: list[Part]) -> None:
         """No name, and nothing that it could go on with."""
@@ -268,7 +276,8 @@ class Calls:
         id = self._public(call.id, "")
         self._findings.note("call-nameless", f"call {id!r} has no name")
         params = _text(call.args)
-        out.append(ToolCall(id, "", params, invalid="nameless", signature=signature))
+        proof, origin = signed(signature, self._origin)
+        out.append(ToolCall(id, "", params, invalid="nameless", signature=proof, origin=origin))
 
     # Calls that the other end executes
 
@@ -286,13 +295,23 @@ class Calls:
     def _executed(
         self, id: str, name: str, kind: str, params: str, signature: str | None, out: list[Part]
     ) -> None:
-        call = ToolCall(id, name, params, kind=kind, provider_executed=True, signature=signature)
+        proof, origin = signed(signature, self._origin)
+        call = ToolCall(
+            id, name, params, kind, provider_executed=True, signature=proof, origin=origin
+        )
         self._made(call, out)
 
     @staticmethod
     def _made(call: ToolCall, out: list[Part]) -> None:
         executed = call.provider_executed
-        start = ToolParamsStart(call.id, call.name, call.kind, provider_executed=executed)
+        start = ToolParamsStart(
+            call.id,
+            call.name,
+            call.kind,
+            provider_executed=executed,
+            signature=call.signature,
+            origin=call.origin,
+        )
         out += (start, ToolParamsDelta(call.id, call.params), ToolParamsEnd(call.id), call)
 
     # Results

@@ -75,7 +75,7 @@ class ContentDecoder:
         self._choice = context.choice
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
-        self._calls = Calls(context.ids, findings)
+        self._calls = Calls(context.ids, findings, self._origin)
         self._sources = Sources(context.ids, self._salvage, findings)
         self._phase = _Phase.SILENT
         self._announced: str | None = None

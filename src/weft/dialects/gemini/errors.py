@@ -43,7 +43,6 @@ WORDS: dict[ErrorClass, str] = {
 STATUSES: dict[ErrorClass, int] = {
     "billing": 429,
     "bad-upstream-answer": 500,
-    "upstream-auth": 500,
 }
 """Where the wire's status is not the class's own."""
 

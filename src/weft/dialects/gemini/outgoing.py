@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from weft.assembler import ReasoningItem, TextItem
 from weft.context import Context
-from weft.dialects.envelope import in_base64, sealed
+from weft.dialects.envelope import in_base64, sealed, sealed_call
 from weft.dialects.gemini import wire
 from weft.findings import Findings
 from weft.partial_json import parse
@@ -132,7 +132,6 @@ class Carried:
 
     def __init__(self, context: Context, findings: Findings, dialect: str | None) -> None:
         self._findings = findings
-        self._dialect = dialect
         self.native = dialect == wire.NAME
         """Whether what is opaque in these parts was made for this wire."""
         self._origins = {wire.NAME, context.origin or wire.NAME}
@@ -171,12 +170,17 @@ class Carried:
         if written is None:
             return None if call.provider_executed else broken(call)
         self._calls[call.id] = call
-        if call.signature and self.native:
-            written.thought_signature = call.signature
-        elif call.signature:
-            maker = self._dialect or "another wire"
-            self.lost(call.type, f"its signature was made for {maker}")
+        written.thought_signature = self._signs(call)
         return written
+
+    def _signs(self, call: ToolCall) -> str | None:
+        """What signs a call; sealed, if somebody else wants it back."""
+        if call.origin in self._origins or (call.origin is None and self.native):
+            return call.signature
+        envelope = sealed_call(call, self.model)
+        if envelope is None and call.signature:
+            self.lost(call.type, "nobody knows whose its signature is")
+        return None if envelope is None else in_base64(envelope)
 
     def result(self, result: ToolResult) -> wire.Part | None:
         call = self._calls.get(result.id)

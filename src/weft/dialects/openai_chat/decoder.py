@@ -22,7 +22,7 @@ from weft.dialects.openai_chat.meaning import (
     call_delta,
     error_of,
     finish_reason,
-    signature_of,
+    proof_of,
     total_of,
     usage_of,
 )
@@ -76,6 +76,7 @@ class ChatDecoder:
         self._context = context
         self._ids = context.ids
         self._findings = findings
+        self._host = context.origin or NAME
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
         declared = frozenset(tool.name for tool in request.tools) if request else frozenset()
@@ -128,7 +129,7 @@ class ChatDecoder:
             self._use_message(out)
             self._judge(out)
         self._close_kind(out)
-        out += self._ledger.finish()
+        out += self._ended()
         out.append(self._finish_part())
         if not self._announced:
             self._announce(out)
@@ -321,8 +322,7 @@ class ChatDecoder:
             self._proof = Proof()
         else:
             extra, self._signed = self._signed, UNSET
-            signature = signature_of(extra)
-            origin = (self._context.origin or NAME) if signature else None
+            signature, origin = proof_of(extra, self._host)
             out.append(TextEnd(self._id, signature=signature, origin=origin, extra=extra))
 
     def _flush_half(self, kind: _Kind | None, out: list[Part]) -> None:
@@ -417,7 +417,8 @@ class ChatDecoder:
         """A signature alone in a delta belongs to what came last: a call, or the text."""
         kept = extra.copy() if isinstance(extra, Raw) else extra
         if self._ledger:
-            self._ledger.feed([CallDelta(signature=signature_of(kept), extra=kept)])
+            signature, _ = proof_of(kept, self._host)
+            self._ledger.feed([CallDelta(signature=signature, extra=kept)])
         else:
             self._signed = kept
 
@@ -433,6 +434,16 @@ class ChatDecoder:
             self._delta(message, out)
 
     # Ends
+
+    def _ended(self, *, failed: bool = False) -> list[Part]:
+        """The calls that were open, each with who signed it."""
+        return [self._proven(part) for part in self._ledger.finish(failed=failed)]
+
+    def _proven(self, part: Part) -> Part:
+        if not isinstance(part, ToolCall) or part.signature is None:
+            return part
+        _, origin = proof_of(part.extra, self._host)
+        return msgspec.structs.replace(part, origin=origin or self._host)
 
     def _take_reason(self, reason: str) -> None:
         """The first specific reason wins over a plain stop."""
@@ -450,7 +461,7 @@ class ChatDecoder:
         if self._phase is not _Phase.READING:
             return
         self._flush_half(self._kind, out)
-        left = self._ledger.finish(failed=True)
+        left = self._ended(failed=True)
         ended = {part.id for part in left if isinstance(part, ToolParamsEnd)}
         ends = [part for part in left if isinstance(part, _ENDS) and part.id in ended]
         out += [part for part in left if part not in ends]

@@ -136,7 +136,7 @@ class ChatEncoder:
     def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
         context = self._context
         self._carried.ours = part.dialect == NAME
-        self._carried.source, self._carried.model = part.dialect, part.model
+        self._carried.model = part.model
         self._usage = part.usage
         self._chunks = chunks = _Chunks(
             written.response_id(context),
@@ -259,7 +259,8 @@ class ChatEncoder:
         entry = b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[part.format])
         self._heads[part.id] = self._chunks.head + entry
         self._floor = None
-        call = _json(written.call(part, "", index=index))
+        extra = self._carried.envelope(part) if isinstance(part, ToolParamsStart) else UNSET
+        call = _json(written.call(part, "", index=index, extra=extra))
         out.append(self._chunks.delta(b'{"tool_calls":[%b]}' % call))
 
     def _params_delta(self, part: ToolParamsDelta, out: list[bytes]) -> None:
@@ -340,7 +341,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     if response.error is not None:
         return _json(Failed(error_written(response.error, ours=ours)))
     carried = Carried(findings or Findings(), (NAME, context.origin), ours=ours)
-    carried.source, carried.model = response.dialect, response.model
+    carried.model = response.model
     carried.stop_sequence(response.stop_sequence)
     cut = any(call.invalid == "stream-failed" for call in response.invalid_tool_calls)
     words = written.CUT_WORDS if cut else written.WORDS

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.calls import CallDelta
-from weft.dialects.envelope import opened, unsealed
+from weft.dialects.envelope import signed, unsealed
 from weft.dialects.faults import CLASSES, Extra, classify, is_word
 from weft.dialects.openai_chat import wire
 from weft.partial_json import mended, whole_characters
@@ -86,7 +86,7 @@ def call_delta(call: wire.Call) -> CallDelta:
     """One entry, normalised: what is empty is absent, a stray empty `custom` is nothing."""
     extra = call.extra_content
     extra = extra.copy() if isinstance(extra, Raw) else extra  # not the whole frame
-    signature = signature_of(extra)
+    signature, _ = proof_of(extra, wire.NAME)
     custom = call.custom
     if custom is not None and (custom.name or custom.input):
         return CallDelta(
@@ -113,16 +113,16 @@ def call_delta(call: wire.Call) -> CallDelta:
     )
 
 
-def signature_of(extra: Raw | UnsetType) -> str | None:
+def proof_of(extra: Raw | UnsetType, host: str) -> tuple[str | None, str | None]:
+    """The signature beside a call or a text, and whose it is."""
     if not isinstance(extra, Raw):
-        return None
+        return None, None
     try:
         owners = wire.read_extra(extra)
     except ValueError:
-        return None
-    told = next((one.thought_signature for one in owners.values() if one.thought_signature), None)
-    inside = opened(told)
-    return inside.proof.signature if inside else told
+        return None, None
+    told = (one.thought_signature for one in owners.values() if one.thought_signature)
+    return signed(next(told, None), host)
 
 
 def usage_of(usage: wire.Usage) -> Usage | None:

@@ -137,3 +137,8 @@ read = msgspec.json.Decoder(Chunk).decode
 
 read_extra = msgspec.json.Decoder(dict[str, Thought]).decode
 """Decodes `extra_content`: whose key it is does not matter, only the signature."""
+
+
+def extra_content(signature: str) -> Raw:
+    """A signature under the one key that clients are known to send back."""
+    return Raw(msgspec.json.encode({"google": {"thought_signature": signature}}))

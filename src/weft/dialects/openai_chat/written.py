@@ -11,7 +11,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import ReasoningItem, TextItem
 from weft.context import Context
-from weft.dialects.envelope import Proof, Sealed, seal, sealed
+from weft.dialects.envelope import sealed, sealed_call
+from weft.dialects.openai_chat.wire import extra_content
 from weft.findings import Findings
 from weft.parts import (
     File,
@@ -255,7 +256,7 @@ class Carried:
     `extra` holds is this wire's own, and goes back to it.
     """
 
-    __slots__ = ("_findings", "_origins", "_sealed", "model", "ours", "source")
+    __slots__ = ("_findings", "_origins", "_sealed", "_signed", "model", "ours")
 
     def __init__(
         self, findings: Findings, origins: tuple[str | None, ...], *, ours: bool = False
@@ -263,10 +264,10 @@ class Carried:
         self._findings = findings
         self._origins = origins
         self.ours = ours
-        self.source: str | None = None
         self.model: str | None = None
-        """Who answered, in which dialect."""
+        """Who answered."""
         self._sealed = -1
+        self._signed: set[str] = set()
 
     def lost(self, what: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
@@ -304,12 +305,22 @@ class Carried:
         """What the call brought for its way back."""
         if self.ours and isinstance(part.extra, Raw):
             return one_line(part.extra)
-        if part.signature and self.source is not None:
-            sealed = seal(Sealed(self.source, self.model, Proof(part.signature)))
-            return Raw(msgspec.json.encode({"weft": {"thought_signature": sealed}}))
-        if part.signature:
+        if part.id in self._signed:
+            return UNSET
+        envelope = self.envelope(part)
+        if part.signature and envelope is UNSET:
             self.lost(part.type, "nobody knows whose its signature is")
-        return UNSET
+        return envelope
+
+    def envelope(self, part: ToolParamsStart | ToolCall) -> Json:
+        """What signs a call, sealed, under the key that clients send back: once for each call, and
+        with its first entry if it is known by then, since some clients look nowhere else.
+        """
+        envelope = sealed_call(part, self.model)
+        if envelope is None:
+            return UNSET
+        self._signed.add(part.id)
+        return extra_content(envelope)
 
     def proof(
         self,

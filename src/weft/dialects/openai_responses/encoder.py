@@ -9,6 +9,8 @@ Pure Open Responses, or its tool-session form on request.
 - Parts with one `item_id` share an item. So a message or a reasoning stays open until another
   item begins or the response finishes, which also tells whether it was cut (`incomplete`). A
   call is closed when it is made, or by its result if that stands in the same item.
+- Calls of the client do not overlap where they need not: see `encoding/calls.py`.
+- What signs a call stands sealed in the reasoning before it, one made for it if there is none.
 - An error is written after the ends of what is open, together with `response.failed`: clients
   stop reading there.
 - A body is the last snapshot of the stream of the same parts, written by the same code.
@@ -145,6 +147,7 @@ class ResponsesEncoder:
             part.model or (request.model if request else ""),
             request,
         )
+        self._calls.model = part.model
         self._usage = part.usage
         if part.store is not None:
             self.response.store = part.store

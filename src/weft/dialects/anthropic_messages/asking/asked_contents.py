@@ -10,7 +10,7 @@ from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import holds_envelope, is_object
 from weft.dialects.asking.leftovers import kept, left
-from weft.dialects.envelope import opened, restored
+from weft.dialects.envelope import Sealed, opened, restored, with_proof
 from weft.dialects.requests import read
 from weft.errors import BadRequest
 from weft.request import (
@@ -38,13 +38,26 @@ _SPEAKERS = {
 """Blocks that only one side of a conversation can say."""
 
 
-def contents(said: str | list[Raw], path: str, role: str, origin: str) -> tuple[AnyContent, ...]:
-    """What a message holds; a text is one content."""
+def contents(
+    said: str | list[Raw], path: str, role: str, origin: str
+) -> list[tuple[AnyContent, str]]:
+    """What a message holds, and where; a text is one content. A block that carries the signature
+    of a call is none.
+    """
     if isinstance(said, str):
-        return (TextContent(said),)
-    return tuple(
-        _content(raw, f"{path}.content[{place}]", role, origin) for place, raw in enumerate(said)
-    )
+        return [(TextContent(said), f"{path}.content")]
+    found: list[tuple[AnyContent, str]] = []
+    proofs: dict[str, Sealed] = {}
+    for place, raw in enumerate(said):
+        where = f"{path}.content[{place}]"
+        content = _content(raw, where, role, origin)
+        if isinstance(content, Sealed):
+            proofs[content.proof.call or ""] = content
+        elif isinstance(content, CallContent) and content.id in proofs:
+            found.append((with_proof(content, proofs[content.id]), where))
+        else:
+            found.append((content, where))
+    return found
 
 
 def sealed(said: str | list[Raw]) -> bool:
@@ -60,7 +73,7 @@ def text(raw: Raw, path: str) -> TextContent:
     return TextContent(block.text, cache=cache, extra=kept(left(raw, asked.Text), marks))
 
 
-def _content(raw: Raw, path: str, role: str, origin: str) -> AnyContent:
+def _content(raw: Raw, path: str, role: str, origin: str) -> AnyContent | Sealed:
     kind = read(raw, asked.Typed, path).type
     if _SPEAKERS.get(kind, role) != role:
         raise BadRequest(f"{path}.type", f"{kind} cannot be said by the {role}")
@@ -148,13 +161,13 @@ def _thought(raw: Raw, path: str, origin: str) -> AnyContent:
     return restored(envelope, block.thinking, "raw", extra)
 
 
-def _redacted(raw: Raw, path: str, origin: str) -> AnyContent:
+def _redacted(raw: Raw, path: str, origin: str) -> AnyContent | Sealed:
     block = read(raw, asked.Redacted, path)
     envelope = opened(block.data)
     if envelope is None:
         extra = kept(left(raw, asked.Redacted))
         return ReasoningContent(redacted=block.data, origin=origin, extra=extra)
-    return restored(envelope, "", "raw")
+    return envelope if envelope.proof.call is not None else restored(envelope, "", "raw")
 
 
 def _use(raw: Raw, path: str, origin: str) -> AnyContent:
@@ -210,7 +223,7 @@ def _readable(raw: Raw, path: str) -> Readable | None:
     return reader(raw, path) if reader else None
 
 
-_READERS: dict[str, Callable[[Raw, str, str], AnyContent]] = {
+_READERS: dict[str, Callable[[Raw, str, str], AnyContent | Sealed]] = {
     "text": _text,
     "image": _image,
     "document": _document,

@@ -97,10 +97,11 @@ def _conversation(
         places.add(canonical, path)
         if said.content is None and said.role != "system":
             raise BadRequest(f"{path}.content", "is missing")
-        if isinstance(said.content, str):
-            places.add(f"{canonical}.content[0]", f"{path}.content")
         found = contents(said.content or [], path, said.role, origin)
-        messages.append(Message(said.role, found, extra=kept(left(raw, asked.Said))))
+        for number, (_, where) in enumerate(found):
+            places.add(f"{canonical}.content[{number}]", where)
+        held = tuple(content for content, _ in found)
+        messages.append(Message(said.role, held, extra=kept(left(raw, asked.Said))))
         sources.append(None if sealed(said.content or []) else raw)
     return instructions, tuple(messages), sources
 

@@ -11,7 +11,7 @@ from msgspec import Raw
 from weft.context import Context
 from weft.dialects.asking.bridging import holds_envelope, is_object
 from weft.dialects.asking.leftovers import kept
-from weft.dialects.envelope import opened, restored
+from weft.dialects.envelope import opened, restored, with_proof
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Places, keys_of
@@ -86,11 +86,14 @@ class Contents:
         if sealed is None:
             return [self._payload(raw, part, rest, path)]
         self.sealed = True
+        bare = msgspec.structs.replace(part, thought_signature=None)
+        fields = {key: one for key, one in keys_of(raw).items() if not holds_envelope(one)}
+        if sealed.proof.call is not None:
+            held = self._payload(Raw(_json(fields)), bare, rest, path)
+            return [with_proof(held, sealed) if isinstance(held, CallContent) else held]
         thought = restored(sealed, part.text or "" if part.thought else "", "summary")
         if part.thought or part.text == "":
             return [thought]
-        bare = msgspec.structs.replace(part, thought_signature=None)
-        fields = {key: one for key, one in keys_of(raw).items() if not holds_envelope(one)}
         return [thought, self._payload(Raw(_json(fields)), bare, rest, path)]
 
     def _payload(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
@@ -128,6 +131,7 @@ class Contents:
             call.name,
             "{}" if args is None else bytes(args).decode(),
             signature=part.thought_signature,
+            origin=self._origin if part.thought_signature else None,
             extra=kept(rest, left, about, _resolution(part)),
         )
         self._open.append(found)

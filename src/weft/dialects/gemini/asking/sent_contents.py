@@ -170,7 +170,8 @@ class Parts:
         if content.origin is None and self._native:
             return self._with(asked.Part(content.text, thought=True), content.extra, path)
         self._skips = self._quirks.signed_calls
-        whose = f"its proof is for {content.origin}" if content.origin else "it has no signature"
+        foreign = content.origin not in (None, self._origin)
+        whose = f"its proof is for {content.origin}" if foreign else "it has no signature"
         self._losses.adapted(path, f"the reasoning is left out: {whose}")
         return None
 
@@ -187,12 +188,23 @@ class Parts:
         self._calls[content.id] = name
         args = arguments(content, path, self._losses)
         call = asked.FunctionCall(name, _id(content.id), args)
-        part = asked.Part(function_call=Raw(_json(call)), thought_signature=content.signature)
-        if self._skips and content.signature is None:
-            part.thought_signature = asked.SKIP
-            self._losses.adapted(f"{path}.signature", "nobody here signed this call; marked so")
+        part = asked.Part(function_call=Raw(_json(call)))
+        part.thought_signature = self._signature(path, content)
         self._skips = False
         return self._with(part, content.extra, path)
+
+    def _signature(self, path: str, call: CallContent) -> str | None:
+        """What signs a call, if it was signed here; else the mark, for the first one of a step."""
+        if call.signature is not None and call.origin == self._origin:
+            return call.signature
+        if call.signature is not None:
+            self._skips = self._quirks.signed_calls
+        if self._skips:
+            self._losses.adapted(f"{path}.signature", "nobody here signed this call; marked so")
+            return asked.SKIP
+        if call.signature is not None:
+            self._losses.adapted(f"{path}.signature", f"left out: it is for {call.origin}")
+        return None
 
     def result(self, path: str, content: ResultContent, role: str) -> Raw | None:
         if role == "assistant" and not self._native:

@@ -150,6 +150,7 @@ class Messages:
         if sealed is not None:
             extra.pop("extra_content", None)
         signature = sealed.proof.signature if sealed else None
+        origin = sealed.origin if sealed else None
         rest = kept(extra)
         if read(raw, asked.Typed, path).type == "custom":
             free = read(raw, asked.CustomCall, path)
@@ -161,12 +162,18 @@ class Messages:
                 kind="custom",
                 format="text",
                 signature=signature,
+                origin=origin,
                 extra=rest,
             )
         call = read(raw, asked.FunctionCall, path)
         function = call.function
         return CallContent(
-            call.id, function.name, function.arguments, signature=signature, extra=rest
+            call.id,
+            function.name,
+            function.arguments,
+            signature=signature,
+            origin=origin,
+            extra=rest,
         )
 
     def _old_call(self, function: asked.Function) -> CallContent:

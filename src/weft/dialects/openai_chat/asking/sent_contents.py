@@ -20,7 +20,7 @@ from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
 from weft.dialects.openai_chat.asking import asked
 from weft.dialects.openai_chat.quirks import quirks_of
-from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.openai_chat.wire import NAME, extra_content
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
 from weft.request import (
@@ -228,7 +228,8 @@ class _Writer:
         if call.provider_executed:
             self._losses.warned(path, f"{NAME} does not tell hosted calls")
             return []
-        if call.signature is not None:
+        own = call.origin == self._origin
+        if call.signature is not None and not own:
             self._losses.adapted(f"{path}.signature", "a proof goes only to its origin")
         if call.item_id is not None:
             self._losses.adapted(f"{path}.item_id", f"{NAME} has no ids of items")
@@ -243,7 +244,10 @@ class _Writer:
         else:
             wrapped = bytes(arguments(call, path, self._losses)).decode()
             value = asked.FunctionCall(call.id, asked.Function(name, wrapped))
-        return [self._written(value, call.extra)]
+        written = self._written(value, call.extra)
+        if call.signature is None or not own:
+            return [written]
+        return [asked.raw(keys_of(written) | {"extra_content": extra_content(call.signature)})]
 
     # Parts
 

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
-from weft.dialects.envelope import opened, restored
+from weft.dialects.envelope import Proof, Sealed, opened, restored, with_proof
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
@@ -44,6 +44,8 @@ class Items:
         self._places = places
         self._calls: dict[str, str] = {}
         """The ids of calls, by the ids of their items."""
+        self._proofs: dict[str, Sealed] = {}
+        """What signs the calls to come, by their ids."""
 
     def add_text(self, text: str) -> None:
         """The short form: one message of the user."""
@@ -57,7 +59,10 @@ class Items:
         kind = seen.type or ("item_reference" if seen.role is None and seen.id else "message")
         self._places.add(f"messages[{len(self.found)}]", path)
         reader = self._READERS.get(kind)
-        message, source = reader(self, raw, path) if reader else self._other(raw, kind)
+        read_item = reader(self, raw, path) if reader else self._other(raw, kind)
+        if read_item is None:
+            return
+        message, source = read_item
         for place in range(len(message.content) if kind != "message" else 0):
             self._places.add(f"messages[{len(self.found)}].content[{place}]", path)
         self.found.append(message)
@@ -106,7 +111,8 @@ class Items:
             namespace=said.namespace,
             extra=_with_status(telling(unknown(raw, type(said))), said.status),
         )
-        return Message("assistant", (call,))
+        inside = self._proofs.pop(call.id, None)
+        return Message("assistant", (call if inside is None else with_proof(call, inside),))
 
     def _function_output(self, raw: Raw, path: str) -> Read:
         said = read(raw, asked.FunctionCallOutput, path)
@@ -142,9 +148,15 @@ class Items:
         )
         return Message("tool", (result,), item_id=said.id), raw if known == call_id else None
 
-    def _reasoning(self, raw: Raw, path: str) -> Read:
+    def _reasoning(self, raw: Raw, path: str) -> Read | None:
+        """A reasoning; None for one that was made to carry the signature of a call."""
         said = read(raw, asked.Reasoning, path)
         sealed = opened(said.encrypted_content)
+        if sealed is not None and sealed.proof.call is not None:
+            self._proofs[sealed.proof.call] = sealed
+            if not said.summary and not said.content:
+                return None
+            sealed = Sealed(sealed.origin, sealed.model, Proof())
         extra = _with_status(telling(unknown(raw, asked.Reasoning)), said.status)
         thoughts = [("summary", one.text) for one in said.summary]
         thoughts += [("raw", one.text) for one in said.content or ()]
@@ -178,7 +190,7 @@ class Items:
         )
         return Message("assistant", tuple(contents)), None
 
-    _READERS: ClassVar[Mapping[str, Callable[["Items", Raw, str], Read]]] = {
+    _READERS: ClassVar[Mapping[str, Callable[["Items", Raw, str], Read | None]]] = {
         "message": _message,
         "function_call": _function_call,
         "custom_tool_call": _custom_call,

@@ -16,6 +16,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import Buffer
 from weft.context import Context
 from weft.dialects.base import Salvage
+from weft.dialects.envelope import Sealed
 from weft.dialects.openai_responses.decoding import incoming as wire
 from weft.dialects.openai_responses.decoding.states import Item, Pending, Said, Step
 from weft.findings import Findings
@@ -62,6 +63,8 @@ class Reading:
         self.approvals: dict[str, str] | None = None
         """Approvals, and the calls they are for; None until somebody asks."""
         self.pending: Pending | None = None
+        self.proofs: dict[str, Sealed] = {}
+        """What signs the calls to come, by their ids."""
         self._taken = Claims()
         self._said: dict[type[Delta], Claims] = {TextDelta: Claims(), ReasoningDelta: Claims()}
         self._declared: wire.Declared | UnsetType | None = UNSET
@@ -114,6 +117,7 @@ class Reading:
         format: ParamsFormat = "json",
     ) -> ToolCall:
         """The call of an item, without its params. Its kind is the item's own type."""
+        inside = self.proofs.get(id or "")
         return ToolCall(
             id or item.id,
             name,
@@ -126,6 +130,8 @@ class Reading:
             namespace=read.namespace,
             caller=self.salvage.item(read.caller, wire.Caller).caller_id,
             server_label=read.server_label,
+            signature=inside.proof.signature if inside else None,
+            origin=inside.origin if inside else None,
         )
 
     def announce(self, item: Item, call: ToolCall, read: wire.Item, out: list[Part]) -> None:
@@ -138,6 +144,8 @@ class Reading:
             item_id=item.id,
             provider_executed=call.provider_executed,
             format=call.format,
+            signature=call.signature,
+            origin=call.origin,
             extra=read.heads(),
         )
         out.append(start)

@@ -13,7 +13,7 @@ its end, stored or not. Raw reasoning takes the place of part 0 where no summary
 
 from msgspec import Raw, UnsetType
 
-from weft.dialects.envelope import unsealed
+from weft.dialects.envelope import opened, unsealed
 from weft.dialects.openai_responses.decoding import incoming as wire
 from weft.dialects.openai_responses.decoding.reading import Handler, Reading, Row
 from weft.dialects.openai_responses.decoding.states import Item, Said, Speech, Stage
@@ -112,6 +112,12 @@ def done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part
             said = _say(reading, item, kind, index, out)
             said.whole = said.whole if text is None else whole_characters(text)
     encrypted = read.encrypted_content or None
+    inside = opened(encrypted) if isinstance(encrypted, str) else None
+    if inside is not None and inside.proof.call is not None:  # it is about a call
+        reading.proofs[inside.proof.call] = inside
+        encrypted = None
+        if not item.said:
+            return
     if not item.said:
         _say(reading, item, SUMMARY, 0, out)
     elif encrypted and not _open(item):  # all was concluded before the proof came

@@ -1,12 +1,31 @@
-"""Calls and their results as items, from the first word to the last."""
+"""Calls and their results as items, from the first word to the last.
+
+Clients take another `output_index` for another call. So the calls that a client is asked for are
+written one at a time, also where an upstream tells them in turns:
+
+- A call that begins while nobody speaks, speaks: it is announced and written as it comes.
+- Whoever begins while one speaks waits, announcement and all, until that one is all said. Its
+  params are all there when they are one whole JSON value; free text, and what is no JSON, at the
+  end of the call. So nothing waits where calls come one after the other, although some wires tell
+  only at the very end that they are over.
+- What has come of a call that waited is written at once, in one delta; the rest as it comes.
+- The end of a call that was all said before waits as well, until the one that speaks is.
+- What comes of a call that seemed all said, perhaps a blank, is written at its end.
+
+Items of other kinds keep their places: one that begins meanwhile is announced after the calls that
+wait, and only what those say waits on. Calls that the provider executes do not wait.
+"""
+
+from collections import deque
 
 import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
+from weft.dialects.envelope import sealed_call
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.encoding.inner import InnerString
-from weft.dialects.openai_responses.encoding.items import Events, Item, Output, Patience, delta_head
+from weft.dialects.openai_responses.encoding.call_items import CallItem, OutputItem, Turn
+from weft.dialects.openai_responses.encoding.items import Output
 from weft.dialects.openai_responses.encoding.kinds import (
     CLIENT,
     CUSTOM,
@@ -14,11 +33,9 @@ from weft.dialects.openai_responses.encoding.kinds import (
     KINDS,
     OUTPUTS,
     Kind,
-    Says,
     executed,
-    result_keys,
 )
-from weft.dialects.openai_responses.wire import Fields, beside_names, fields
+from weft.dialects.openai_responses.wire import Fields
 from weft.parts import (
     Part,
     ToolApprovalRequest,
@@ -31,208 +48,6 @@ from weft.parts import (
 
 _json = msgspec.json.Encoder().encode
 
-_ENDINGS = ("", '"}', '"}}')
-"""What closes the beginning of params, wherever the string that is streamed has just begun."""
-
-
-class CallItem(Item):
-    """A call. What is known of it grows until it is made, or until its result."""
-
-    __slots__ = ("call", "fields", "head", "inner", "invalid", "kind", "name", "partials", "public")
-
-    def __init__(
-        self, index: int, id: str, part: ToolParamsStart | ToolCall, kind: Kind, known: Fields
-    ) -> None:
-        super().__init__(index, id)
-        self.call = part.id
-        self.public = None if part.provider_executed and part.id == id else part.id
-        """Its call_id; a hosted call that goes by the id of its item has none."""
-        self.name = part.name
-        self.kind = kind
-        self.fields = {**kind.zeros, **known}
-        self.invalid = False
-        self.inner = InnerString(*kind.says.path) if kind.says and kind.says.path else None
-        self.head = delta_head(kind.says.event + ".delta", self.place) if kind.says else b""
-        """How the events of its params begin, if they are streamed."""
-        self.partials = 0
-        self.open = 1
-
-    @property
-    def patience(self) -> Patience:
-        return Patience.FINISH if self.invalid else Patience.NONE
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        own = {"status": status, "call_id": self.public, "name": self.name}
-        told = {key: value for key, value in own.items() if key in self.kind.keys}
-        head = {"type": self.kind.type, "id": self.id, **told}
-        return {**{key: Raw(_json(value)) for key, value in head.items()}, **self.fields}
-
-    def cut(self, last: bool) -> bool:
-        return self.invalid or self.open > 0
-
-    # What is written of it between `added` and `done`
-
-    def opened(self, text: str) -> None:
-        """Takes over what the beginning of its params tells: `added` should know it."""
-        told = next(filter(None, (fields(text + ending) for ending in _ENDINGS)), None)
-        if told is not None and self.inner is not None:
-            self.fields |= self._placed(told, "")
-
-    def tell(self, events: Events, word: str) -> None:
-        """Writes what it does now, if there is a word for it."""
-        if word:
-            events.write(f"response.{self.kind.type}.{word}", self.place)
-
-    def say(self, events: Events, text: str) -> None:
-        """Writes more of the params, if they are streamed."""
-        said = text if self.inner is None else self.inner.feed(text)
-        if self.head and said:
-            events.delta(self.head, said)
-
-    def said(self, events: Events, params: str) -> None:
-        """Writes that the params are whole."""
-        says = self.kind.says
-        text = self._said(params)
-        if says is not None and text is not None:
-            key = b',"%b":' % says.key.encode()
-            events.write(says.event + ".done", self.place, key, _json(text))
-
-    def _said(self, params: str) -> str | None:
-        """What was streamed of the params; None if there is nothing of the kind in them."""
-        if self.inner is None:
-            return params
-        inner = InnerString(*self.inner.path)
-        text = inner.feed(params)
-        return text if inner.found else None
-
-    def made(self, part: ToolCall, kept: Fields) -> None:
-        """Takes over the whole call, and what the decoder kept of it."""
-        told = self.kind.asked(part.params)
-        text = self._said(part.params) if self.inner is not None else None
-        if text is not None and fields(part.params) is None:  # cut inside of it
-            told = self._placed(self.fields, text)
-        self.invalid = part.invalid is not None
-        self.fields = _but_for(told, kept, self.kind.says) | _labels(part, self.kind) | kept
-
-    def answer(self, events: Events, part: ToolResult, kept: Fields, *, ours: bool) -> None:
-        """Takes over the result."""
-        told = self.kind.answered or result_keys("output")
-        asked = _but_for(self.fields, kept, self.kind.says)
-        self.fields = asked | told(self.fields, part.result) | kept
-        if part.is_error and not ours:
-            self.fields["status"] = Raw(b'"failed"')
-        progress = self.kind.progress
-        self.tell(events, progress.failed if part.is_error else progress.answered)
-
-    def partial(self, events: Events, part: ToolResult, kept: Fields) -> None:
-        """Writes an image that is not finished yet; other results have no such events."""
-        image = (fields(part.result) or {}).get("result")
-        if self.kind.type != "image_generation_call" or image is None:
-            return
-        told = {"partial_image_index": Raw(b"%d" % self.partials), **kept}
-        self.partials += 1
-        body = _json({**told, "partial_image_b64": image})[1:-1]
-        events.write("response.image_generation_call.partial_image", self.place, b",", body)
-
-    def _placed(self, told: Fields, text: str) -> Fields:
-        """The keys, with this text where the streamed string stands."""
-        *outer, last = self.kind.says.path if self.kind.says else ("",)
-        value = Raw(_json(text))
-        for key in reversed(outer):
-            inside = fields(told.get(key, Raw(b"{}"))) or {}
-            if text or last in inside:
-                inside[last] = value
-            last, value = key, Raw(_json(inside))
-        return {**told, last: value}
-
-
-class OutputItem(Item):
-    """A result that is an item of its own. What commands print may be shown before it is whole."""
-
-    __slots__ = ("call", "fields", "printed", "type")
-
-    def __init__(self, index: int, id: str, call: str, type: str, kept: Fields) -> None:
-        super().__init__(index, id)
-        self.call = call
-        self.type = type
-        self.fields = {**OUTPUTS.get(type, ("", {}))[1], **beside_names(kept)}
-        self.printed: list[_Printed] = []
-        self.open = 1
-
-    @property
-    def patience(self) -> Patience:
-        return Patience.NONE
-
-    def wire(self, status: wire.Status) -> wire.Item:
-        own = {"type": self.type, "id": self.id, "status": status, "call_id": self.call}
-        return {**{key: Raw(_json(value)) for key, value in own.items()}, **self.fields}
-
-    def cut(self, last: bool) -> bool:
-        return self.open > 0
-
-    def partial(self, events: Events, result: Raw) -> None:
-        """Writes what was printed since the last time."""
-        said = wire.unpacked(result, _Output).output
-        for index, now in enumerate(said):
-            before = self.printed[index] if index < len(self.printed) else _Printed()
-            delta = _Printed(_more(before.stdout, now.stdout), _more(before.stderr, now.stderr))
-            if delta != _Printed():
-                where = b',"command_index":%d,"delta":' % index
-                name = "response.shell_call_output_content.delta"
-                events.write(name, self.place, where, _json(delta))
-        self.printed = said
-
-    def answer(self, events: Events, part: ToolResult, kept: Fields) -> None:
-        """Takes over the result; of what was shown before, each command is closed."""
-        whole = wire.unpacked(part.result, _Outputs).output
-        for index, one in enumerate(whole[: len(self.printed)]):
-            where = b',"command_index":%d,"output":' % index
-            name = "response.shell_call_output_content.done"
-            events.write(name, self.place, where, _json([one]))
-        self.fields = result_keys("output")({}, part.result) | beside_names(kept)
-
-
-def _more(before: str, now: str) -> str:
-    """What came after; nothing if it is not the same text any more."""
-    return now[len(before) :] if now.startswith(before) else ""
-
-
-def _but_for(told: Fields, kept: Fields, says: Says | None) -> Fields:
-    """Some hosts tell the arguments as text, and a lone action is not a list of one: then what
-    was kept says it all, but for what was streamed.
-    """
-    if "arguments" in kept:
-        streamed = says.path[:1] if says else ()
-        return {key: value for key, value in told.items() if key in streamed}
-    return {key: value for key, value in told.items() if key != "actions" or "action" not in kept}
-
-
-def _labels(part: ToolCall, kind: Kind) -> Fields:
-    """What a call says besides its params."""
-    told: dict[str, object] = {}
-    if kind.type in ("function_call", "custom_tool_call"):
-        told["namespace"] = part.namespace
-    if part.caller is not None:
-        told["caller"] = {"type": "program", "caller_id": part.caller}
-    if kind.type in ("mcp_call", "mcp_approval_request"):
-        told["server_label"] = part.server_label or ""
-    if kind.type == "mcp_call":
-        told["approval_request_id"] = part.approval_request_id
-    return {key: Raw(_json(value)) for key, value in told.items() if value is not None}
-
-
-class _Printed(msgspec.Struct, omit_defaults=True):
-    stdout: str = ""
-    stderr: str = ""
-
-
-class _Output(msgspec.Struct):
-    output: list[_Printed] = []
-
-
-class _Outputs(msgspec.Struct):
-    output: list[Raw] = []
-
 
 class Calls:
     """Writes the calls of one response, and what came of them."""
@@ -244,6 +59,14 @@ class Calls:
         """Calls that were announced; None for one that has no item here."""
         self._outputs: dict[str, OutputItem] = {}
         """Results that are items of their own, by their calls."""
+        self._speaker: CallItem | None = None
+        self._waiting: deque[CallItem] = deque()
+        self._ending: list[CallItem] = []
+        """Calls that rest, and whose end waits."""
+        self._signed: set[str] = set()
+        """Calls whose signature was written."""
+        self.model: str | None = None
+        """Who answered."""
         self.late: CallItem | None = None
         """An item whose `added` waits for the next part, which may tell more of it."""
         self.pending: list[wire.PendingCall] = []
@@ -274,6 +97,10 @@ class Calls:
         kind = self._kind(part)
         self._calls[part.id] = item = None
         if kind is not None:
+            envelope = None if part.provider_executed else sealed_call(part, self.model)
+            if envelope is not None:
+                self._signed.add(part.id)
+                self._output.carry(envelope)
             id = self._output.claim(part.item_id, kind.prefix)
             known = wire.beside_names(self._output.kept(part.extra).item)
             item = CallItem(self._output.next, id, part, kind, known)
@@ -283,9 +110,17 @@ class Calls:
 
     def params_start(self, part: ToolParamsStart) -> None:
         item = self._announce(part)
-        if item is not None and item.inner is not None:
+        if item is None:
+            return
+        if not part.provider_executed:
+            if self._busy():
+                item.turn = Turn.WAITS
+                self._waiting.append(item)
+                return
+            self._give(item)
+        if item.inner is not None:
             self.late = item
-        elif item is not None:
+        else:
             self._show(item, "")
 
     def announce_late(self, item: CallItem, part: Part) -> None:
@@ -304,22 +139,88 @@ class Calls:
 
     def params_delta(self, part: ToolParamsDelta) -> None:
         item = self._calls[part.id]
-        if item is not None:
+        if item is None:
+            return
+        item.came += len(part.delta)
+        if item.turn is Turn.SPEAKS:
+            item.written = item.came
             item.say(self._output.events, part.delta)
+            if item.heard(part.delta):
+                self._move_on()
 
     def params_end(self, part: ToolParamsEnd) -> None:
         item = self._calls[part.id]
-        if item is not None:
-            item.said(self._output.events, self._fold.joined(part.id))
+        if item is not None and not self._waits(item, part):
+            self._end(item)
 
     def tool_call(self, part: ToolCall) -> None:
         item = self._calls[part.id] if part.id in self._calls else self._whole_call(part)
-        if item is None:
+        if item is not None and not self._waits(item, part):
+            self._hand_over(item, part)
+            self._move_on()
+
+    # Whose turn it is
+
+    def _busy(self) -> bool:
+        """Whether somebody speaks who is not all said."""
+        return self._speaker is not None and not self._speaker.all_said(self._fold)
+
+    def _give(self, item: CallItem) -> None:
+        if self._speaker is not None:
+            self._speaker.turn = Turn.RESTS
+        item.turn = Turn.SPEAKS
+        self._speaker = item
+
+    def _waits(self, item: CallItem, part: ToolParamsEnd | ToolCall) -> bool:
+        """Whether the end of a call must wait; then it is kept."""
+        if item.turn is Turn.SPEAKS or (item.turn is Turn.RESTS and not self._busy()):
+            return False
+        if item.turn is Turn.RESTS and not item.held:
+            self._ending.append(item)
+        item.held.append(part)
+        return True
+
+    def _move_on(self) -> None:
+        """Writes what waited for the speaker, if it is all said."""
+        if not (self._ending or self._waiting) or self._busy():
             return
+        ending, self._ending = self._ending, []
+        for item in ending:
+            self._replay(item)
+        while self._waiting and not self._busy():
+            item = self._waiting.popleft()
+            self._give(item)
+            self._show(item, self._fold.joined(item.call)[: item.came])
+            self._catch_up(item)
+            self._replay(item)
+
+    def _catch_up(self, item: CallItem) -> None:
+        """Writes what of its params was not written as it came."""
+        if item.written < item.came:
+            text = self._fold.joined(item.call)[item.written : item.came]
+            item.written = item.came
+            item.say(self._output.events, text)
+
+    def _replay(self, item: CallItem) -> None:
+        held, item.held = item.held, []
+        for part in held:
+            if isinstance(part, ToolCall):
+                self._hand_over(item, part)
+            else:
+                self._end(item)
+
+    def _end(self, item: CallItem) -> None:
+        item.ended = True
+        self._catch_up(item)
+        item.said(self._output.events, self._fold.joined(item.call))
+
+    def _hand_over(self, item: CallItem, part: ToolCall) -> None:
+        if item is self._speaker:
+            self._speaker = None
         item.made(part, wire.beside_names(self._output.kept(part.extra).item))
         item.tell(self._output.events, item.kind.progress.asked)
         self.cut = self.cut or part.invalid == "stream-failed"
-        if part.signature is not None:
+        if part.signature is not None and part.id not in self._signed:
             self._output.lost(part.type, "it has no place for a proof")
         if _asks_the_client(part) and item.kind in (FUNCTION, CUSTOM):
             self.pending.append(_pending(part))

@@ -102,7 +102,15 @@ def _call(call: ToolCall, sources: Placed) -> list[Part]:
         return [call]
     said: list[Part] = [ToolParamsDelta(call.id, call.params)] if call.params else []
     start = ToolParamsStart(
-        call.id, call.name, call.kind, call.item_id, call.provider_executed, call.format, call.extra
+        call.id,
+        call.name,
+        call.kind,
+        call.item_id,
+        call.provider_executed,
+        call.format,
+        call.signature,
+        call.origin,
+        call.extra,
     )
     return [start, *said, ToolParamsEnd(call.id), call]
 

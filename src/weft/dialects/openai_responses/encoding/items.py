@@ -111,6 +111,8 @@ class Output:
         self._minted = ids
         self._findings = findings
         self._items: list[Item] = []
+        self._shown = 0
+        """How many of them were announced."""
         self._done: dict[int, wire.Item] = {}
         self.ids: set[str] = set()
         self.ripe: list[Item] = []
@@ -147,11 +149,27 @@ class Output:
             self._groups[item.__class__, item.group] = item
 
     def show(self, item: Item) -> None:
-        self._tell("added", item, item.wire("in_progress"))
+        """Announces an item, after those before it: clients count them."""
+        for one in self._items[self._shown : item.index + 1]:
+            self._tell("added", one, one.wire("in_progress"))
+            self._shown += 1
 
     def add(self, item: Item) -> None:
         self.place(item)
         self.show(item)
+
+    def carry(self, envelope: str) -> None:
+        """Writes what signs the next call: into the reasoning that stands right before it, or into
+        one that is made for it.
+        """
+        last = self._items[-1] if self._items else None
+        if isinstance(last, ReasoningItem) and last in self.ripe and last.encrypted is None:
+            last.encrypted = envelope
+            return
+        item = ReasoningItem(self.next, self.claim(None, "rs"), ReasoningStart("", "raw"))
+        self.add(item)
+        item.encrypted = envelope
+        self.close(item, "completed")
 
     def said(self, item: Item) -> None:
         """One part of it is all said; perhaps it was the last one."""

@@ -1,0 +1,237 @@
+"""One connection to an upstream: it carries one request and its answer at a time.
+
+The parser is httptools', as in the server; the body is kept in the pieces it came in. So nothing
+of ours runs for a chunk, and little for a read. Whoever reads slowly has the upstream wait.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Callable
+from enum import Enum
+from typing import cast
+
+import httptools
+
+READ_SIZE = 64 * 1024
+"""Twice this much of an answer waits unread; then the upstream is read no further."""
+
+HEAD_SIZE = 64 * 1024
+"""Bytes of the head of an answer, interim answers included."""
+
+FIELDS = 128
+"""Headers of an answer."""
+
+INFLATED = 8 * 1024 * 1024
+"""Bytes that one piece of a compressed answer may become."""
+
+
+class Broken(Exception):
+    """What an upstream sent is no answer, or no more of one; said in our own words."""
+
+
+class State(Enum):
+    """Where a line stands."""
+
+    IDLE = "idle"
+    ASKED = "asked"
+    ANSWERING = "answering"
+    """The head is there."""
+
+    COMPLETE = "complete"
+    """So is the rest, though perhaps unread."""
+
+    LOST = "lost"
+
+
+class Line(asyncio.Protocol):
+    """Use it for one request after the other: `ask`, then wait for a change of `state`, and take
+    what is in `pieces`. `fault` tells why a line was lost.
+    """
+
+    def __init__(self, lost: Callable[["Line"], None]) -> None:
+        self._on_lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._unread = 0
+        self._paused = False
+        self._head_size = 0
+        self._framed = False
+        self._reusable = False
+        self._inflater: zlib._Decompress | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self.transport: asyncio.Transport | None = None
+        self.state = State.IDLE
+        self.fault: BaseException | None = None
+        self.used = False
+        """Whether it carried an answer before."""
+        self.heard = False
+        """Whether a byte of the answer came."""
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.pieces: list[bytes] = []
+
+    # For whoever asks
+
+    def ask(self, request: bytes) -> None:
+        self.state = State.ASKED
+        self.heard = False
+        self.status = self._head_size = self._unread = 0
+        self.headers, self.pieces = {}, []
+        self.on_body = self.pieces.append
+        self._framed, self._reusable, self._inflater = False, False, None
+        self._fields = 0
+        self._parser = httptools.HttpResponseParser(self)
+        if self.transport is not None:
+            self.transport.write(request)
+
+    async def change(self) -> None:
+        """Returns when more has come, or nothing will. One at a time."""
+        if self._waiter is not None:
+            raise RuntimeError("two readers of one answer")
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def take(self) -> bytes:
+        """Returns what has come and was not taken."""
+        pieces = self.pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._unread = 0
+        if self._paused and self.transport is not None:
+            self._paused = False
+            self.transport.resume_reading()
+        return data if self._inflater is None else self._inflated(data, self._inflater)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether it may carry another request: the answer ended where its framing says, and
+        nothing came after it.
+        """
+        return self._reusable and self.transport is not None and self.fault is None
+
+    def rest(self) -> None:
+        """The answer was taken; another may be asked for."""
+        self.state = State.IDLE
+        self.used = True
+        self._parser = None
+
+    def end(self, fault: BaseException) -> None:
+        """Closes it at once: what was not sent yet is dropped."""
+        if self.fault is None:
+            self.fault = fault
+        if self.transport is not None:
+            self.transport.abort()
+
+    # The transport's
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's own is none by its class
+
+    def data_received(self, data: bytes) -> None:
+        parser = self._parser
+        if parser is None or self.state is State.COMPLETE:
+            self._reusable = False
+            self.end(Broken("spoke before it was asked"))
+            return
+        self.heard = True
+        try:
+            parser.feed_data(data)
+        except (httptools.HttpParserError, Broken) as problem:
+            self._misread(problem)
+        if self.state is State.ASKED:
+            self._head_size += len(data)
+            if self._head_size > HEAD_SIZE:
+                self.end(Broken("the head of its answer is too long"))
+        self._unread += len(data)
+        if self._unread > 2 * READ_SIZE and not self._paused and self.transport is not None:
+            self._paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def _misread(self, problem: Exception) -> None:
+        inner = problem.__context__
+        if self.state is State.COMPLETE:
+            self._reusable = False
+        elif isinstance(inner, Broken):
+            self.end(inner)
+        elif self.state is State.ASKED:
+            self.end(Broken("what it sent is not HTTP"))
+        else:
+            self.end(Broken("the framing of its answer is wrong"))
+
+    def eof_received(self) -> bool:
+        """An answer without a length ends with its connection."""
+        if self.state is State.ANSWERING and not self._framed and self.fault is None:
+            self.state = State.COMPLETE
+        return False
+
+    def connection_lost(self, problem: Exception | None) -> None:
+        self.transport = None
+        if self.fault is None:
+            self.fault = problem or Broken(_CLOSED[self.state])
+        if self.state is not State.COMPLETE:
+            self.state = State.LOST
+        self._on_lost(self)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # The parser's
+
+    def on_message_begin(self) -> None:
+        if self.state is State.COMPLETE:
+            raise Broken("more than one answer")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields += 1
+        self._head_size += len(name) + len(value)
+        if self._fields > FIELDS or self._head_size > HEAD_SIZE:
+            raise Broken("the head of its answer is too long")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None
+        status = self._parser.get_status_code()
+        if status // 100 == 1 and status != 101:
+            self.headers = {}  # an interim answer: the real one follows
+            return
+        if not 200 <= status <= 599:
+            raise Broken(f"answered with the status {status:03}")
+        self.status = status
+        self._framed = "content-length" in self.headers or "transfer-encoding" in self.headers
+        coding = self.headers.get("content-encoding", "identity").lower()
+        if coding in ("gzip", "x-gzip", "deflate"):
+            self._inflater = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
+        self.state = State.ANSWERING
+
+    def on_message_complete(self) -> None:
+        if self.state is State.ANSWERING and self._parser is not None:
+            self.state = State.COMPLETE
+            framed = self._framed or self.status in (204, 304)
+            self._reusable = framed and self._parser.should_keep_alive()
+
+    def _inflated(self, data: bytes, inflater: "zlib._Decompress") -> bytes:
+        try:
+            found = inflater.decompress(data, INFLATED)
+        except zlib.error:
+            raise Broken("its compressed answer cannot be read") from None
+        if len(found) >= INFLATED:
+            raise Broken("its compressed answer is a bomb")
+        if self.state is State.COMPLETE and not inflater.eof:
+            raise Broken("its compressed answer is cut off")
+        return found
+
+
+_CLOSED = {
+    State.IDLE: "closed the connection",
+    State.ASKED: "closed the connection before it answered",
+    State.ANSWERING: "closed the connection inside the answer",
+    State.COMPLETE: "closed the connection",
+    State.LOST: "closed the connection",
+}

@@ -1,0 +1,1090 @@
+"""HTTP upstreams, against a server that sends any bytes whatever. Both event loops."""
+
+import asyncio
+import gzip
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from ssl import CERT_REQUIRED
+from typing import Protocol, TypeVar
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.raw_upstream import (
+    EVENTS,
+    FIN,
+    HEAD,
+    LAST,
+    RESET,
+    SILENCE,
+    Hold,
+    RawUpstream,
+    Script,
+    Step,
+    answer,
+    certified,
+    chunk,
+    raw_upstream,
+)
+from tests.strategies import FEW
+from weft.parts import ErrorKind
+from weft.scrub import Secret
+from weft.upstream.base import Busy, Outgoing, Place, Timeouts, Tls, Unreachable
+from weft.upstream.http import STALE, HttpIncoming, HttpUpstream, unasked
+from weft.upstream.line import FIELDS, HEAD_SIZE, READ_SIZE, Broken, Line
+
+T = TypeVar("T")
+AT_ONCE = 0.5
+"""Seconds. It takes two milliseconds; machines that run tests are busy."""
+
+LIMITS = Timeouts(connect=5.0, first_byte=5.0)
+"""A test that goes wrong does not hang."""
+
+KEY = "sk-very-secret"
+ASKED = Outgoing("/chat/completions?alt=hidden", b'{"a":1}')
+
+
+class Run(Protocol):
+    def __call__(self, main: Coroutine[object, object, T]) -> T: ...
+
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
+@pytest.fixture(params=LOOPS)
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    with asyncio.Runner(loop_factory=LOOPS[request.param]) as runner:
+
+        def run(main: Coroutine[object, object, T]) -> T:
+            return runner.run(main)
+
+        yield run
+
+
+def place(base_url: str, **changes: object) -> Place:
+    settings: dict[str, object] = {"key": Secret(KEY), "timeouts": LIMITS, **changes}
+    return Place("far", "openai-chat", base_url, **settings)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def reaching(far: RawUpstream | Place, **changes: object) -> AsyncIterator[HttpUpstream]:
+    """The upstream, and nothing left behind when it is closed."""
+    where = far if isinstance(far, Place) else place(far.url + "/hidden", **changes)
+    upstream = HttpUpstream(where)
+    try:
+        yield upstream
+    finally:
+        await upstream.close()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def whole(upstream: HttpUpstream, asked: Outgoing = ASKED) -> bytes:
+    """The body of an answer, to its end."""
+    incoming = await upstream.ask(asked)
+    pieces = []
+    while piece := await incoming.read():
+        pieces.append(piece)
+    assert await incoming.read() == b""
+    return b"".join(pieces)
+
+
+Heard = tuple[int | None, bytes, str | None]
+
+
+async def heard(upstream: HttpUpstream) -> Heard:
+    """The status, the body, and how it broke off. What is said of it gives nothing away."""
+    status, body = None, b""
+    try:
+        incoming = await upstream.ask(ASKED)
+        status = incoming.status
+        while piece := await incoming.read():
+            body += piece
+    except Unreachable as error:
+        assert_discreet(error)
+        return status, body, error.kind
+    return status, body, None
+
+
+async def after(incoming: HttpIncoming) -> bytes:
+    """What comes until it breaks off."""
+    pieces = []
+    try:
+        while piece := await incoming.read():
+            pieces.append(piece)
+    except Unreachable:
+        return b"".join(pieces)
+    raise AssertionError("it ended")
+
+
+async def told_by(incoming: HttpIncoming) -> str:
+    with pytest.raises(Unreachable) as told:
+        await incoming.read()
+    assert told.value.kind == "truncated"
+    return str(told.value)
+
+
+def assert_discreet(error: Unreachable) -> None:
+    said = str(error)
+    assert said.startswith(("far: ", "all "))
+    assert not [word for word in (KEY, "hidden", "127.0.0.1", "://") if word in said]
+
+
+def listen(heard_of: Callable[[], object]) -> Coroutine[object, object, object]:
+    return asyncio.to_thread(heard_of)
+
+
+# What is sent
+
+
+def test_a_request_is_what_the_place_and_the_caller_say_and_nothing_else(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        headers = {"X-Team": "a", "Accept": "text/plain"}
+        async with reaching(far, headers=headers) as upstream:
+            asked = Outgoing("/models/a%2Fb%3F%41:go?alt=sse", b'{"a":1}', {"X-More": "b"})
+            assert await whole(upstream, asked) == b"yes"
+
+    with raw_upstream((answer(b"yes"),)) as far:
+        run(main(far))
+        (request,) = far.requests
+    assert (request.method, request.path) == ("POST", "/hidden/models/a%2Fb%3F%41:go?alt=sse")
+    assert request.body == b'{"a":1}'
+    fields = dict(request.fields)
+    assert len(fields) == len(request.fields)
+    assert fields.pop("user-agent").startswith("weft/")
+    assert fields == {
+        "host": f"127.0.0.1:{far.port}",
+        "content-type": "application/json",
+        "content-length": "7",
+        "accept": "text/plain",
+        "accept-encoding": "identity",
+        "authorization": f"Bearer {KEY}",
+        "x-team": "a",
+        "x-more": "b",
+    }
+
+
+def test_credentials_win_over_the_place_and_the_place_over_the_caller(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        own = {"X-Team": "place", "AUTHORIZATION": "place"}
+        async with reaching(far, headers=own) as upstream:
+            given = {"x-team": "caller", "Authorization": "caller", "X-Mine": "caller"}
+            await whole(upstream, Outgoing("/", b"", given))
+
+    with raw_upstream((answer(b""),)) as far:
+        run(main(far))
+        headers = far.requests[0].headers
+    wanted = ("authorization", "x-team", "x-mine")
+    assert [headers[name] for name in wanted] == [f"Bearer {KEY}", "place", "caller"]
+
+
+def test_a_slash_at_the_end_of_a_base_url_is_no_part_of_the_path(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(place(far.url + "/v1/")) as upstream:
+            await whole(upstream, Outgoing("/responses", b""))
+
+    with raw_upstream((answer(b""),)) as far:
+        run(main(far))
+        assert far.requests[0].path == "/v1/responses"
+
+
+def test_a_large_body_arrives_whole(run: Run) -> None:
+    body = bytes(range(256)) * (32 * 4096)
+
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far) as upstream:
+            await whole(upstream, Outgoing("/", body))
+
+    with raw_upstream((answer(b""),)) as far:
+        run(main(far))
+        assert far.requests[0].body == body
+
+
+def test_cookies_are_not_kept(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(place(f"http://localhost:{far.port}")) as upstream:
+            await whole(upstream)
+            await whole(upstream)
+
+    with raw_upstream((answer(b"", "200 OK", "Set-Cookie: a=b; Path=/"),)) as far:
+        run(main(far))
+        assert ["cookie" in request.headers for request in far.requests] == [False, False]
+
+
+def test_the_environment_names_no_proxy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(far: RawUpstream) -> bytes:
+        async with reaching(far) as upstream:
+            return await whole(upstream)
+
+    with raw_upstream((answer(b"proxy"),)) as canary, raw_upstream((answer(b"far"),)) as far:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, canary.url)
+        assert run(main(far)) == b"far"
+        assert canary.connections == 0
+
+
+def test_a_redirect_is_an_answer_and_not_followed(run: Run) -> None:
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(far) as upstream:
+            return await heard(upstream)
+
+    with raw_upstream((answer(b"stolen"),)) as canary:
+        for status in ("301 M", "302 F", "303 S", "307 T", "308 P"):
+            moved = answer(b"moved", status, f"Location: {canary.url}/")
+            with raw_upstream((moved,)) as far:
+                assert run(main(far)) == (int(status[:3]), b"moved", None)
+        assert canary.connections == 0
+
+
+@pytest.mark.parametrize(
+    "path", ["", "chat", "http://evil/", "/a\r\nX: y", "/a b", "/a#b", "/ä", "/\x7f", "/a\0"]
+)
+def test_what_is_no_path_is_not_asked(run: Run, path: str) -> None:
+    async def main() -> None:
+        async with reaching(place("http://127.0.0.1:1")) as upstream:
+            await upstream.ask(Outgoing(path, b""))
+
+    with pytest.raises(ValueError, match="not a path"):
+        run(main())
+
+
+HEADERS: list[tuple[str, str]] = [
+    ("X-Team", "a\r\nX-Evil: b"),
+    ("X-Team", "a\0b"),
+    ("X-Team", "key\n"),
+    ("X Team", "a"),
+    ("", "a"),
+    ("X-Team:", "a"),
+    ("Content-Length", "0"),
+    ("Transfer-Encoding", "chunked"),
+    ("Connection", "close"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), HEADERS)
+def test_what_is_no_header_is_sent_neither_from_the_settings_nor_from_a_request(
+    run: Run, name: str, value: str
+) -> None:
+    async def main() -> None:
+        async with reaching(place("http://127.0.0.1:1")) as upstream:
+            await upstream.ask(Outgoing("/", b"", {name: value}))
+
+    with pytest.raises(ValueError, match="not a header to send") as refused:
+        run(main())
+    assert value not in str(refused.value).partition("send: ")[2] or value in name.lower()
+    with pytest.raises(ValueError, match="not a header to send"):
+        HttpUpstream(place("http://127.0.0.1:1", headers={name: value}))
+
+
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown() -> None:
+    with pytest.raises(ValueError, match="'authorization'") as refused:
+        HttpUpstream(place("http://127.0.0.1:1", key=Secret(KEY + "\n")))
+    assert KEY not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "", "far", "/v1", "//far/v1", "ftp://far", "demo:", "http://", "http:///v1", "https://:80",
+        "http://user:hidden@far", "http://user@far", "http://far?key=hidden", "http://far#hidden",
+        "http://far:port", "http://[::1", "http://" + "a" * 70,
+    ],
+)  # fmt: skip
+def test_a_base_url_that_cannot_be_one_is_refused_and_not_shown(base_url: str) -> None:
+    with pytest.raises(ValueError, match=r"^upstream far: base_url is http") as refused:
+        HttpUpstream(place(base_url))
+    assert "hidden" not in str(refused.value)
+
+
+# What comes
+
+
+def test_an_answer_has_its_status_and_its_headers_by_names_in_lower_case(run: Run) -> None:
+    async def main(far: RawUpstream) -> tuple[int, Mapping[str, str]]:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            assert await incoming.read() == b"slow"
+            assert await incoming.read() == b""
+            return incoming.status, incoming.headers
+
+    sent = answer(b"slow", "429 Slow", "Retry-After: 3", "X-Two: a", "x-two: b")
+    with raw_upstream((sent,)) as far:
+        assert run(main(far)) == (
+            429,
+            {"content-length": "4", "retry-after": "3", "x-two": "a, b"},
+        )
+
+
+def test_bytes_are_handed_on_as_they_come(run: Run) -> None:
+    holds = [Hold(), Hold()]
+
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            pieces = [await incoming.read()]
+            for hold in holds:
+                hold.release()
+                pieces.append(await incoming.read())
+            return pieces
+
+    script = (HEAD + chunk(b"one"), holds[0], chunk(b"two"), holds[1], LAST)
+    with raw_upstream(script) as far:
+        assert run(main(far)) == [b"one", b"two", b""]
+
+
+ZIPPED = gzip.compress(b"words" * 100, mtime=0)
+GZIP = "Content-Encoding: gzip"
+OK = b"HTTP/1.1 200 OK\r\n"
+UPSTREAM: Heard = (None, b"", "upstream")
+
+WIRES: dict[str, tuple[Sequence[Step], Heard]] = {
+    # unusual, and whole
+    "interim answers first": (
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nA: b\r\n\r\n" + answer(b"x"),),
+        (200, b"x", None),
+    ),
+    "HTTP/1.0, ended by closing": ((b"HTTP/1.0 200 OK\r\n\r\nab", FIN), (200, b"ab", None)),
+    "HTTP/1.1, ended by closing": ((OK + b"\r\nab", FIN), (200, b"ab", None)),
+    "no content": ((b"HTTP/1.1 204 No Content\r\n\r\n",), (204, b"", None)),
+    "gzip that nobody asked for": ((answer(ZIPPED, "200 OK", GZIP),), (200, b"words" * 100, None)),
+    "an unknown coding": (
+        (answer(b"ab", "200 OK", "Content-Encoding: odd"),),
+        (200, b"ab", None),
+    ),
+    "hostile cookies": (
+        (answer(b"ab", "200 OK", 'Set-Cookie: ;;;=\x09=,,"', "Set-Cookie: a=b; Max-Age=9e9999"),),
+        (200, b"ab", None),
+    ),
+    # cut inside the body
+    "reset, ended by closing": ((OK + b"\r\nab", RESET), (200, b"ab", "truncated")),
+    "short of its length": (
+        (OK + b"Content-Length: 9\r\n\r\nab", FIN),
+        (200, b"ab", "truncated"),
+    ),
+    "reset short of its length": (
+        (OK + b"Content-Length: 9\r\n\r\nab", RESET),
+        (200, b"ab", "truncated"),
+    ),
+    "no last chunk": ((HEAD + chunk(b"ab"), FIN), (200, b"ab", "truncated")),
+    "half a chunk": ((HEAD + b"9\r\nab", FIN), (200, b"ab", "truncated")),
+    "reset between chunks": ((HEAD + chunk(b"ab"), RESET), (200, b"ab", "truncated")),
+    "gzip that is none": (
+        (answer(b"no gzip at all", "200 OK", GZIP), SILENCE),
+        (200, b"", "truncated"),
+    ),
+    # cut inside the head
+    "nothing": ((FIN,), UPSTREAM),
+    "reset": ((RESET,), UPSTREAM),
+    "half a head": ((OK + b"Content-", FIN), UPSTREAM),
+    "half a head, reset": ((OK + b"Content-", RESET), UPSTREAM),
+    # not HTTP
+    "bare line feeds": ((b"HTTP/1.1 200 OK\nContent-Length: 2\n\nab", SILENCE), UPSTREAM),
+    "another protocol": ((b"SSH-2.0-x\r\n", SILENCE), UPSTREAM),
+    "a page without a head": ((b"<html>hidden</html>", SILENCE), UPSTREAM),
+    "TLS": ((b"\x15\x03\x01\x00\x02\x02\x46", SILENCE), UPSTREAM),
+    "HTTP/2": ((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", SILENCE), UPSTREAM),
+    "a switch of protocols": (
+        (b"HTTP/1.1 101 Go\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nxx", SILENCE),
+        UPSTREAM,
+    ),
+    "a switch that names no protocol": ((b"HTTP/1.1 101 Go\r\n\r\nxx", SILENCE), UPSTREAM),
+    "status 000": ((answer(b"", "000 Zero"), SILENCE), UPSTREAM),
+    "status 999": ((answer(b"", "999 Denied"), SILENCE), UPSTREAM),
+    "status of four digits": ((answer(b"", "2000 OK"), SILENCE), UPSTREAM),
+    "length and chunks": (
+        (EVENTS + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n" + LAST, SILENCE),
+        UPSTREAM,
+    ),
+    "two lengths": (
+        (OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\nabc", SILENCE),
+        UPSTREAM,
+    ),
+    "a negative length": ((OK + b"Content-Length: -2\r\n\r\nab", SILENCE), UPSTREAM),
+    "a zero byte in a header": ((answer(b"", "200 OK", "A: b\0c"), SILENCE), UPSTREAM),
+    # too much
+    "too many headers": (
+        (answer(b"", "200 OK", *(f"X-{n}: 1" for n in range(FIELDS + 1))), SILENCE),
+        UPSTREAM,
+    ),
+    "a header too long": (
+        (answer(b"", "200 OK", "A: " + "b" * (HEAD_SIZE + 1)), SILENCE),
+        UPSTREAM,
+    ),
+    "headers without end": ((OK + b"A: b\r\n" * 100_000, SILENCE), UPSTREAM),
+    "a status line without end": ((b"HTTP/1.1 200 " + b"O" * 1_000_000, SILENCE), UPSTREAM),
+    "a chunk size without end": (
+        (HEAD + b"f" * 40 + b"\r\nab", SILENCE),
+        (200, b"", "truncated"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WIRES)
+def test_whatever_comes_is_an_answer_or_unreachable(run: Run, name: str) -> None:
+    script, expected = WIRES[name]
+
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            return await heard(upstream)
+
+    with raw_upstream(script) as far:
+        assert run(main(far)) == expected
+        assert (far.connections, len(far.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize("bad", [b"zz\r\nno chunk", b"2\r\nabXX", b"-1\r\n", b"f" * 40])
+def test_wrong_chunks_cut_an_answer_after_what_came(run: Run, bad: bytes) -> None:
+    hold = Hold()
+
+    async def main(far: RawUpstream) -> list[str]:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            incoming = await upstream.ask(ASKED)
+            assert await incoming.read() == b"one"
+            hold.release()
+            assert await after(incoming) in (b"", b"ab")
+            return [await told_by(incoming) for _ in range(2)]
+
+    with raw_upstream((HEAD + chunk(b"one"), hold, bad, SILENCE)) as far:
+        said = "far: the framing of its answer is wrong"
+        assert run(main(far)) == [said, said]
+        assert far.left().how in ("fin", "reset")
+
+
+@FEW
+@given(
+    data=st.one_of(
+        st.binary(max_size=80),
+        st.tuples(st.sampled_from([OK, HEAD, EVENTS]), st.binary(max_size=60)).map(b"".join),
+    ),
+    end=st.sampled_from([FIN, RESET]),
+)
+def test_any_bytes_whatever_are_an_answer_or_unreachable(data: bytes, end: Step) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            await heard(upstream)
+
+    with raw_upstream((data, end)) as far:
+        asyncio.run(main(far))
+
+
+WHOLE = HEAD + chunk(b"one") + chunk(b"two") + LAST
+
+
+@pytest.mark.parametrize("end", [FIN, RESET])
+def test_a_cut_at_any_byte_gives_what_had_come_and_is_told(end: Step) -> None:
+    async def main(far: RawUpstream) -> list[Heard]:
+        async with reaching(far) as upstream:
+            return [await heard(upstream) for _ in range(len(WHOLE))]
+
+    with raw_upstream(*((WHOLE[:at], end) for at in range(len(WHOLE)))) as far:
+        found = asyncio.run(main(far))
+    for at, (status, body, kind) in enumerate(found):
+        assert b"onetwo".startswith(body)
+        told = "upstream" if status is None else "truncated"
+        assert (at, status is None, kind) == (at, at < len(HEAD), told)
+
+
+FLOOD = bytes(16 * 1024 * 1024)
+FLOODS: dict[str, tuple[Step, ...]] = {
+    "a length": (answer(FLOOD),),
+    "a length, then closed": (answer(FLOOD), FIN),
+    "chunks, then closed": (HEAD + chunk(FLOOD[:70_000]) * (len(FLOOD) // 70_000) + LAST, FIN),
+    "ended by closing": (OK + b"\r\n" + FLOOD, FIN),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_slow_reader_slows_the_upstream_and_gets_all_of_it(run: Run, flood: str) -> None:
+    async def main(far: RawUpstream) -> tuple[int, int]:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            longest = total = 0
+            while piece := await incoming.read():
+                longest, total = max(longest, len(piece)), total + len(piece)
+                for _ in range(10):
+                    await asyncio.sleep(0)
+            return longest, total
+
+    with raw_upstream(FLOODS[flood]) as far:
+        longest, total = run(main(far))
+    assert total == (len(FLOOD) // 70_000 * 70_000 if "chunks" in flood else len(FLOOD))
+    assert longest <= 2 * READ_SIZE + 256 * 1024  # and what one turn of the loop takes
+
+
+def test_what_came_before_a_fault_is_read_though_the_fault_is_known(run: Run) -> None:
+    hold, sent = Hold(), Hold()
+
+    async def main(far: RawUpstream) -> bytes:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            hold.release()
+            await listen(sent.reached.wait)
+            await listen(far.left)  # the connection is gone
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return await after(incoming)
+
+    with raw_upstream((HEAD, hold, chunk(b"two") + b"no chunk\r\n", sent)) as far:
+        assert run(main(far)) == b"two"
+
+
+def test_two_readers_of_one_answer_are_a_fault_of_ours(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            first = asyncio.ensure_future(incoming.read())
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="two readers"):
+                await incoming.read()
+            incoming.abort()
+            with pytest.raises(Unreachable):
+                await first
+
+    with raw_upstream((HEAD, SILENCE)) as far:
+        run(main(far))
+
+
+def test_a_read_that_was_cancelled_loses_nothing(run: Run) -> None:
+    hold = Hold()
+
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            first = await incoming.read()
+            for _ in range(3):
+                waiting = asyncio.ensure_future(incoming.read())
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            hold.release()
+            return [first, await incoming.read(), await incoming.read()]
+
+    with raw_upstream((HEAD + chunk(b"one"), hold, chunk(b"two") + LAST)) as far:
+        run_of = run(main(far))
+    assert b"".join(run_of) == b"onetwo"
+
+
+# Giving up
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+def test_abort_closes_at_once_and_ends_the_read_that_waits(
+    run: Run, tmp_path: Path, secure: bool
+) -> None:
+    context, file = certified(tmp_path)
+
+    async def main(far: RawUpstream) -> float:
+        async with reaching(far, tls=Tls(ca=str(file))) as upstream:
+            incoming = await upstream.ask(ASKED)
+            assert await incoming.read() == b"one"
+            waiting = asyncio.ensure_future(incoming.read())
+            await asyncio.sleep(0)
+            moment = time.monotonic()
+            incoming.abort()
+            incoming.abort()
+            with pytest.raises(Unreachable, match="was given up"):
+                await waiting
+            assert await told_by(incoming) == "the answer of far was given up"
+            await listen(far.left)
+            return moment
+
+    with raw_upstream((HEAD + chunk(b"one"), SILENCE), tls=context if secure else None) as far:
+        moment = run(main(far))
+        assert far.left().moment - moment < AT_ONCE
+
+
+def test_abort_drops_what_has_come_and_was_not_read(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            incoming.abort()
+            with pytest.raises(Unreachable):
+                await incoming.read()
+
+    with raw_upstream((answer(b"whole"),)) as far:
+        run(main(far))
+
+
+def test_abort_after_the_end_is_nothing_and_the_connection_serves_on(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            while await incoming.read():
+                pass
+            second = await upstream.ask(ASKED)
+            incoming.abort()
+            assert await incoming.read() == b""
+            assert await second.read() == b"whole"
+            assert await second.read() == b""
+
+    with raw_upstream((answer(b"whole"),)) as far:
+        run(main(far))
+        assert (len(far.requests), far.connections) == (2, 1)
+
+
+def test_abort_of_an_answer_that_is_here_whole_hits_nobody_else(run: Run) -> None:
+    async def main(far: RawUpstream) -> bytes:
+        async with reaching(far) as upstream:
+            unread = await upstream.ask(ASKED)  # its connection is free again: all of it came
+            other = await upstream.ask(ASKED)
+            unread.abort()
+            return await other.read() + await other.read()
+
+    with raw_upstream((answer(b"first"),), (answer(b"second"),)) as far:
+        assert run(main(far)) == b"second"
+
+
+async def abandoned(upstream: HttpUpstream, come: Callable[[], object]) -> float:
+    """Asks, and cancels that once this has come; returns the moment."""
+    asking = asyncio.ensure_future(upstream.ask(Outgoing("/", bytes(8_000_000))))
+    await listen(come)
+    moment = time.monotonic()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    return moment
+
+
+@pytest.mark.parametrize("script", [Script((SILENCE,)), Script((OK + b"A: b\r\n", SILENCE))])
+def test_cancelling_a_request_closes_its_connection_at_once(run: Run, script: Script) -> None:
+    async def main(far: RawUpstream) -> float:
+        async with reaching(far) as upstream:
+            moment = await abandoned(upstream, far.got)
+            await listen(far.left)
+            return moment
+
+    with raw_upstream(script) as far:
+        moment = run(main(far))
+        assert far.left().moment - moment < AT_ONCE
+
+
+@pytest.mark.parametrize("steps", [(SILENCE,), (HEAD, SILENCE)], ids=["no head", "a head"])
+def test_giving_up_a_request_that_nobody_reads_keeps_nothing_to_send(
+    run: Run, steps: tuple[Step, ...]
+) -> None:
+    async def given_up(upstream: HttpUpstream, far: RawUpstream, round: int) -> int:
+        if HEAD in steps:
+            (await upstream.ask(Outgoing("/", bytes(8_000_000)))).abort()
+        else:
+            await abandoned(upstream, lambda: far.got(round))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def main(far: RawUpstream) -> int:
+        async with reaching(far) as upstream:
+            await listen(lambda: None)
+            before = await given_up(upstream, far, 1)
+            return await given_up(upstream, far, 2) - before
+
+    with raw_upstream(Script(steps, reads="head")) as far:
+        assert run(main(far)) <= 1  # the server's own end
+
+
+def test_cancelling_a_handshake_closes_its_connection_at_once(run: Run, tmp_path: Path) -> None:
+    async def main(far: RawUpstream) -> float:
+        async with reaching(far) as upstream:
+            moment = await abandoned(upstream, far.accepted)
+            await listen(far.left)
+            return moment
+
+    with raw_upstream(greeting=(SILENCE,), tls=certified(tmp_path)[0]) as far:
+        moment = run(main(far))
+        assert far.left().moment - moment < AT_ONCE
+
+
+def test_closing_the_upstream_aborts_what_is_open(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            waiting = asyncio.ensure_future(incoming.read())
+            asking = asyncio.ensure_future(upstream.ask(ASKED))
+            await listen(lambda: far.got(2))
+            await upstream.close()
+            for task in (waiting, asking):
+                with pytest.raises(Unreachable):
+                    await task
+            with pytest.raises(Unreachable, match=r"^far: is closed$"):
+                await upstream.ask(ASKED)
+
+    with raw_upstream((HEAD, SILENCE), (SILENCE,)) as far:
+        run(main(far))
+        assert {far.left(0).how, far.left(1).how} <= {"fin", "reset"}
+
+
+def test_closing_twice_or_what_was_never_asked_is_nothing(run: Run) -> None:
+    async def main() -> None:
+        async with reaching(place("http://127.0.0.1:1")) as upstream:
+            await upstream.close()
+            assert upstream.place.name == "far"
+
+    run(main())
+
+
+# Connections
+
+
+def test_connections_are_used_again_after_an_answer_has_ended(run: Run) -> None:
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream:
+            return [await whole(upstream) for _ in range(3)]
+
+    with raw_upstream((WHOLE,), (answer(b"x"),)) as far:
+        assert run(main(far)) == [b"onetwo", b"x", b"x"]
+        assert far.connections == 1
+
+
+def test_a_connection_that_was_closed_while_idle_is_asked_anew_on_another(run: Run) -> None:
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream:
+            return [await whole(upstream), await whole(upstream)]
+
+    for end in (FIN, RESET):
+        with raw_upstream((answer(b"one"),), (end,), (answer(b"two"),)) as far:
+            assert run(main(far)) == [b"one", b"two"]
+            assert [request.connection for request in far.requests] == [0, 0, 1]
+            assert len({request.body for request in far.requests}) == 1
+
+
+def test_where_one_connection_was_closed_the_others_are_not_tried(run: Run) -> None:
+    hold = Hold()
+
+    async def main(far: RawUpstream) -> bytes:
+        async with reaching(far) as upstream:
+            both = [await upstream.ask(ASKED) for _ in range(2)]
+            hold.release()
+            for incoming in both:
+                assert await incoming.read() == b""
+            return await whole(upstream)
+
+    busy = (HEAD, hold, LAST)
+    with raw_upstream(busy, busy, (FIN,), (answer(b"four"),)) as far:
+        assert run(main(far)) == b"four"
+        assert [request.connection for request in far.requests] in ([0, 1, 0, 2], [0, 1, 1, 2])
+
+
+def test_only_once_and_only_if_no_byte_came(run: Run) -> None:
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(far) as upstream:
+            await whole(upstream)
+            return await heard(upstream)
+
+    with raw_upstream((answer(b"one"),), (FIN,), (FIN,), (answer(b"three"),)) as far:
+        assert run(main(far)) == UPSTREAM
+        assert len(far.requests) == 3
+    with raw_upstream((answer(b"one"),), (OK, FIN), (answer(b"three"),)) as far:
+        assert run(main(far)) == UPSTREAM
+        assert len(far.requests) == 2
+
+
+@pytest.mark.parametrize(("late", "stale"), [(0.0, True), (STALE, False), (60.0, False)])
+def test_what_fails_late_was_read_by_the_upstream_and_is_not_sent_again(
+    run: Run, late: float, stale: bool
+) -> None:
+    async def main() -> list[bool]:
+        lines = []
+        for fault in (Broken("closed"), ConnectionResetError(104, "reset")):
+            line = Line(lambda line: None)
+            line.fault = fault
+            lines.append(line)
+        return [unasked(line, late) for line in lines]
+
+    assert run(main()) == [stale, stale]
+
+
+LEAK = answer(b"meant for somebody else")
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["with the answer", "while idle"])
+def test_what_comes_after_an_answer_is_never_the_answer_to_another_request(
+    run: Run, later: bool
+) -> None:
+    idle, sent = Hold(), Hold()
+
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream:
+            first = await whole(upstream)
+            idle.release()
+            if later:
+                await listen(sent.reached.wait)
+            return [first, await whole(upstream)]
+
+    script = (answer(b"one"), idle, LEAK, sent) if later else (answer(b"one") + LEAK,)
+    with raw_upstream(script, (answer(b"two"),)) as far:
+        assert run(main(far)) == [b"one", b"two"]
+        assert [request.connection for request in far.requests] == [0, 1]
+
+
+def test_who_speaks_first_is_not_asked(run: Run) -> None:
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(far) as upstream:
+            return await heard(upstream)
+
+    with raw_upstream((SILENCE,), greeting=(b"220 mail ready\r\n",)) as far:
+        assert run(main(far)) == UPSTREAM
+
+
+# Not reached
+
+
+def test_a_refused_connection_is_unreachable(run: Run) -> None:
+    async def main(where: Place) -> None:
+        async with reaching(where) as upstream:
+            await upstream.ask(ASKED)
+
+    with raw_upstream() as far:
+        where = place(far.url + "/hidden")
+    with pytest.raises(Unreachable, match=r"^far: cannot be connected: Connection refused$"):
+        run(main(where))
+
+
+def test_a_name_that_nobody_knows_is_unreachable(run: Run) -> None:
+    async def main(where: Place) -> None:
+        async with reaching(where) as upstream:
+            await upstream.ask(ASKED)
+
+    name = ".".join(["a" * 63] * 5)  # longer than a name may be: no resolver is asked
+    with pytest.raises(Unreachable, match=r"^far: its host name cannot be resolved$"):
+        run(main(place(f"http://{name}/hidden")))
+
+
+CLOCKS: list[tuple[Timeouts, Sequence[Step], bool, str]] = [
+    (Timeouts(connect=0.05), (SILENCE,), True, "far: no connection within 0.05 s"),
+    (Timeouts(first_byte=0.05), (), False, "far: no answer within 0.05 s"),
+]
+
+
+@pytest.mark.parametrize(("timeouts", "greeting", "secure", "said"), CLOCKS)
+def test_a_limit_that_runs_out_is_a_timeout(
+    run: Run, tmp_path: Path, timeouts: Timeouts, greeting: Sequence[Step], secure: bool, said: str
+) -> None:
+    async def main(far: RawUpstream) -> tuple[str, ErrorKind]:
+        async with reaching(far, timeouts=timeouts) as upstream:
+            begun = time.monotonic()
+            with pytest.raises(Unreachable) as told:
+                await upstream.ask(ASKED)
+            assert 0.04 < time.monotonic() - begun < 3.0
+            await listen(far.left)
+            return str(told.value), told.value.kind
+
+    context = certified(tmp_path)[0] if secure else None
+    with raw_upstream((SILENCE,), greeting=greeting, tls=context) as far:
+        assert run(main(far)) == (said, "timeout")
+
+
+def test_the_time_to_connect_is_no_limit_of_the_answer(run: Run) -> None:
+    hold = Hold()
+
+    async def main(far: RawUpstream) -> bytes:
+        limits = Timeouts(connect=0.2, first_byte=5.0)
+        async with reaching(far, timeouts=limits) as upstream:
+            asyncio.get_running_loop().call_later(0.4, hold.release)
+            return await whole(upstream)
+
+    with raw_upstream((hold, answer(b"late"))) as far:
+        assert run(main(far)) == b"late"
+
+
+def test_interim_answers_do_not_stop_the_clock(run: Run) -> None:
+    interim = b"HTTP/1.1 102 Processing\r\n\r\n" * 3
+
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(far, timeouts=Timeouts(first_byte=0.05)) as upstream:
+            return await heard(upstream)
+
+    with raw_upstream((interim, SILENCE)) as far:
+        assert run(main(far)) == (None, b"", "timeout")
+
+
+def test_the_body_has_no_clock_here(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        limits = Timeouts(connect=0.05, first_byte=0.05, between_events=0.05)
+        async with reaching(far, timeouts=limits) as upstream:
+            incoming = await upstream.ask(ASKED)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await incoming.read()
+            incoming.abort()
+
+    with raw_upstream((HEAD, SILENCE)) as far:
+        run(main(far))
+
+
+# TLS
+
+
+def test_a_certificate_must_be_trusted_unless_the_settings_say_otherwise(
+    run: Run, tmp_path: Path
+) -> None:
+    context, file = certified(tmp_path)
+
+    async def main(far: RawUpstream, tls: Tls) -> str:
+        async with reaching(far, tls=tls) as upstream:
+            try:
+                return (await whole(upstream)).decode()
+            except Unreachable as error:
+                assert_discreet(error)
+                return str(error)
+
+    with raw_upstream((answer(b"yes"),), tls=context) as far:
+        assert run(main(far, Tls(ca=str(file)))) == "yes"
+        assert run(main(far, Tls(verify=False))) == "yes"
+        said = "far: its certificate is not trusted: self-signed certificate"
+        assert run(main(far, Tls())) == said
+        assert len(far.requests) == 2
+
+
+def test_our_own_certificate_is_shown(run: Run, tmp_path: Path) -> None:
+    context, file = certified(tmp_path)
+    context.verify_mode = CERT_REQUIRED
+    context.load_verify_locations(file)
+
+    async def main(far: RawUpstream, certificate: str | None) -> Heard:
+        tls = Tls(ca=str(file), certificate=certificate)
+        async with reaching(far, tls=tls) as upstream:
+            return await heard(upstream)
+
+    with raw_upstream((answer(b"yes"),), tls=context) as far:
+        assert run(main(far, str(file))) == (200, b"yes", None)
+        assert run(main(far, None)) == UPSTREAM
+        assert len(far.requests) == 1
+
+
+def test_who_speaks_no_tls_is_unreachable(run: Run) -> None:
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(place(f"https://127.0.0.1:{far.port}/hidden")) as upstream:
+            return await heard(upstream)
+
+    with raw_upstream((FIN,), greeting=(b"HTTP/1.1 400 Bad Request\r\n\r\n", FIN)) as far:
+        assert run(main(far)) == UPSTREAM
+
+
+@pytest.mark.parametrize("content", [None, "", "no certificate"])
+def test_a_certificate_file_that_cannot_be_read_is_named(
+    tmp_path: Path, content: str | None
+) -> None:
+    file = tmp_path / "a.pem"
+    if content is not None:
+        file.write_text(content)
+    for tls in (Tls(ca=str(file)), Tls(certificate=str(file))):
+        with pytest.raises(ValueError, match=r"^upstream far: tls: .*a\.pem cannot be read: "):
+            HttpUpstream(place("https://far", tls=tls))
+
+
+# So many at a time
+
+
+def test_who_waits_for_a_place_gets_it_in_the_order_of_coming(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far, concurrency=1) as upstream:
+            asked = [Outgoing(f"/{number}", b"") for number in range(10)]
+            await asyncio.gather(*(whole(upstream, one) for one in asked))
+
+    with raw_upstream((answer(b"x"),)) as far:
+        run(main(far))
+        assert [request.path for request in far.requests] == [f"/hidden/{n}" for n in range(10)]
+        assert far.connections == 1
+
+
+def test_so_many_answers_are_under_way_at_a_time(run: Run) -> None:
+    hold = Hold()
+
+    async def main(far: RawUpstream) -> int:
+        async with reaching(far, concurrency=3) as upstream:
+            reading = [asyncio.ensure_future(whole(upstream)) for _ in range(9)]
+            await listen(lambda: far.got(3))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            under_way = len(far.requests)
+            hold.release()
+            assert await asyncio.gather(*reading) == [b"one"] * 9
+            return under_way
+
+    with raw_upstream((HEAD + chunk(b"one"), hold, LAST)) as far:
+        assert run(main(far)) == 3
+        assert far.connections == 3
+
+
+def test_who_waits_too_long_for_a_place_is_told_that_all_are_taken(run: Run) -> None:
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far, concurrency=2, timeouts=Timeouts(connect=0.05)) as upstream:
+            taken = [await upstream.ask(ASKED) for _ in range(2)]
+            with pytest.raises(Busy) as told:
+                await upstream.ask(ASKED)
+            assert (str(told.value), told.value.kind) == (
+                "all 2 places at far are taken",
+                "timeout",
+            )
+            for incoming in taken:
+                incoming.abort()
+            (await upstream.ask(ASKED)).abort()
+
+    with raw_upstream((HEAD, SILENCE)) as far:
+        run(main(far))
+        assert len(far.requests) == 3
+
+
+Way = Callable[[HttpUpstream, RawUpstream], Coroutine[object, object, None]]
+
+
+async def ended(upstream: HttpUpstream, far: RawUpstream) -> None:
+    await whole(upstream)
+
+
+async def aborted(upstream: HttpUpstream, far: RawUpstream) -> None:
+    incoming = await upstream.ask(ASKED)
+    incoming.abort()
+    incoming.abort()
+
+
+async def failed(upstream: HttpUpstream, far: RawUpstream) -> None:
+    with pytest.raises(Unreachable):
+        await whole(upstream)
+
+
+async def cancelled(upstream: HttpUpstream, far: RawUpstream) -> None:
+    come = len(far.requests) + 1
+    await abandoned(upstream, lambda: far.got(come))
+
+
+async def cancelled_waiting(upstream: HttpUpstream, far: RawUpstream) -> None:
+    incoming = await upstream.ask(ASKED)
+    await abandoned(upstream, lambda: None)
+    incoming.abort()
+
+
+WAYS: dict[str, tuple[Sequence[Step], Way]] = {
+    "the end": ((WHOLE,), ended),
+    "abort": ((HEAD, SILENCE), aborted),
+    "a cut": ((HEAD, FIN), failed),
+    "no head": ((FIN,), failed),
+    "no HTTP": ((b"what\r\n", SILENCE), failed),
+    "cancelling": ((SILENCE,), cancelled),
+    "cancelling while waiting for a place": ((HEAD, SILENCE), cancelled_waiting),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_place_is_free_again_once_after(run: Run, way: str) -> None:
+    script, use = WAYS[way]
+
+    async def main(far: RawUpstream) -> None:
+        async with reaching(far, concurrency=1) as upstream:
+            for _ in range(3):
+                await use(upstream, far)
+            incoming = await upstream.ask(ASKED)
+            with pytest.raises(TimeoutError):  # there is one place, and not more
+                async with asyncio.timeout(0.05):
+                    await upstream.ask(ASKED)
+            incoming.abort()
+
+    with raw_upstream(*[script] * 3, (HEAD, SILENCE)) as far:
+        run(main(far))
+        assert len(far.requests) == 4
