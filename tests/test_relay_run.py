@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -28,7 +28,7 @@ STOP = b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"
 DONE = b"data: [DONE]\n\n"
 GOOD = Play([HEAD, HELLO, STOP, DONE])
 BAD = Play([b'{"error":{"message":"try later"}}'], 503, BODY)
-ASKED = {
+ASKED: dict[str, dict[str, Any]] = {
     "openai-chat": {"model": "a/m", "messages": [{"role": "user", "content": "hi"}]},
     "openai-responses": {"model": "a/m", "input": "hi"},
     "anthropic-messages": {
@@ -45,7 +45,7 @@ def place(name: str = "a", dialect: str = "openai-chat", **more: object) -> Plac
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def asked(dialect: str = "openai-chat", stream: bool = True, **fields: object) -> Asked:
+def asked(dialect: str = "openai-chat", stream: bool = True, **fields: Any) -> Asked:
     body = {**ASKED[dialect], **fields}
     if dialect != "gemini":
         body["stream"] = stream
@@ -232,7 +232,8 @@ def test_a_request_that_is_too_much_is_refused_before_anybody_is_asked(
     tool = {"type": "function", "function": {"name": "f", "parameters": {"a": "x" * 60}}}
     upstream = Played(place(), GOOD)
     world = World([upstream], Limits(messages=10, tools=5, schema=50))
-    error = failure(world, asked(**{field: [tool] if value == "many" else value}))
+    fields: dict[str, Any] = {field: [tool] if value == "many" else value}
+    error = failure(world, asked(**fields))
     assert (error.status, upstream.asked) == (400, [])
 
 
@@ -387,7 +388,7 @@ def message(text: str, reason: str) -> list[bytes]:
     def event(kind: str, **more: object) -> bytes:
         return f"event: {kind}\ndata: {json.dumps({'type': kind, **more})}\n\n".encode()
 
-    head = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": []}
+    head: dict[str, Any] = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": []}
     head |= {"stop_reason": None, "stop_sequence": None}
     head["usage"] = {"input_tokens": 10, "output_tokens": 1}
     return [
@@ -407,9 +408,8 @@ ENDED = Play(message("two", "end_turn"))
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
 def test_a_pause_is_gone_on_with_in_one_stream(client: str) -> None:
     upstream = Played(place(dialect="anthropic-messages"), PAUSED, PAUSED, ENDED)
-    request = asked(
-        client, **({"stream_options": {"include_usage": True}} if "chat" in client else {})
-    )
+    usage: dict[str, Any] = {"stream_options": {"include_usage": True}}
+    request = asked(client, **(usage if "chat" in client else {}))
     raw = within(lambda: World([upstream]).told(request))
     response = decode_all(raw, client)[0].response
     assert (response.text, response.finish_reason) == ("one one two", "stop")

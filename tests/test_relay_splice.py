@@ -17,9 +17,9 @@ def test_a_pause_is_swallowed_and_what_follows_is_told_behind_it() -> None:
     splice = Splice()
     first = [ResponseMetadata("m1"), TextStart("0"), TextDelta("0", "one"), TextEnd("0")]
     assert splice.feed([*first, Finish("pause", usage=Usage(1, 2, 3))]) == first
-    assert splice.paused
+    paused = [splice.paused]
     splice.go_on()
-    assert not splice.paused
+    assert [*paused, splice.paused] == [True, False]
     second = [ResponseMetadata("m2"), TextStart("0"), Source("s", "url", "0", url="u")]
     assert splice.feed(second) == [TextStart("1.0"), Source("s", "url", "1.0", url="u")]
     call = ToolCall("c", "f", "{}")

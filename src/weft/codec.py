@@ -23,7 +23,7 @@ from weft.dialects.stages.names import RestoreNames
 from weft.dialects.stages.stop_cut import StopCut
 from weft.errors import Refused, TooLarge, UnknownDialect, Unreadable
 from weft.findings import Finding, Findings
-from weft.guard import Guard
+from weft.guard import Guard, Shown
 from weft.ids import Ids
 from weft.parts import ErrorPart, Part
 from weft.request import Request
@@ -100,10 +100,16 @@ class Pipe:
         context: Context,
         stages: Stages = _no_stages,
         before: "Pipe | None" = None,
+        shown: Shown | None = None,
     ) -> None:
-        """`before` is the pipe whose response this one goes on with: they share a guard."""
+        """`before` is the pipe whose response this one goes on with: they share a guard. `shown`
+        is what of an error may be told.
+        """
         self.findings: Findings = Findings() if before is None else before.findings
-        self.guard: Guard = Guard(context.ids, self.findings) if before is None else before.guard
+        if before is None:
+            self.guard: Guard = Guard(context.ids, self.findings, shown)
+        else:
+            self.guard = before.guard
         if dialect.decoder is None:
             raise UnknownDialect(f"{dialect.name} cannot be read yet")
         self._decoder = dialect.decoder(context, self.findings)
@@ -123,6 +129,10 @@ class Pipe:
                 for stage in self._stages:
                     parts = stage.feed(parts)
                 out += guard(parts)
+        for stage in self._stages:
+            if stage.passes:  # it has done its work
+                self._stages.remove(stage)
+                break
         return out
 
     def _readable(self, frame: Frame) -> Frame:

@@ -57,6 +57,8 @@ from weft.parts import (
     ToolResult,
 )
 
+Shown = Callable[[ErrorPart], ErrorPart]
+
 _replace = msgspec.structs.replace
 _BLANKS = " \t\r\n"
 
@@ -117,8 +119,10 @@ class _Call:
 class Guard:
     """Makes any parts legal. One guard lives for one response."""
 
-    def __init__(self, ids: Ids, findings: Findings) -> None:
+    def __init__(self, ids: Ids, findings: Findings, shown: Shown | None = None) -> None:
+        """`shown` makes of an error what may be told of it."""
         self.fold = Assembler()
+        self._shown = shown
         self._ids = ids
         self._findings = findings
         self._response = ABSENT
@@ -189,7 +193,7 @@ class Guard:
             if call.unsent.length and call.stage in (_Stage.OPEN, _Stage.ENDING):
                 self._hand_over(call, _replace(_call_of(call), invalid="stream-failed"), out)
         self._response = FAILED
-        self._emit(part, out)
+        self._emit(part if self._shown is None else self._shown(part), out)
 
     def _on_finish(self, part: Finish, out: list[Part]) -> None:
         if part.reason == "error" and self._response is OPEN:
@@ -220,7 +224,7 @@ class Guard:
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
         if part.delta and self._texts.open.get(part.id) == part.id:
-            self.fold.feed(part)
+            self.fold.said(part)
             out.append(part)
         else:
             self._span_delta(self._texts, part, out)

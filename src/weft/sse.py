@@ -76,6 +76,7 @@ class FrameReader:
         self._event = ""
         self._id: str | None = None
         self._scan = Scan()  # of the JSON value being read
+        self._fresh = False  # whether the next byte begins an event
         self.boundary = 0
         """Where the last event that was returned ended, counted over the whole input."""
 
@@ -86,6 +87,10 @@ class FrameReader:
         were returned.
         """
         out: list[Frame] = []
+        if self._fresh and b"\r" not in data:
+            data = self._plain(data, out)
+            if not data:
+                return out
         if self._form is _Form.DEAD:
             return self._fail(out)
         if self._after_cr and data:
@@ -107,8 +112,31 @@ class FrameReader:
                 self._keep_tail(rest)
         except TooLarge as failure:
             self._failure, self._form = failure, _Form.DEAD
+            self._fresh = False
             return self._fail(out)
+        self._fresh = not (rest or self._after_cr) and self._between_events()
         return out
+
+    def _plain(self, data: bytes, out: list[Frame]) -> bytes:
+        """Takes whole events of one data line each, as nearly all are, as long as there are;
+        returns the rest.
+        """
+        number, offset, longest = self._number, self._offset, self._max_short
+        begin = offset
+        events = data.split(b"\n\n")
+        rest = events.pop()
+        for event in events:
+            if event[:5] != b"data:" or b"\n" in event or len(event) >= longest:
+                rest = data[offset - begin :]
+                break
+            value = event[5:].strip()
+            if value and value[:1] != b":":
+                out.append(Frame(value, "", None, number, offset))
+                number += 1
+            offset += len(event) + 2
+        self._number = number
+        self._offset = self.boundary = offset
+        return rest
 
     def finish(self) -> list[Frame]:
         """Returns what the end of the input leaves: an unterminated event, marked `cut`."""

@@ -44,6 +44,11 @@ class Stage(Protocol):
 
     def finish(self) -> list[Part]: ...
 
+    @property
+    def passes(self) -> bool:
+        """Whether it has done its work: whatever comes passes as it is, and nothing waits."""
+        ...
+
 
 class Encoder(Protocol):
     """Guarded parts in, events out, each event in one piece. Reads the fold, never joins."""

@@ -2,18 +2,19 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response as HttpResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.codec import fresh_context
-from weft.dialects.faults import fault
+from weft.dialects.faults import ErrorClass, fault
 from weft.gateway import answers, logs
 from weft.gateway.bodies import Shape
 from weft.gateway.counting import CountTokens
@@ -226,22 +227,30 @@ def _json(value: object, status: int = 200) -> HttpResponse:
     return HttpResponse(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def _missing(request: HttpRequest, status: int, error: ErrorPart) -> HttpResponse:
-    path = request.url.path
-    dialect = dialect_of(path, headers_of(request.scope))
-    return HttpResponse(answers.written(dialect, error)[1], status, media_type="application/json")
+def _missing(
+    request: HttpRequest, status: int, error: ErrorPart, more: Mapping[str, str] | None = None
+) -> HttpResponse:
+    dialect = dialect_of(request.url.path, headers_of(request.scope))
+    about = answers.about(request.scope["weft.id"])
+    headers = {name.decode(): value.decode() for name, value in about} | dict(more or {})
+    error = msgspec.structs.replace(error, status=status)
+    body = answers.written(dialect, error)[1]
+    return HttpResponse(body, status, headers, media_type="application/json")
 
 
 async def _nothing_here(request: HttpRequest, problem: Exception) -> HttpResponse:
-    error = fault("not-found", f"nothing at {request.url.path[:200]!r}")
-    return _missing(request, 404, error)
+    path = request.url.path
+    coded = dialect_of(path, headers_of(request.scope)).startswith("openai")
+    found: ErrorClass = "bad-request" if coded else "not-found"  # theirs would be a model's
+    return _missing(request, 404, fault(found, f"nothing at {path[:200]!r}"))
 
 
 async def _not_this_way(request: HttpRequest, problem: Exception) -> HttpResponse:
     if "sec-websocket-key" in request.headers:  # the door takes out an upgrade that is not taken
         return _missing(request, 426, fault("bad-request", "WebSocket is switched off here"))
     error = fault("bad-request", f"{request.method} is not taken at {request.url.path[:200]!r}")
-    return _missing(request, 405, error)
+    allowed = problem.headers if isinstance(problem, HTTPException) else None
+    return _missing(request, 405, error, allowed)
 
 
 async def _turned_away(send: Send, shut: Shut, dialect: str) -> None:

@@ -7,6 +7,7 @@ found in the bytes first, and only then looked for in the values.
 import math
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -18,12 +19,15 @@ from weft.gateway.doors import Shut
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
-_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_SOME_STRINGS = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.)*+"){1,5000}+')
+_STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+_PIECE = 65536
 _LARGE_NUMBER = re.compile(rb"\d{19}|[eE][+-]?\d{3}")
 _INTEGERS = range(-(2**63), 2**63)
 
 
-LARGE = 1024 * 1024
+LARGE = 256 * 1024
 """Bodies over this size are looked at in a thread."""
 
 
@@ -66,22 +70,36 @@ def check(body: bytes, shape: Shape) -> None:
     """Raises BadRequest for a body that no request of any dialect can be."""
     if not body.strip():
         raise BadRequest("", "the body is empty; expected a JSON object")
-    bare = _STRINGS.sub(b"", body)
-    brackets = bare.translate(None, _BRACKETS)
-    for _ in range(shape.depth):
-        if not brackets:
-            break
-        brackets = _peeled(brackets)
-    if len(_peeled(brackets)) < len(brackets):  # what does not match is for the parser to name
+    bare = _bare(body)
+    if _is_deeper(bare.translate(_STEPS, _OTHERS), shape.depth):
         raise BadRequest("", f"nested deeper than {shape.depth} levels")
     wide = bare.count(b",") >= min(shape.object_keys, shape.array_items)
     if wide or _LARGE_NUMBER.search(bare):
         _walk(_value(body), shape)
 
 
-def _peeled(brackets: bytes) -> bytes:
-    """Brackets without their innermost pairs."""
-    return brackets.replace(b"{}", b"\0").replace(b"[]", b"\0").replace(b"\0", b"")
+def _bare(body: bytes) -> bytes:
+    """A body without its strings. Of a large one some at a time: others want to run meanwhile."""
+    if len(body) <= LARGE:
+        return _STRINGS.sub(b"", body)
+    pieces: list[bytes] = []
+    start = 0
+    while (some := _SOME_STRINGS.match(body, start)) is not None:
+        pieces.append(_STRINGS.sub(b"", some[0]))
+        start = some.end()
+    return b"".join([*pieces, body[start:]])
+
+
+def _is_deeper(steps: bytes, depth: int) -> bool:
+    """Whether steps up and down lead above a depth. What is far too deep is not read to its end."""
+    level = 0
+    for start in range(0, len(steps), _PIECE):
+        piece = memoryview(steps)[start : start + _PIECE].cast("b")
+        levels = list(accumulate(piece, initial=level))
+        if max(levels) > depth:
+            return True
+        level = levels[-1]
+    return False
 
 
 def _value(body: bytes) -> object:

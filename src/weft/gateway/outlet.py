@@ -16,14 +16,31 @@ class Outlet(asyncio.Transport):
         super().__init__()
         self.inner = inner
         self.written = 0
+        self._head: bytes | None = None
         self._taken = 0
         self._moved = now
         self.reader: asyncio.BaseProtocol | None = None
         self._close: Callable[[], None] | None = close
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Sends it. The head of an answer waits for what follows it in the same turn of the loop:
+        one packet for both, and one call of the system.
+        """
         self.written += len(data)
-        self.inner.write(data)
+        if self._head is not None:
+            head, self._head = self._head, None
+            self.inner.write(head + bytes(data))
+        elif data[:5] == b"HTTP/" and data[-4:] == b"\r\n\r\n":
+            self._head = bytes(data)
+            asyncio.get_running_loop().call_soon(self._let_go)
+        else:
+            self.inner.write(data)
+
+    def _let_go(self) -> None:
+        """Nothing followed."""
+        if self._head is not None:
+            head, self._head = self._head, None
+            self.inner.write(head)
 
     def stuck_for(self, now: float) -> float:
         """Returns the seconds for which nothing was taken of what waits, as far as looks tell."""
@@ -37,6 +54,7 @@ class Outlet(asyncio.Transport):
         return self._close is None or self.inner.is_closing()
 
     def close(self) -> None:
+        self._let_go()
         if not self.is_closing() and self._close is not None:
             close, self._close = self._close, None
             close()
@@ -55,7 +73,7 @@ class Outlet(asyncio.Transport):
         self.inner.resume_reading()
 
     def get_write_buffer_size(self) -> int:
-        return self.inner.get_write_buffer_size()
+        return self.inner.get_write_buffer_size() + len(self._head or b"")
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.inner.get_extra_info(name, default)

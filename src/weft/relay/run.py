@@ -28,7 +28,7 @@ from weft.relay.record import Attempt, Observer, Record
 from weft.relay.routing import Target
 from weft.relay.shown import Shown
 from weft.relay.splice import Splice
-from weft.relay.telling import Echo, Telling
+from weft.relay.telling import Echo, Telling, as_asked
 from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import Frame
@@ -166,7 +166,7 @@ class Run:
         except Failed as failed:
             self._drop()
             breaker.ended(failed.error, self._loop.time())
-            return self._shown.error(failed.error)
+            return self._shown(failed.error)
         except BaseException:
             self._drop()
             breaker.abandoned()
@@ -211,10 +211,11 @@ class Run:
         splice = self._splice
 
         def stages(findings: Findings) -> list[Stage]:
-            own = [*asking.translated.stages(findings), self._shown]
+            own = asking.translated.stages(findings)
             return own if splice is None else [*own, splice]
 
-        pipe = Pipe(DIALECTS[asking.place.dialect], asking.reading, stages, before)
+        dialect = DIALECTS[asking.place.dialect]
+        pipe = Pipe(dialect, asking.reading, stages, before, self._shown)
         answer = Answer(incoming, pipe, self._limits.response, keep=not self._asked.stream)
         self._answer = answer
         self._touched = self._loop.time()
@@ -305,9 +306,10 @@ class Run:
         failure = response.error
         if failure is not None:
             error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
-            return dialect.write_error(self._shown.error(error))
+            return dialect.write_error(self._shown(error))
         if self._is_echo(asking) and not response.findings and answer.is_body:
-            return 200, answer.whole
+            told = as_asked(dialect.name, asking.telling, answer.whole, response.model)
+            return 200, told
         body = dialect.body(response, asking.telling, Findings())
         return 502 if body.startswith(_ERRORS) else 200, body
 
@@ -350,7 +352,7 @@ class Run:
         error = await self._continue(answer, asking)
         if error is None:
             return b""
-        answer.fail(self._shown.error(error))
+        answer.fail(self._shown(error))
         return self._telling.tell(answer) if self._telling is not None else b""
 
     async def _continue(self, answer: Answer, asking: Question) -> ErrorPart | None:

@@ -32,6 +32,8 @@ _LOCAL = (TextStart, TextDelta, TextEnd, ReasoningStart, ReasoningDelta, Reasoni
 class Splice:
     """A stage behind all others, kept over all answers of one response."""
 
+    passes = False  # a pause comes at the end
+
     def __init__(self) -> None:
         self.paused = False
         """Whether the answer stopped in the middle, and there may be more of it."""

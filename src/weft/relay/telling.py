@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
@@ -25,8 +27,27 @@ _TERMINATED = ("openai-chat", "openai-responses")
 
 _NO_CHOICE = (b'"choices":[]', b'"choices": []')
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
-_PLACE = re.compile(rb'"output_index":\s*(\d+)')
-_ITEM_DONE = b"response.output_item.done"
+_TYPE = re.compile(rb'"type":\s*"(response\.[a-z_.]+)"')
+_PLACES = tuple(
+    re.compile(rb'"%b_index":\s*(\d+)' % name) for name in (b"output", b"content", b"summary")
+)
+"""What tells two events of one type apart."""
+
+
+_AS_ASKED = ("anthropic-messages",)
+"""Wires whose clients do not bring back what another model thought than the one they ask for, so
+that an answer names it as they did."""
+
+_json = msgspec.json.Encoder().encode
+
+
+def as_asked(dialect: str, context: Context, raw: bytes, model: str | None) -> bytes:
+    """The beginning of an answer, or all of it, with the model under the client's name for it."""
+    request = context.request
+    if dialect not in _AS_ASKED or request is None or model is None:
+        return raw
+    told, named = re.escape(_json(model)), b'"model":' + _json(request.model)
+    return re.sub(rb'"model":\s*' + told, lambda _: named, raw, count=1)
 
 
 class Heard(Protocol):
@@ -63,35 +84,43 @@ class Telling:
 
 
 class Numbered:
-    """Where the upstream's own numbered events end and ours begin: numbers go on, and an item
-    that the upstream told done is not told done again.
+    """Where the upstream's own numbered events end and ours begin: numbers go on, and what the
+    upstream said of an item, that it begins or that it ends, is not said again.
     """
 
     def __init__(self) -> None:
-        self._last = -1
-        self._done: set[int] = set()
+        self._last: Frame | None = None
+        self._number = -1
+        self._said: set[tuple[bytes, ...]] = set()
 
     def told(self, frames: Sequence[Frame]) -> None:
         """These events went out as they came."""
+        self._last = frames[-1] if frames else self._last
         for frame in frames:
-            number, place = _NUMBER.search(frame.data), _PLACE.search(frame.data)
-            if number is not None:
-                self._last = max(self._last, int(number[1]))
-            if place is not None and _ITEM_DONE in frame.data:
-                self._done.add(int(place[1]))
+            if b".delta" not in frame.data[:100]:
+                self._said.add(_key(frame.data))
 
     def fitted(self, block: bytes) -> bytes:
         """The encoder's events, as they go behind those."""
+        if self._last is not None:
+            number = _NUMBER.search(self._last.data)
+            self._number = int(number[1]) if number is not None else -1
+            self._last = None
         return b"".join(map(self._fitted, block.split(b"\n\n")))
 
     def _fitted(self, event: bytes) -> bytes:
-        place = _PLACE.search(event)
-        if not event or (place is not None and int(place[1]) in self._done):
+        if not event or (b".delta" not in event[:100] and _key(event) in self._said):
             return b""
         if _NUMBER.search(event) is None:
             return event + b"\n\n"
-        self._last += 1
-        return _NUMBER.sub(b'"sequence_number":%d' % self._last, event, count=1) + b"\n\n"
+        self._number += 1
+        return _NUMBER.sub(b'"sequence_number":%d' % self._number, event, count=1) + b"\n\n"
+
+
+def _key(event: bytes) -> tuple[bytes, ...]:
+    """The type of an event, and the item and part it speaks of."""
+    found = (one.search(event) for one in (_TYPE, *_PLACES))
+    return tuple(match[1] if match else b"" for match in found)
 
 
 class Echo:
@@ -125,6 +154,7 @@ class Echo:
         if self._pipe.findings.found or any(isinstance(one, ErrorPart) for one in heard.parts):
             self._raw = None
             return self._taken_over(heard)
+        first = self._told is None
         self._shadow(heard).tell(heard)
         if self._numbered is not None:
             self._numbered.told(self._frames)
@@ -132,6 +162,8 @@ class Echo:
         whole = bytes(raw[: heard.boundary - self._begin])
         del raw[: len(whole)]
         self._begin = heard.boundary
+        if first and isinstance(heard.parts[0], ResponseMetadata):
+            whole = as_asked(self._dialect, self._context, whole, heard.parts[0].model)
         return self._ended(heard.parts, self._shown(whole))
 
     def _taken_over(self, heard: Heard) -> bytes:

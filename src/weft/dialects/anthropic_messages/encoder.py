@@ -281,7 +281,7 @@ def _message(context: Context, model: str | None, usage: Usage | None) -> wire.W
     request = context.request
     return wire.Written(
         context.response_id or context.ids.mint("msg"),
-        model or (request.model if request else ""),
+        (request.model if request else model) or "",
         tokens(usage, wire.UsageExtra(), first=True),
     )
 

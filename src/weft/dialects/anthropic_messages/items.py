@@ -258,8 +258,9 @@ class Carrier:
         own = part.origin in self._origins or (part.origin is None and self.ours)
         if own and part.encrypted is None:
             return part.signature, part.redacted
-        envelope = sealed(part, self.model, start)
-        if envelope is None and (part.signature or part.encrypted or part.redacted):
+        proven = bool(part.signature or part.encrypted or part.redacted)
+        envelope = sealed(part, self.model, start) if proven or said else None
+        if envelope is None and proven:
             self.lost("reasoning-end", part.id, "nobody knows whose its proof is")
         elif envelope is None and said and self.source is not None:
             envelope = unproven(self.source, self.model)

@@ -409,9 +409,18 @@ class ChatDecoder:
 
     def _call(self, entries: list[CallDelta], out: list[Part]) -> None:
         made = self._ledger.feed(entries)
-        if self._kind is not None and any(part.__class__ is ToolParamsStart for part in made):
+        if any(part.__class__ is ToolParamsStart for part in made):
             self._close_kind(out)
+            made = [self._begun(part, entries) for part in made]
         out += made
+
+    def _begun(self, part: Part, entries: list[CallDelta]) -> Part:
+        """The start of a call with what signs it, if that is there by then."""
+        if not isinstance(part, ToolParamsStart):
+            return part
+        told = (entry.extra for entry in entries if entry.signature and entry.id == part.id)
+        signature, origin = proof_of(next(told, UNSET), self._host)
+        return msgspec.structs.replace(part, signature=signature, origin=origin)
 
     def _sign(self, extra: Raw | UnsetType) -> None:
         """A signature alone in a delta belongs to what came last: a call, or the text."""

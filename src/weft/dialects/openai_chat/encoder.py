@@ -259,7 +259,8 @@ class ChatEncoder:
         entry = b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[part.format])
         self._heads[part.id] = self._chunks.head + entry
         self._floor = None
-        extra = self._carried.envelope(part) if isinstance(part, ToolParamsStart) else UNSET
+        early = isinstance(part, ToolParamsStart) and not self._carried.ours
+        extra = self._carried.envelope(part) if early else UNSET
         call = _json(written.call(part, "", index=index, extra=extra))
         out.append(self._chunks.delta(b'{"tool_calls":[%b]}' % call))
 

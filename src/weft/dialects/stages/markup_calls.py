@@ -58,6 +58,8 @@ class _Body(msgspec.Struct):
 class MarkupCalls:
     """A stage for one response: text in, text and whole calls out."""
 
+    passes = False  # there may always be more to do
+
     def __init__(self, markup: Markup, ids: Ids, findings: Findings) -> None:
         self._markup = markup
         self._ids = ids

@@ -35,6 +35,8 @@ class RestoreNames:
     ones that were declared, so that the call says the namespace, too.
     """
 
+    passes = False  # there may always be more to do
+
     def __init__(
         self,
         names: Mapping[str, str],

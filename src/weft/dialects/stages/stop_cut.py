@@ -72,6 +72,8 @@ class _Sequence:
 class StopCut:
     """A stage for one response."""
 
+    passes = False  # there may always be more to do
+
     def __init__(self, stop: tuple[str, ...], findings: Findings) -> None:
         longest_first = sorted(set(filter(None, stop)), key=len, reverse=True)
         self._sequences = [_Sequence(text) for text in longest_first]

@@ -51,18 +51,20 @@ class ThinkTags:
         self._thought = ""  # the id of the reasoning part
 
     def feed(self, parts: list[Part]) -> list[Part]:
-        if self._is_plain():
+        if self.passes:
             return parts
         out: list[Part] = []
         for part in parts:
             handler = _HANDLERS.get(part.__class__)
-            if handler is None or self._is_plain():
+            if handler is None or self.passes:
                 out.append(part)
             else:
                 handler(self, part, out)
         return out
 
-    def _is_plain(self) -> bool:
+    @property
+    def passes(self) -> bool:
+        """Whether the text is plain: no tag can come any more."""
         return self._where is _Where.PLAIN
 
     def finish(self) -> list[Part]:

@@ -90,7 +90,9 @@ class Tools:
     def _one_at_a_time(self, chosen: ToolChoice | None) -> None:
         if self._request.parallel_tool_calls is not False:
             return
-        if chosen is not None and chosen.mode == "required":
+        only = [tool for tool in self._request.tools if tool.kind in _CLIENT]
+        several = len(only) > 1 and (chosen is None or chosen.name is None)
+        if chosen is not None and chosen.mode == "required" and several:
             detail = "exactly one call cannot be asked for here; allow several"
             self._losses.refused("parallel_tool_calls", detail)
         else:

@@ -145,6 +145,7 @@ class Messages:
         return OpaqueContent(self._origin, kind, raw)
 
     def _call(self, raw: Raw, path: str) -> CallContent:
+        kind = read(raw, asked.Typed, path).type
         extra = keys_of(telling(unknown(raw, asked.FunctionCall, "custom")))
         sealed = _sealed_call(extra.get("extra_content"))
         if sealed is not None:
@@ -152,7 +153,7 @@ class Messages:
         signature = sealed.proof.signature if sealed else None
         origin = sealed.origin if sealed else None
         rest = kept(extra)
-        if read(raw, asked.Typed, path).type == "custom":
+        if kind == "custom":
             free = read(raw, asked.CustomCall, path)
             self._customs.add(free.id)
             return CallContent(
