@@ -3,21 +3,25 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= auto
 
-.PHONY: serve test test-long coverage check bench fuzz fmt clean
+.PHONY: serve test test-long test-clients coverage check bench fuzz fmt clean
 
 serve: .venv/ready
-	@$(BIN)/weft demo
+	@$(BIN)/weft serve
 
 test: .venv/ready
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "not long"
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not long and not clients"
 
 test-long: .venv/ready coverage
 	$(BIN)/python -m pytest -q -n $(JOBS) -m long
 
+# Node clients and command-line agents, installed from npm: needs node, npm and the registry.
+test-clients: .venv/ready
+	$(BIN)/python -m pytest -q -m clients tests/node_clients
+
 # The tests of `make test` once more, measured: that takes twice as long.
 coverage: .venv/ready
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q -n $(JOBS) -m "not long"
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) -m "not long and not clients"
 	$(BIN)/coverage combine -q
 	$(BIN)/python -m tests.coverage_gate
 
@@ -29,6 +33,7 @@ check: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.gateway
 
 fuzz: .venv/ready
 	$(BIN)/python -m tests.fuzz

@@ -2,10 +2,14 @@
 
     WeftError
     ├── UpstreamError       the upstream's fault: what it sent cannot be read
-    │   └── TooLarge        a line or an event over the limit
+    │   ├── TooLarge        a line or an event over the limit
+    │   └── Unreachable     no answer, or no more of it (upstream/base.py)
+    │       └── Busy        it was not even asked: too many answers are under way
     ├── ClientError         the caller's fault: a wrong argument, an unreadable capture
     │   ├── UnknownDialect  no dialect of that name, or not in that direction
     │   ├── Unreadable      a capture that is no stream, or whose dialect cannot be told
+    │   ├── UnknownModel    no upstream and no alias of that name (relay/routing.py)
+    │   ├── SettingsError   what is wrong in weft.toml (gateway/settings)
     │   └── BadRequest      a request body that cannot be read
     │       └── Refused     one that can, but that the target cannot say
     └── InternalError       our fault; please report it with the capture

@@ -97,7 +97,7 @@ class Gateway:
 
     def _routes(self, *, websocket: bool) -> list[BaseRoute]:
         models = Models(self._routing)
-        call = "/v1beta/models/{call:path}"
+        call = "/v1beta/{call:path}"  # some clients leave `models/` out where a name has a slash
         socket = [WebSocketRoute("/v1/responses", self._sockets)] if websocket else []
         return [
             *socket,
@@ -233,7 +233,8 @@ def _missing(
     dialect = dialect_of(request.url.path, headers_of(request.scope))
     about = answers.about(request.scope["weft.id"])
     headers = {name.decode(): value.decode() for name, value in about} | dict(more or {})
-    error = msgspec.structs.replace(error, status=status)
+    if dialect == "gemini":  # its body repeats the status
+        error = msgspec.structs.replace(error, status=status)
     body = answers.written(dialect, error)[1]
     return HttpResponse(body, status, headers, media_type="application/json")
 

@@ -213,7 +213,8 @@ class Gemini(Endpoint):
     """The model and the verb are in the path, behind the last colon."""
 
     def _asked(self, scope: Scope, body: bytes) -> Asked:
-        name, _, verb = scope["path_params"]["call"].rpartition(":")
+        called = scope["path_params"]["call"].removeprefix("models/")
+        name, _, verb = called.rpartition(":")
         self._glance(body)
         if not name or verb not in _VERBS:
             expected = " or ".join(_VERBS)

@@ -11,6 +11,9 @@ from weft.relay.record import Record
 from weft.scrub import Scrubber
 
 _encode = msgspec.json.Encoder().encode
+_REFUSED = "ASGI callable returned without completing handshake."
+"""What uvicorn says of a WebSocket that was answered with a status, as it should be."""
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -57,6 +60,7 @@ def begin(level: str, scrub: Scrubber) -> None:
     root.setLevel(LEVELS[level])
     logging.getLogger("uvicorn").setLevel(max(LEVELS[level], logging.WARNING))
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _REFUSED)
 
 
 def request(record: Record, scrub: Scrubber) -> dict[str, object]:

@@ -21,7 +21,16 @@ from weft.dialects.base import Stage
 from weft.dialects.faults import class_of, fault
 from weft.errors import InternalError
 from weft.findings import Findings
-from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Part,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    TextEnd,
+    TextStart,
+)
 from weft.relay.answer import Answer
 from weft.relay.asked import Asked, Failed, Limits, Question, codec_of, question
 from weft.relay.record import Attempt, Observer, Record
@@ -428,8 +437,14 @@ class Run:
             await answer.drain(self._limits.grace)
 
 
+_EMPTY = (ResponseMetadata, TextStart, TextEnd, ReasoningStart, ErrorPart, Finish)
+
+
 def _is_content(part: Part) -> bool:
-    return not isinstance(part, ResponseMetadata | ErrorPart | Finish)
+    """Whether a part tells anything: what only begins and ends does not."""
+    if isinstance(part, ReasoningEnd):
+        return bool(part.signature or part.encrypted or part.redacted)
+    return not isinstance(part, _EMPTY)
 
 
 def _status(dialect: str, error: ErrorPart) -> int:

@@ -92,6 +92,7 @@ class ChatDecoder:
         self._half = ""  # a high surrogate that waits for its other half
         self._proof = Proof()
         self._signed: Json = UNSET  # what came beside the text that is open
+        self._signatures: dict[str, Json] = {}  # what came beside a call, by its id
         self._messages: list[wire.Delta] = []
         self._said = False
         self._terminated = False
@@ -408,18 +409,20 @@ class ChatDecoder:
         out.append(Source(id, "url", text, url=url, title=title, start=start, end=end))
 
     def _call(self, entries: list[CallDelta], out: list[Part]) -> None:
+        for entry in entries:
+            if entry.signature and entry.id:
+                self._signatures[entry.id] = entry.extra
         made = self._ledger.feed(entries)
         if any(part.__class__ is ToolParamsStart for part in made):
             self._close_kind(out)
-            made = [self._begun(part, entries) for part in made]
+            made = [self._begun(part) for part in made]
         out += made
 
-    def _begun(self, part: Part, entries: list[CallDelta]) -> Part:
+    def _begun(self, part: Part) -> Part:
         """The start of a call with what signs it, if that is there by then."""
-        if not isinstance(part, ToolParamsStart):
+        if not isinstance(part, ToolParamsStart) or part.id not in self._signatures:
             return part
-        told = (entry.extra for entry in entries if entry.signature and entry.id == part.id)
-        signature, origin = proof_of(next(told, UNSET), self._host)
+        signature, origin = proof_of(self._signatures[part.id], self._host)
         return msgspec.structs.replace(part, signature=signature, origin=origin)
 
     def _sign(self, extra: Raw | UnsetType) -> None:

@@ -111,13 +111,21 @@ class _Writer:
         found: list[Raw] = []
         for kind, group in groupby(turn.contents, key=_kind):
             placed = list(group)
-            if kind == "message":
+            if kind == "message" and self._is_silent(turn, placed):
+                self._losses.adapted(placed[0].path, "left out: nothing is said")
+            elif kind == "message":
                 found.append(self._message(turn, placed))
             elif kind.startswith("reasoning "):
                 found += self._reasoning(placed)
             else:
                 found += self._item(placed[0], turn)
         return found
+
+    def _is_silent(self, turn: Turn, placed: list[Placed]) -> bool:
+        """Whether an empty text is all there is of a message between calls: an item of its own
+        would part them from their results."""
+        inside = turn.role == "assistant" and len(placed) < len(turn.contents)
+        return inside and not self._own and _only_text(placed) == ""
 
     def _written(self, value: asked.Shape, extra: Json = UNSET) -> Raw:
         """Writes a shape with the keys that came beside it, if it came in this dialect."""
