@@ -41,6 +41,7 @@ WAITING = 64
 WAITING_SIZE = 32 * 1024 * 1024
 """Characters of these, after which no more are taken."""
 
+_TRUE = Raw(b"true")
 _FORBIDDEN = ("stream", "stream_options", "background")
 _OF_SOCKETS = ("type", "stream_id", "generate")
 """Fields that a request over HTTP has not."""
@@ -211,7 +212,10 @@ class _Talk:
         """What the relay is asked; raises BadRequest, or Failed."""
         if create.type != "response.create":
             raise BadRequest("type", f"{create.type[:100]!r}; expected 'response.create'")
-        extra = [name for name in _FORBIDDEN if name in body]
+        # Codex says that it wants a stream, here too; it gets one.
+        extra = [
+            name for name in _FORBIDDEN if name in body and (name, body[name]) != ("stream", _TRUE)
+        ]
         if extra:
             raise BadRequest(extra[0], "must not be present over a WebSocket")
         if not create.generate:
@@ -223,7 +227,7 @@ class _Talk:
         if not create.model:
             raise BadRequest("model", "missing; expected the name of a model")
         asked = {name: value for name, value in body.items() if name not in _OF_SOCKETS}
-        asked["stream"] = Raw(b"true")
+        asked["stream"] = _TRUE
         return Asked(
             DIALECT,
             msgspec.json.encode(asked),

@@ -1,0 +1,46 @@
+"""Every client that runs through the gateway, by name."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.clients import (
+    with_agents,
+    with_anthropic,
+    with_gemini,
+    with_langchain,
+    with_openai,
+    with_pydantic,
+)
+from tests.clients.case import Case, Outcome
+
+CHAT, RESPONSES, MESSAGES, GEMINI = (
+    "openai-chat",
+    "openai-responses",
+    "anthropic-messages",
+    "gemini",
+)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A client library, in the way it is used here."""
+
+    dialect: str
+    run: Callable[[Case], Awaitable[Outcome]]
+    """Raises whatever the library raises."""
+
+
+DRIVERS = {
+    "openai-chat": Driver(CHAT, with_openai.chat),
+    "openai-responses": Driver(RESPONSES, with_openai.responses),
+    "anthropic": Driver(MESSAGES, with_anthropic.messages),
+    "agents-chat": Driver(CHAT, with_agents.chat),
+    "agents-responses": Driver(RESPONSES, with_agents.responses),
+    "langchain-chat": Driver(CHAT, with_langchain.chat),
+    "langchain-responses": Driver(RESPONSES, with_langchain.responses),
+    "langchain-anthropic": Driver(MESSAGES, with_langchain.messages),
+    "pydantic-chat": Driver(CHAT, with_pydantic.chat),
+    "pydantic-responses": Driver(RESPONSES, with_pydantic.responses),
+    "pydantic-anthropic": Driver(MESSAGES, with_pydantic.messages),
+    "gemini-http": Driver(GEMINI, with_gemini.generate),
+}

@@ -1,0 +1,80 @@
+"""What each cell is expected to show where it is not the plain best, with the reason.
+
+A cell is a client, an upstream and a scenario. Nothing is skipped: what a client library cannot
+do, or the gateway does not carry, is told here, and the cell asserts exactly that.
+"""
+
+from dataclasses import dataclass
+
+RETURNED, SKIPPED, MISSING, REFUSED = "returned", "skipped", "missing", "refused"
+UNPROVEN = "unproven"
+"""The upstream told no reasoning, so there is none to bring back."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What becomes of the proof of a reasoning, on its way through a client and back."""
+
+    verdict: str
+    """As the upstream saw it. Refused: it answered 400, and the client was told."""
+    why: str = ""
+
+
+PLAIN = Carried(RETURNED)
+_TEXT = "keeps the text of a chat answer's reasoning, not the details that carry its proof"
+_DROPS = "drops the reasoning of chat answers"
+_NOT_TOLD = "is not told the signature of a text by us (its vendor does not insist on it)"
+
+_FORGETFUL = ("langchain-chat",)
+_TEXT_ONLY = ("agents-chat", "pydantic-chat")
+_ITEMS = ("openai-responses", "agents-responses", "langchain-responses", "pydantic-responses")
+_BLOCKS = ("anthropic", "langchain-anthropic", "pydantic-anthropic")
+_STEPS = ("reasoning-tool", "reasoning-hidden")
+_EVERY = (*_STEPS, "follow-up")
+
+_ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Carried], ...] = (
+    (_FORGETFUL, ("chat",), ("reasoning-tool",), Carried(REFUSED, _DROPS)),
+    (_FORGETFUL, ("chat",), ("follow-up",), Carried(MISSING, _DROPS)),
+    (_FORGETFUL, ("responses", "messages"), _EVERY, Carried(MISSING, _DROPS)),
+    (_FORGETFUL, ("gemini",), _STEPS, Carried(SKIPPED, _DROPS)),
+    (_TEXT_ONLY, ("responses", "messages"), _EVERY, Carried(MISSING, _TEXT)),
+    (
+        ("openai-chat", *_FORGETFUL, *_TEXT_ONLY, *_ITEMS, *_BLOCKS),
+        ("gemini",),
+        ("follow-up",),
+        Carried(MISSING, _NOT_TOLD),
+    ),
+)
+"""Clients, upstreams and scenarios; every other cell brings the proof back as it was."""
+
+CARRIED = {
+    (client, upstream, scenario): how
+    for clients, upstreams, scenarios, how in _ROWS
+    for client in clients
+    for upstream in upstreams
+    for scenario in scenarios
+}
+
+
+def carried(client: str, upstream: str, scenario: str) -> Carried:
+    if scenario == "reasoning-hidden" and upstream == "chat":
+        return Carried(UNPROVEN)
+    return CARRIED.get((client, upstream, scenario), PLAIN)
+
+
+THOUGHTLESS = {"langchain-chat": _DROPS}
+"""Clients that show their users no reasoning."""
+
+AS_TOOL = {("langchain-anthropic", False), ("langchain-anthropic", True)} | {
+    (client, False) for client in ("pydantic-chat", "pydantic-responses", "pydantic-anthropic")
+}
+"""Clients, whole or streaming, that ask for a shape as a tool to be called."""
+
+JSON_MODE = {
+    "openai-chat",
+    "openai-responses",
+    "langchain-chat",
+    "langchain-responses",
+    "gemini-http",
+}
+"""Clients whose users can ask for an object without a schema; the others have no word for it."""

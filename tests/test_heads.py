@@ -1,0 +1,74 @@
+"""Heads that two readers could read differently."""
+
+import pytest
+
+from weft.gateway.heads import Headers, fault_of, has_body, longest, plain
+
+HOST = (b"host", b"a:80")
+SPOKEN = "HTTP/1.1 and HTTP/1.0 are spoken here."
+ONE_HOST = "A request has one Host header."
+CHUNKED = "The only Transfer-Encoding is chunked, once, in HTTP/1.1."
+PROXY = "This is not a proxy."
+TARGET = "The target of a request is a path, or a URL of the Host."
+
+
+def coding(value: bytes) -> tuple[bytes, bytes]:
+    return (b"transfer-encoding", value)
+
+
+@pytest.mark.parametrize(
+    ("version", "method", "target", "headers", "wrong"),
+    [
+        ("1.1", b"GET", b"/", [HOST], None),
+        ("1.0", b"GET", b"/", [], None),
+        ("1.0", b"GET", b"/", [HOST], None),
+        ("0.9", b"GET", b"/", [HOST], SPOKEN),
+        ("2.0", b"GET", b"/", [HOST], SPOKEN),
+        ("1.1", b"GET", b"/", [], ONE_HOST),
+        ("1.1", b"GET", b"/", [HOST, HOST], ONE_HOST),
+        ("1.0", b"GET", b"/", [HOST, HOST], ONE_HOST),
+        ("1.1", b"POST", b"/", [HOST, coding(b"chunked")], None),
+        ("1.1", b"POST", b"/", [HOST, coding(b"Chunked")], None),
+        ("1.0", b"POST", b"/", [HOST, coding(b"chunked")], CHUNKED),
+        ("1.1", b"POST", b"/", [HOST, coding(b"gzip, chunked")], CHUNKED),
+        ("1.1", b"POST", b"/", [HOST, coding(b"chunked"), coding(b"chunked")], CHUNKED),
+        ("1.1", b"POST", b"/", [HOST, coding(b"chunked\t")], CHUNKED),
+        ("1.1", b"POST", b"/", [HOST, coding(b"")], CHUNKED),
+        ("1.1", b"CONNECT", b"a:80", [HOST], PROXY),
+        ("1.1", b"OPTIONS", b"*", [HOST], None),
+        ("1.1", b"GET", b"//evil/x", [HOST], None),
+        ("1.1", b"GET", b"http://a:80/x", [HOST], None),
+        ("1.1", b"GET", b"http://A:80/x", [HOST], None),
+        ("1.1", b"GET", b"http://a:80", [HOST], TARGET),
+        ("1.1", b"GET", b"http://a/x", [HOST], TARGET),
+        ("1.1", b"GET", b"http://a:80@evil/x", [HOST], TARGET),
+        ("1.1", b"GET", b"http://evil/x", [HOST], TARGET),
+        ("1.1", b"GET", b"x", [HOST], TARGET),
+        ("1.0", b"GET", b"http://a/x", [], TARGET),
+    ],
+)
+def test_a_head_has_one_host_one_framing_and_one_target(
+    version: str, method: bytes, target: bytes, headers: Headers, wrong: str | None
+) -> None:
+    assert fault_of(version, method, target, headers) == wrong
+
+
+def test_what_asks_for_an_upgrade_is_left_out_and_nothing_else() -> None:
+    headers = [
+        HOST,
+        (b"connection", b"Upgrade, HTTP2-Settings, close"),
+        (b"upgrade", b"h2c"),
+        (b"http2-settings", b"AAMAAABkAAQAAP__"),
+        (b"x", b""),
+        (b"connection", b"upgrade"),
+    ]
+    assert plain(headers) == [HOST, (b"connection", b"close"), (b"x", b"")]
+
+
+def test_a_body_is_told_by_its_framing() -> None:
+    assert [has_body([HOST, (name, b"0")]) for name in (b"content-length", b"te")] == [True, False]
+    assert has_body([coding(b"chunked")])
+
+
+def test_the_longest_line_may_be_the_target() -> None:
+    assert (longest(b"/" * 9, [HOST]), longest(b"/", [HOST]), longest(b"/", [])) == (9, 8, 1)

@@ -1,0 +1,547 @@
+"""`/v1/responses` over a WebSocket: turns, errors, limits, and both sides leaving."""
+
+import json
+import signal
+import socket as sockets
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from openai import OpenAI
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
+
+from tests.faults.upstream import SILENCE, STREAM, Flood, Hold, Upstream, chunk, stream, upstream
+from tests.faults.wires import CHAT, SPEECHES
+from tests.gateway_process import Gateway as Process
+from tests.gateway_process import gateway
+from tests.open_responses import ERROR_FRAME, EVENT, TERMINAL, Object, problems, terminal
+from weft.gateway.app import Gateway
+from weft.gateway.protocol import DoorLimits, protocol
+from weft.gateway.server import Server, listen
+from weft.gateway.settings import load
+from weft.gateway.websocket import WAITING, Frames, ResponsesSocket
+
+PATIENCE = 10.0
+DEMO = """
+[upstreams.demo]
+dialect = "openai-responses"
+base_url = "demo:fast"
+retry = { attempts = 1 }
+breaker = { failures = 0 }
+"""
+CREATE: Object = {"type": "response.create", "model": "demo/chat", "input": "Hello"}
+SPEECH = SPEECHES[CHAT]
+
+
+@dataclass
+class World:
+    """A gateway, and the upstream that `chat/…` leads to."""
+
+    process: Process
+    upstream: Upstream
+
+    @property
+    def address(self) -> str:
+        return self.process.url.replace("http", "ws", 1) + "/v1/responses"
+
+
+def settings(upstream: Upstream, server: str = "") -> str:
+    chat = f'[upstreams.chat]\ndialect = "openai-chat"\nbase_url = "{upstream.url}/v1"\n'
+    return f'[server]\n{server}\n{DEMO}\n{chat}api_key = "sk-x"\nretry = {{ attempts = 1 }}\n'
+
+
+@pytest.fixture(scope="module")
+def far() -> Iterator[Upstream]:
+    with upstream() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def world(far: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with gateway(settings(far), tmp_path_factory.mktemp("gateway")) as running:
+        yield World(running, far)
+    assert '"level":"error"' not in running.stderr
+
+
+@pytest.fixture
+def socket(world: World) -> Iterator[Connection]:
+    with dialled(world.address) as made:
+        yield made
+
+
+def dialled(address: str, **headers: str) -> Connection:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return connect(
+        address, proxy=None, additional_headers=named, open_timeout=PATIENCE, close_timeout=PATIENCE
+    )
+
+
+def say(socket: Connection, message: object) -> None:
+    socket.send(message if isinstance(message, str) else json.dumps(message))
+
+
+def heard(socket: Connection) -> Object:
+    frame: Object = json.loads(socket.recv(PATIENCE))
+    return frame
+
+
+def turn(socket: Connection) -> list[Object]:
+    """What is told up to the end of a turn."""
+    frames = [heard(socket)]
+    while frames[-1]["type"] not in ("error", *TERMINAL):
+        frames.append(heard(socket))
+    return frames
+
+
+def is_answered(socket: Connection) -> bool:
+    say(socket, CREATE)
+    return bool(terminal(turn(socket))["status"] == "completed")
+
+
+def closed(socket: Connection) -> tuple[int, str]:
+    """Waits until the other side closes, with nothing more to say; returns how."""
+    with pytest.raises(ConnectionClosed) as caught:
+        heard(socket)
+    frame = caught.value.rcvd
+    assert frame is not None
+    return frame.code, frame.reason
+
+
+def chat(model: str, **more: object) -> Object:
+    return {"type": "response.create", "model": f"chat/{model}", "input": "Hello", **more}
+
+
+def text_of(frames: list[Object]) -> str:
+    (item,) = terminal(frames)["output"]
+    (part,) = item["content"]
+    return str(part["text"])
+
+
+# Turns
+
+
+def test_what_is_asked_meanwhile_waits_its_turn(world: World, socket: Connection) -> None:
+    hold = Hold()
+    first = world.upstream.script(
+        (STREAM, *map(chunk, SPEECH.head + SPEECH.content), hold, *map(chunk, SPEECH.end))
+    )
+    second = world.upstream.script(stream(*SPEECH.frames))
+    say(socket, chat(first))
+    say(socket, chat(second))
+    say(socket, {**CREATE, "model": "demo/nothing"})
+    hold.here()
+    began = heard(socket)
+    assert began["type"] == "response.created"
+    assert world.upstream.exchanges(second) == []
+    hold.release()
+    one, two, three = [began, *turn(socket)], turn(socket), turn(socket)
+    assert text_of(one) == text_of(two) != ""
+    assert [frame["type"] for frame in three] == ["error"]
+    assert is_answered(socket)
+
+
+def test_a_stream_id_is_in_everything_that_is_told_about_it(socket: Connection) -> None:
+    lane = 'a "lane"'
+    say(socket, {**CREATE, "stream_id": lane})
+    frames = turn(socket)
+    assert {frame["stream_id"] for frame in frames} == {lane}
+    assert terminal(frames)["status"] == "completed"
+    say(socket, {**CREATE, "stream_id": lane, "model": "nobody"})
+    assert [frame["stream_id"] for frame in turn(socket)] == [lane]
+    say(socket, CREATE)
+    assert [frame for frame in turn(socket) if "stream_id" in frame] == []
+
+
+def test_every_create_is_a_request_of_its_own(world: World, socket: Connection) -> None:
+    for _ in range(2):
+        assert is_answered(socket)
+    until(lambda: world.process.stderr.count('"dialect":"openai-responses"') >= 2)
+    lines = [json.loads(line) for line in world.process.stderr.splitlines()]
+    ids = [line["id"] for line in lines if line.get("dialect") == "openai-responses"]
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_openai_package_has_a_conversation_over_a_socket(world: World) -> None:
+    with OpenAI(api_key="x", base_url=f"{world.process.url}/v1", max_retries=0) as client:
+        manager = client.responses.connect(
+            websocket_connection_options={"proxy": None},  # type: ignore[typeddict-unknown-key]
+            max_retries=0,
+        )
+        with manager as connection:
+            said = []
+            for model in ("demo/chat", "demo/nobody", "demo/error-midstream", "demo/chat"):
+                connection.response.create(model=model, input="Hello")
+                for event in connection:
+                    if event.type in ("error", *TERMINAL):
+                        said.append(event.type)
+                        break
+    assert said == ["response.completed", "error", "response.failed", "response.completed"]
+
+
+def until(true: Callable[[], bool]) -> None:
+    tick = threading.Event()
+    for _ in range(int(PATIENCE / 0.005)):
+        if true():
+            return
+        tick.wait(0.005)
+    raise AssertionError("waited in vain")
+
+
+# Errors
+
+
+WRONG: dict[str, tuple[object, int, str, str | None]] = {
+    "nothing": ("", 400, "invalid_request", None),
+    "no JSON": ("{", 400, "invalid_request", None),
+    "no object": ("[]", 400, "invalid_request", None),
+    "too deep": ('{"input":' + "[" * 100 + "]" * 100 + "}", 400, "invalid_request", None),
+    "no type": ({"model": "demo/chat", "input": "x"}, 400, "invalid_request", "type"),
+    "another type": ({**CREATE, "type": "response.steer"}, 400, "invalid_request", "type"),
+    "no model": ({"type": "response.create", "input": "x"}, 400, "invalid_request", "model"),
+    "a stream": ({**CREATE, "stream": False}, 400, "invalid_request", "stream"),
+    "options of streams": (
+        {**CREATE, "stream_options": None},
+        400,
+        "invalid_request",
+        "stream_options",
+    ),
+    "the background": ({**CREATE, "background": False}, 400, "invalid_request", "background"),
+    "a warm-up": ({**CREATE, "generate": False}, 400, "invalid_request", "generate"),
+    "an earlier response": (
+        {**CREATE, "previous_response_id": "resp_1"},
+        404,
+        "previous_response_not_found",
+        "previous_response_id",
+    ),
+    "an unknown model": ({**CREATE, "model": "x/y"}, 404, "model_not_found", "model"),
+    "a model that its upstream has not": (
+        {**CREATE, "model": "demo/nobody"},
+        404,
+        "model_not_found",
+        None,
+    ),
+    "no input that can be read": ({**CREATE, "input": 5}, 400, "invalid_request", "input"),
+    "a key that the upstream refuses": (
+        {**CREATE, "model": "demo/error-401"},
+        502,
+        "upstream_auth",
+        None,
+    ),
+    "too many questions": (
+        {**CREATE, "model": "demo/error-429"},
+        429,
+        "rate_limit_exceeded",
+        None,
+    ),
+    "an overloaded model": (
+        {**CREATE, "model": "demo/overloaded"},
+        503,
+        "overloaded",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_an_error_is_one_frame_and_leaves_the_socket_usable(name: str, socket: Connection) -> None:
+    message, status, code, param = WRONG[name]
+    say(socket, message)
+    frame = heard(socket)
+    assert problems(ERROR_FRAME, frame) == []
+    error = frame["error"]
+    assert (frame["status"], error["code"], error.get("param")) == (status, code, param)
+    assert is_answered(socket)
+
+
+def test_an_error_says_how_long_to_wait(socket: Connection) -> None:
+    say(socket, {**CREATE, "model": "demo/error-429"})
+    assert heard(socket)["error"]["headers"] == {"retry-after": "1"}
+
+
+def test_an_upstream_that_breaks_off_makes_one_failed_response(
+    world: World, socket: Connection
+) -> None:
+    hold = Hold()
+    broken = world.upstream.script(
+        (STREAM, *map(chunk, SPEECH.head + SPEECH.content), hold, chunk(SPEECH.error))
+    )
+    say(socket, chat(broken))
+    hold.release()
+    frames = turn(socket)
+    assert [found for frame in frames for found in problems(EVENT, frame)] == []
+    assert terminal(frames)["status"] == "failed"
+    assert "error" not in [frame["type"] for frame in frames]
+    assert is_answered(socket)
+
+
+def test_errors_leave_no_gap_in_the_numbers_of_a_stream() -> None:
+    frames = Frames()
+    told = [
+        frames.feed(b'event: a\ndata: {"type":"a","sequence_number":0}\n\n: hello\n\n'),
+        frames.feed(
+            b'data: {"type":"error","sequence_number":1}\n\n'
+            b'data: {"type":"b","sequence_number": 2,"x":{"sequence_number":2}}\n\n'
+            b"data: [DONE]\n\n"
+        ),
+    ]
+    assert told == [
+        ['{"type":"a","sequence_number":0}'],
+        ['{"type":"b","sequence_number":1,"x":{"sequence_number":2}}'],
+    ]
+
+
+# What no socket takes
+
+
+def test_bytes_are_not_taken(socket: Connection) -> None:
+    socket.send(json.dumps(CREATE).encode())
+    assert closed(socket) == (1003, "expected JSON as text")
+
+
+def test_a_message_over_the_limit_closes_the_socket(far: Upstream, tmp_path: Path) -> None:
+    limits = "[server.limits]\nwebsocket_message = 4096\n"
+    with gateway(settings(far, limits), tmp_path) as running:
+        address = World(running, far).address
+        with dialled(address) as socket:
+            say(socket, json.dumps({**CREATE, "input": ""}).ljust(4096))
+            assert terminal(turn(socket))["status"] == "completed"
+            say(socket, json.dumps({**CREATE, "input": ""}).ljust(4097))
+            assert closed(socket)[0] == 1009
+
+
+def test_too_many_messages_that_wait_close_the_socket(world: World, socket: Connection) -> None:
+    model = world.upstream.script((STREAM, SILENCE))
+    say(socket, chat(model))
+    exchange = world.upstream.exchange(model)
+    for _ in range(WAITING):
+        say(socket, CREATE)
+    assert not exchange.is_gone
+    say(socket, CREATE)
+    assert closed(socket) == (1008, "too many messages wait their turn")
+    exchange.left()
+
+
+# The door
+
+
+KEYS = (
+    '[server.keys]\nalice = "sk-alice"\nbob = "sk-bob"\n[server.limits]\nwebsockets_per_key = 2\n'
+)
+
+
+@pytest.fixture(scope="module")
+def guarded(far: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with gateway(settings(far, KEYS), tmp_path_factory.mktemp("guarded")) as running:
+        yield World(running, far)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ({}, 401, "invalid_api_key"),
+        ({"Authorization": "Bearer sk-eve"}, 401, "invalid_api_key"),
+        ({"Authorization": "Bearer sk-alice", "Origin": "https://evil.example"}, 403, None),
+        ({"Authorization": "Bearer sk-alice", "Sec_Fetch_Site": "cross-site"}, 403, None),
+    ],
+    ids=["no key", "another key", "a foreign page", "a foreign site"],
+)
+def test_who_may_not_come_in_is_told_before_the_socket_is_open(
+    headers: dict[str, str], status: int, code: str | None, guarded: World
+) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        dialled(guarded.address, **headers)
+    answer = caught.value.response
+    error = json.loads(answer.body)["error"]
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/json"
+    assert code is None or error["code"] == code
+
+
+@pytest.mark.parametrize("header", ["Authorization", "X_Api_Key"])
+def test_a_key_opens_the_socket(header: str, guarded: World) -> None:
+    secret = "Bearer sk-alice" if header == "Authorization" else "sk-alice"
+    with dialled(guarded.address, **{header: secret}) as socket:
+        assert is_answered(socket)
+
+
+def test_a_page_of_our_own_may_open_a_socket(guarded: World) -> None:
+    origin = guarded.process.url
+    with dialled(guarded.address, Authorization="Bearer sk-alice", Origin=origin) as socket:
+        assert is_answered(socket)
+
+
+def test_a_key_has_so_many_sockets_at_a_time(guarded: World) -> None:
+    alice, bob = {"Authorization": "Bearer sk-alice"}, {"Authorization": "Bearer sk-bob"}
+    with dialled(guarded.address, **bob), dialled(guarded.address, **bob) as second:
+        with dialled(guarded.address, **bob) as third:
+            assert closed(third) == (1013, "2 sockets of this key are open; that is the limit")
+        with dialled(guarded.address, **alice) as other:
+            assert is_answered(other)
+        second.close()
+        until(lambda: _opens(guarded, bob))
+
+
+def _opens(world: World, headers: dict[str, str]) -> bool:
+    with dialled(world.address, **headers) as socket:
+        try:
+            return is_answered(socket)
+        except ConnectionClosed:
+            return False
+
+
+def test_where_sockets_are_switched_off_clients_are_told_to_use_http(
+    far: Upstream, tmp_path: Path
+) -> None:
+    with (
+        gateway(settings(far, "websocket = false"), tmp_path) as running,
+        pytest.raises(InvalidStatus) as caught,
+    ):
+        dialled(World(running, far).address)
+    assert caught.value.response.status_code == 426
+    assert "WebSocket" in json.loads(caught.value.response.body)["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/realtime", "/"])
+def test_there_is_one_place_for_sockets(path: str, world: World) -> None:
+    with pytest.raises(InvalidStatus) as caught:
+        dialled(world.address.replace("/v1/responses", path))
+    assert caught.value.response.status_code in (403, 404)
+
+
+# Clients that leave
+
+
+def _close(socket: Connection) -> None:
+    socket.close()
+
+
+def _break(socket: Connection) -> None:
+    socket.socket.shutdown(sockets.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("leave", [_close, _break])
+@pytest.mark.parametrize("moment", ["before the head", "in the middle"])
+def test_a_client_that_leaves_ends_its_upstream_at_once(
+    moment: str, leave: Callable[[Connection], None], world: World
+) -> None:
+    begun = () if moment == "before the head" else (STREAM, chunk(b"".join(SPEECH.frames[:2])))
+    model = world.upstream.script((*begun, SILENCE))
+    waiting = world.upstream.script(stream(*SPEECH.frames))
+    with dialled(world.address) as socket:
+        say(socket, chat(model))
+        exchange = world.upstream.exchange(model)
+        say(socket, chat(waiting))
+        if begun:
+            assert heard(socket)["type"] == "response.created"
+        assert not exchange.is_gone
+        leave(socket)
+        exchange.left()
+    assert world.upstream.exchanges(waiting) == []
+
+
+def test_a_client_that_does_not_read_stops_its_upstream_and_then_loses_it(
+    far: Upstream, tmp_path: Path
+) -> None:
+    piece = chunk(SPEECH.content[0] * 200)
+    flood = Flood(piece, 3000)
+    model = far.script((STREAM, *map(chunk, SPEECH.head), flood, SILENCE))
+    with gateway(settings(far, "[server.limits]\nstalled = 0.5\n"), tmp_path) as running:
+        address = World(running, far).address
+        with connect(address, proxy=None, max_queue=1, close_timeout=0.1) as socket:
+            say(socket, chat(model))
+            exchange = far.exchange(model)
+            exchange.left()
+        assert exchange.sent < len(piece) * flood.times / 4
+
+
+# Servers that leave
+
+
+@contextmanager
+def limited(folder: Path, lifetime: float) -> Iterator[str]:
+    """The address of sockets that may be used for so many seconds, in this process."""
+    (folder / "weft.toml").write_text(DEMO, encoding="utf-8")
+    app = Limited(Gateway(load(folder / "weft.toml", {})), lifetime)
+    config = uvicorn.Config(app, http=protocol(DoorLimits()), lifespan="off", log_config=None)
+    ready = threading.Event()
+    server = Server(config, app, drain=0.0, ready=ready.set)
+    listening = listen("127.0.0.1", 0)
+    port = listening[0].getsockname()[1]
+    thread = threading.Thread(target=server.run, args=(listening,), daemon=True)
+    thread.start()
+    assert ready.wait(PATIENCE)
+    try:
+        yield f"ws://127.0.0.1:{port}/v1/responses"
+    finally:
+        server.stop()
+        server.stop()
+        thread.join(PATIENCE)
+
+
+class Limited:
+    """A gateway whose sockets have another lifetime."""
+
+    def __init__(self, gateway: Gateway, lifetime: float) -> None:
+        self._socket = ResponsesSocket(gateway, lifetime=lifetime)
+        self.drain = self._socket.drain
+
+    @property
+    def app(self) -> Any:
+        return self
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
+        about = {"weft.id": "req_1", "weft.caller": ""}
+        await self._socket({**scope, **about}, receive, send)
+
+    def cut(self) -> None:
+        """Nothing goes on for long."""
+
+
+def test_a_socket_that_was_used_for_long_enough_is_closed(tmp_path: Path) -> None:
+    with limited(tmp_path, 0.3) as address, dialled(address) as socket:
+        assert is_answered(socket)
+        frame = heard(socket)
+        assert problems(ERROR_FRAME, frame) == []
+        assert frame["error"]["code"] == "websocket_connection_limit_reached"
+        assert closed(socket) == (1000, "used up")
+
+
+def test_a_socket_that_nobody_used_is_used_up_as_well(tmp_path: Path) -> None:
+    with limited(tmp_path, 0.0) as address, dialled(address) as socket:
+        frame = heard(socket)
+        assert frame["error"]["code"] == "websocket_connection_limit_reached"
+        assert closed(socket) == (1000, "used up")
+
+
+def test_a_server_that_leaves_closes_idle_sockets_at_once(far: Upstream, tmp_path: Path) -> None:
+    with gateway(settings(far), tmp_path) as running, dialled(World(running, far).address) as idle:
+        assert is_answered(idle)
+        running.process.send_signal(signal.SIGTERM)
+        assert closed(idle) == (1001, "the server is shutting down")
+        assert running.process.wait(PATIENCE) == 0
+
+
+def test_a_server_that_leaves_tells_what_is_under_way(far: Upstream, tmp_path: Path) -> None:
+    hold = Hold()
+    model = far.script((*stream(*SPEECH.frames)[:-2], hold, *stream(*SPEECH.frames)[-2:]))
+    with (
+        gateway(settings(far), tmp_path) as running,
+        dialled(World(running, far).address) as busy,
+        dialled(World(running, far).address) as idle,
+    ):
+        say(busy, chat(model))
+        began = heard(busy)
+        say(busy, CREATE)
+        running.process.send_signal(signal.SIGTERM)
+        assert closed(idle)[0] == 1001
+        hold.release()
+        assert terminal([began, *turn(busy)])["status"] == "completed"
+        assert closed(busy) == (1001, "the server is shutting down")
+        assert running.process.wait(PATIENCE) == 0
