@@ -272,6 +272,48 @@ def test_the_origin_may_be_the_upstream() -> None:
     assert blocks(events(raw)) == [{"type": "thinking", "thinking": "", "signature": "s"}]
 
 
+SIGNED: list[Part] = [
+    ToolParamsStart("call.1", "look", signature="s", origin="host"),
+    ToolParamsDelta("call.1", '{"at":1}'),
+    ToolParamsEnd("call.1"),
+    ToolCall("call.1", "look", '{"at":1}', signature="s", origin="host"),
+]
+
+
+@pytest.mark.parametrize("said", [SIGNED, SIGNED[-1:]], ids=["streamed", "whole"])
+def test_what_signs_a_call_is_sealed_in_a_redacted_block_before_it(said: list[Part]) -> None:
+    """It names the call as the client knows it."""
+    thought: list[Part] = [ReasoningStart("r", "raw"), ReasoningEnd("r", "own", origin=NAME)]
+    first, carrier, call = blocks(written(*thought, *said))
+    assert first["signature"] == "own"
+    assert call["id"] != "call.1"
+    sealed = Sealed("host", "m-1", Proof("s", call=call["id"]))
+    assert carrier == {"type": "redacted_thinking", "data": seal(sealed)}
+    assert lost(*thought, *said) == []
+    content = json.loads(body(fold(START, *thought, *said, END), Context()))["content"]
+    assert content[1] == carrier
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [ToolParamsStart("call.1", "look"), *SIGNED[1:]],
+        [ToolParamsStart("call.1", "look", signature="s"), *SIGNED[1:3], SIGNED[3]],
+        [
+            ToolCall(
+                "s", "search", "{}", "server_tool_use", provider_executed=True, signature="s",
+                origin="host",
+            )
+        ],
+    ],
+    ids=["it came late", "nobody knows whose it is", "nobody is asked to send it back"],
+)  # fmt: skip
+def test_what_signs_a_call_is_lost_where_it_cannot_be_told(said: list[Part]) -> None:
+    assert lost(*said) == ["tool-call"]
+    (block,) = blocks(written(*said))
+    assert block["type"] in ("tool_use", "server_tool_use")
+
+
 def test_a_call_has_its_arguments_in_deltas_only() -> None:
     for call in (CALL, CALL[-1:]):
         found = written(*call)

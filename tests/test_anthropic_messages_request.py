@@ -810,8 +810,18 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
             "custom",
             raw=raw({"type": "custom", "format": {"type": "grammar", "definition": "g"}}),
         ),
-        [],
-        [refused("tools[0].format")],
+        [
+            {
+                "name": "f",
+                "description": "The text `input` matches this lark grammar:\ng",
+                "input_schema": {
+                    "type": "object",
+                    "properties": {"input": {"type": "string"}},
+                    "required": ["input"],
+                },
+            }
+        ],
+        [adapted("tools[0]"), warned("tools[0].format")],
     ),
     (
         Tool(
@@ -819,8 +829,18 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
             "custom",
             raw=raw({"custom": {"format": {"type": "grammar", "grammar": {"definition": "g"}}}}),
         ),
-        [],
-        [refused("tools[0].format")],
+        [
+            {
+                "name": "f",
+                "description": "The text `input` matches this lark grammar:\ng",
+                "input_schema": {
+                    "type": "object",
+                    "properties": {"input": {"type": "string"}},
+                    "required": ["input"],
+                },
+            }
+        ],
+        [adapted("tools[0]"), warned("tools[0].format")],
     ),
     (
         Tool(
@@ -1409,6 +1429,28 @@ def test_a_model_with_a_budget_does_not_think_when_its_envelope_had_to_go() -> N
     sent, losses = written(parse(body).request)
     assert sent["thinking"] == {"type": "disabled"}
     assert outcomes(losses) == [*LOST, warned("reasoning")]
+
+
+def test_the_signature_of_a_call_comes_out_of_the_block_before_it() -> None:
+    """What is left has the places that it had in the body."""
+    envelope = seal(Sealed("elsewhere", "m", Proof("s", call="b")))
+    uses: list[Object] = [
+        {"type": "tool_use", "id": id, "name": "f", "input": {}} for id in ("a", "b")
+    ]
+    history = [
+        HI,
+        {"role": "assistant", "content": [{"type": "redacted_thinking", "data": envelope}, *uses]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id} for id in "ab"]},
+    ]
+    found = parse({**BARE, "messages": history})
+    assert found.request.messages[1].content == (
+        CallContent("a", "f", "{}"),
+        CallContent("b", "f", "{}", signature="s", origin="elsewhere"),
+    )
+    assert found.places.source("messages[1].content[1].id") == "messages[1].content[2].id"
+    sent, losses = written(found.request)
+    assert sent["messages"][1]["content"] == uses
+    assert outcomes(losses) == [adapted("messages[1].content[1].signature")]
 
 
 def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:

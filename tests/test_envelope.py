@@ -15,10 +15,12 @@ from weft.dialects.envelope import (
     opened,
     seal,
     sealed,
+    sealed_call,
+    signed,
     unproven,
     unsealed,
 )
-from weft.parts import ReasoningEnd, ReasoningStart
+from weft.parts import ReasoningEnd, ReasoningStart, ToolCall
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 SAID = TEXT.filter(bool)
@@ -26,6 +28,7 @@ PROOF = st.builds(
     Proof,
     *[st.none() | TEXT for _ in ("signature", "encrypted", "redacted", "item_id")],
     st.sampled_from([None, "raw", "summary"]),
+    st.none() | TEXT,
     st.none() | TEXT,
 )
 START = ReasoningStart("r", "summary", item_id="rs_1")
@@ -100,3 +103,24 @@ def test_a_reasoning_without_a_proof_is_sealed_where_its_origin_may_want_it_back
 
 def test_nothing_is_sealed_without_an_origin() -> None:
     assert sealed(ReasoningEnd("r", signature="s"), "m", START) is None
+    assert sealed_call(ToolCall("c", "f", "{}", signature="s"), "m") is None
+    assert sealed_call(ToolCall("c", "f", "{}", origin="x"), "m") is None
+
+
+def test_what_signs_a_call_is_sealed_with_the_name_of_the_call() -> None:
+    call = ToolCall("c", "f", "{}", signature="s", origin="x")
+    assert opened(sealed_call(call, "m")) == Sealed("x", "m", Proof("s", call="c"))
+    assert opened(sealed_call(call, "m", "d")) == Sealed("x", "m", Proof("s", call="d"))
+
+
+def test_a_signature_is_its_carriers_unless_it_came_in_an_envelope() -> None:
+    call = ToolCall("c", "f", "{}", signature="s", origin="x")
+    assert signed(sealed_call(call, "m"), "the carrier") == ("s", "x")
+    assert signed("s", "the carrier") == ("s", "the carrier")
+    assert signed(None, "the carrier") == (None, None)
+
+
+def test_what_signs_a_call_is_no_proof_of_the_reasoning_that_carries_it() -> None:
+    call = ToolCall("c", "f", "{}", signature="s", origin="x")
+    end = ReasoningEnd("r", signature=sealed_call(call, "m"), origin="the carrier")
+    assert unsealed(end) is end

@@ -30,12 +30,14 @@ from weft import (
     TextItem,
     ToolCall,
     ToolParamsDelta,
+    ToolParamsStart,
     ToolResult,
     Usage,
     decode_all,
     detect,
 )
 from weft.assembler import Assembler
+from weft.dialects.envelope import Proof, Sealed, in_base64, seal
 from weft.dialects.gemini.calls import Arguments, steps
 from weft.dialects.gemini.meaning import created_of, time_of
 from weft.dialects.gemini.spelling import respelled
@@ -269,7 +271,20 @@ def test_a_lone_half_of_a_character_is_replaced_at_the_end_and_before_an_error()
 
 def test_a_call_comes_whole_with_its_id_and_signature() -> None:
     (made,) = say(call(SIGNED, id="c1", name="look", args={"at": 1})).items
-    assert made == ToolCall("c1", "look", '{"at": 1}', signature=SIGNATURE)
+    assert made == ToolCall("c1", "look", '{"at": 1}', signature=SIGNATURE, origin="gemini")
+
+
+def test_the_signature_of_a_call_is_the_hosts_and_known_from_its_start() -> None:
+    raw = sse(frame(call(SIGNED, name="look", args={})), END)
+    (one,) = decode_all(raw, "gemini", context=Context(ids=Ids(b"1"), origin="host"))
+    signed = [part for part in one.parts if isinstance(part, ToolParamsStart | ToolCall)]
+    assert [(part.signature, part.origin) for part in signed] == [(SIGNATURE, "host")] * 2
+
+
+def test_a_signature_of_another_host_comes_out_of_its_envelope() -> None:
+    envelope = in_base64(seal(Sealed("elsewhere", "m", Proof("s", call="c1"))))
+    (made,) = say(call({"thoughtSignature": envelope}, id="c1", name="look")).items
+    assert made == ToolCall("c1", "look", "{}", signature="s", origin="elsewhere")
 
 
 def test_stop_with_a_call_is_tool_calls_and_leaves_no_finding() -> None:

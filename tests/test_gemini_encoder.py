@@ -340,7 +340,14 @@ def test_the_signature_of_a_call_goes_to_this_wire_only_if_it_was_made_for_it() 
     assert native["thoughtSignature"] == "s"
     (foreign,) = said(written(call))
     assert "thoughtSignature" not in foreign
-    assert losses(call) == ["tool-call: its signature was made for another wire"]
+    assert losses(call) == ["tool-call: nobody knows whose its signature is"]
+
+
+def test_the_signature_of_a_call_from_elsewhere_is_sealed() -> None:
+    call = ToolCall("c", "look", "{}", signature="s", origin="elsewhere")
+    (foreign,) = said(written(call))
+    assert opened(foreign["thoughtSignature"]) == Sealed("elsewhere", "m-1", Proof("s", call="c"))
+    assert losses(call) == []
 
 
 def code(params: str, **more: Any) -> ToolCall:

@@ -248,7 +248,7 @@ READ: list[tuple[Object, AnyContent]] = [
     ({"fileData": {"fileUri": "gs://a/b"}}, FileContent(file_id="gs://a/b")),
     (
         {"functionCall": {"id": "c", "name": "f", "args": {"a": 1}}, "thoughtSignature": "c2ln"},
-        CallContent("c", "f", '{"a":1}', signature="c2ln"),
+        CallContent("c", "f", '{"a":1}', signature="c2ln", origin=NAME),
     ),
     ({"functionCall": {"name": "f"}}, CallContent("call_unnamed_0", "f", "{}")),
     (
@@ -861,8 +861,18 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
     ),
     (
         Tool("f", "custom", extra=raw({"format": {"type": "grammar", "definition": "g"}})),
-        [],
-        [refused("tools[0].format")],
+        [
+            {
+                "functionDeclarations": [
+                    {
+                        "name": "f",
+                        "description": "The text `input` matches this lark grammar:\ng",
+                        "parametersJsonSchema": FREE,
+                    }
+                ]
+            }
+        ],
+        [adapted("tools[0]"), warned("tools[0].format")],
     ),
     (
         Tool("f", namespace="ns"),
@@ -928,12 +938,19 @@ def test_a_tool_of_another_dialect_is_written(
 
 
 def test_functions_that_follow_one_another_are_one_entry() -> None:
-    tools = (Tool("f"), Tool("g"), Tool("s", "web-search"), Tool("h"))
+    tools = (Tool("f"), Tool("g"), Tool("s", "code-execution"), Tool("h"))
     assert written(other(tools=tools))[0]["tools"] == [
         {"functionDeclarations": [{"name": "f"}, {"name": "g"}]},
-        {"googleSearch": {}},
+        {"codeExecution": {}},
         {"functionDeclarations": [{"name": "h"}]},
     ]
+
+
+def test_a_search_that_is_only_offered_is_left_out_beside_functions() -> None:
+    tools = (Tool("s", "web-search"), Tool("f"))
+    body, losses = written(other(tools=tools))
+    assert body["tools"] == [{"functionDeclarations": [{"name": "f"}]}]
+    assert outcomes(losses) == [warned("tools[0]")]
 
 
 TOOLS = (Tool("f"), Tool("g"))
@@ -1222,7 +1239,7 @@ def test_trap_04_only_the_first_foreign_call_of_a_step_is_marked() -> None:
 
 
 def test_trap_04_a_signed_call_keeps_its_signature_and_valid_unsigned_ones_stay_so() -> None:
-    signed = msgspec.structs.replace(CALL, signature="c2ln")
+    signed = msgspec.structs.replace(CALL, signature="c2ln", origin=NAME)
     calls = assistant(signed, CallContent("b", "f", "{}"))
     contents, losses = said(USER, calls, results(ResultContent("a"), ResultContent("b")))
     assert [part.get("thoughtSignature") for part in contents[1]["parts"]] == ["c2ln", None]

@@ -562,6 +562,23 @@ def test_what_a_call_brought_goes_out_with_an_entry_that_says_nothing_else() -> 
     assert entries(written(*CALL[:-1], call)) == entries(written(*CALL))
 
 
+@pytest.mark.parametrize("early", [True, False], ids=["with its first entry", "behind it"])
+def test_what_signs_a_call_is_sealed_under_the_key_that_clients_send_back(early: bool) -> None:
+    call = ToolCall("call_1", "look", '{"at":1}', signature="s", origin="host")
+    start = ToolParamsStart("call_1", "look")
+    if early:
+        start = msgspec.structs.replace(start, signature="s", origin="host")
+    stream: list[Part] = [start, *CALL[1:-1], call]
+    (place,) = [n for n, one in enumerate(entries(written(*stream))) if "extra_content" in one]
+    assert place == (0 if early else len(entries(written(*stream))) - 1)
+    extra = entries(written(*stream))[place]["extra_content"]
+    proof = opened(extra["google"]["thought_signature"])
+    assert proof == Sealed("host", START.model, Proof("s", call="call_1"))
+    assert lost(*stream) == []
+    whole = json.loads(body(assemble([START, *stream, Finish("tool-calls")]), plain()))
+    assert whole["choices"][0]["message"]["tool_calls"][0]["extra_content"] == extra
+
+
 def test_what_a_text_brought_goes_out_at_its_end() -> None:
     extra = Raw(b'{"loom":{"thought_signature":"c2ln"}}')
     signed: list[Part] = [

@@ -293,13 +293,27 @@ def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
     context = Context(quirks=ChatQuirks(reasoning_back=("reasoning_content", "reasoning_details")))
     request = parsed({"model": "m", "messages": [message]}, context).request
     thought = ReasoningContent("why", item_id="i", signature="s", origin="elsewhere")
-    assert request.messages[0].content == (thought, CallContent("1", "f", "{}", signature="s"))
+    signed = CallContent("1", "f", "{}", signature="s", origin="elsewhere")
+    assert request.messages[0].content == (thought, signed)
     rendered, losses = render(request, context)
     assert b"weft1" not in rendered.body
     assert [loss.path for loss in losses] == [
         "messages[0].content[0]",
         "messages[0].content[1].signature",
     ]
+
+
+def test_what_signs_a_call_goes_home_in_the_hosts_own_field() -> None:
+    call = CallContent("1", "f", "{}", signature="s", origin="here")
+    answer = ResultContent("1", (TextContent("r"),))
+    request = Request("m", messages=(Message("assistant", (call,)), Message("tool", (answer,))))
+    rendered, losses = render(request, Context(origin="here"))
+    (sent,) = json.loads(rendered.body)["messages"][0]["tool_calls"]
+    assert sent["extra_content"] == {"google": {"thought_signature": "s"}}
+    assert losses == []
+    away, losses = render(request, Context(origin="there"))
+    assert b"extra_content" not in away.body
+    assert [loss.path for loss in losses] == ["messages[0].content[0].signature"]
 
 
 FIELDS: list[tuple[Object, Request]] = [
@@ -679,6 +693,19 @@ def tooled(*tools: Tool, choice: ToolChoice | None = None) -> Request:
     return other(tools=tools, tool_choice=choice)
 
 
+FREE: Object = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+}
+FREE_FORM = Tool("g", "custom", "d", origin="openai-responses")
+SPELLED = msgspec.structs.replace(
+    FREE_FORM, raw=Raw(b'{"format":{"type":"grammar","definition":"x","syntax":"lark"}}')
+)
+CUSTOM = Context(quirks=ChatQuirks(custom_tools=True))
+"""A host that takes tools for free text."""
+
+
 @pytest.mark.parametrize(
     ("tool", "value", "losses"),
     [
@@ -721,25 +748,29 @@ def tooled(*tools: Tool, choice: ToolChoice | None = None) -> Request:
             [("tools[0].name", "adapted")],
         ),
         (
-            Tool("g", "custom", "d", origin="openai-responses"),
-            {"type": "custom", "custom": {"name": "g", "description": "d"}},
-            [],
+            FREE_FORM,
+            {
+                "type": "function",
+                "function": {"name": "g", "description": "d", "parameters": FREE},
+            },
+            [("tools[0]", "adapted")],
         ),
         (
-            Tool(
-                "g",
-                "custom",
-                raw=Raw(b'{"format":{"type":"grammar","definition":"x","syntax":"lark"}}'),
-                origin="openai-responses",
-            ),
+            SPELLED,
             {
-                "type": "custom",
-                "custom": {
+                "type": "function",
+                "function": {
                     "name": "g",
-                    "format": {"type": "grammar", "grammar": {"definition": "x", "syntax": "lark"}},
+                    "description": "d\n\nThe text `input` matches this lark grammar:\nx",
+                    "parameters": FREE,
                 },
             },
-            [],
+            [("tools[0]", "adapted"), ("tools[0].format", "warned")],
+        ),
+        (
+            Tool("tool_search", "tool_search", raw=Raw(b"{}"), origin="openai-responses"),
+            None,
+            [("tools[0]", "warned")],
         ),
         (Tool("c", "code-execution"), None, [("tools[0]", "refused")]),
         (
@@ -759,6 +790,55 @@ def test_a_tool_of_another_dialect_is_written(
     assert [(loss.path, loss.outcome) for loss in found] == losses
     if "name" not in str(losses):
         assert tools[0] == value
+
+
+@pytest.mark.parametrize(
+    ("tool", "custom"),
+    [
+        (FREE_FORM, {"name": "g", "description": "d"}),
+        (
+            SPELLED,
+            {
+                "name": "g",
+                "description": "d",
+                "format": {"type": "grammar", "grammar": {"definition": "x", "syntax": "lark"}},
+            },
+        ),
+    ],
+)
+def test_a_tool_for_free_text_stays_one_where_the_host_takes_it(tool: Tool, custom: Object) -> None:
+    rendered, losses = render(tooled(tool), CUSTOM)
+    body: Object = json.loads(rendered.body)
+    assert (body["tools"], losses) == ([{"type": "custom", "custom": custom}], [])
+    assert rendered.bridged == frozenset()
+
+
+def test_free_text_is_bridged_wherever_it_stands() -> None:
+    step = (
+        HI,
+        Message("assistant", (CallContent("1", "g", 'a "b"', kind="custom", format="text"),)),
+        Message("tool", (ResultContent("1", (TextContent("r"),), kind="custom"),)),
+    )
+    choice = ToolChoice("required", "g", "custom")
+    request = other(messages=step, tools=(FREE_FORM,), tool_choice=choice)
+    rendered, losses = render(request, None)
+    body: Object = json.loads(rendered.body)
+    call = {"name": "g", "arguments": '{"input":"a \\"b\\""}'}
+    assert body["messages"][1]["tool_calls"] == [{"type": "function", "id": "1", "function": call}]
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "g"}}
+    assert rendered.bridged == {"g"}
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        ("messages[1].content[0].params", "adapted"),
+        ("tools[0]", "adapted"),
+    ]
+
+
+def test_a_search_that_is_only_offered_is_left_out_beside_functions() -> None:
+    tools = (Tool("f"), Tool("web_search", "web-search"))
+    body, losses = written(tooled(*tools))
+    assert [tool["function"]["name"] for tool in body["tools"]] == ["f"]
+    assert "web_search_options" not in body
+    assert [(loss.path, loss.outcome) for loss in losses] == [("tools[1]", "warned")]
 
 
 def test_a_hosted_search_is_an_option_here() -> None:
@@ -807,7 +887,7 @@ TWO = (Tool("f"), Tool("g", "custom"))
     ],
 )
 def test_trap_19_the_choice_of_tools_keeps_its_meaning(choice: ToolChoice, value: object) -> None:
-    body, losses = written(tooled(*TWO, choice=choice))
+    body, losses = written(tooled(*TWO, choice=choice), CUSTOM)
     assert (body["tool_choice"], losses) == (value, [])
     tools = body["tools"]
     assert isinstance(tools, list)
@@ -1176,7 +1256,7 @@ def test_what_is_written_has_the_shape_that_the_official_client_declares(body: O
 @given(body=responses_bodies())
 def test_a_conversation_of_the_responses_wire_arrives_whole_and_well_formed(body: Object) -> None:
     request = RESPONSES.parse(json.dumps(body).encode(), Context()).request
-    told, losses = written(request)
+    told, losses = written(request, CUSTOM)
     PARAMS.validate_python(told)
     found = leaves(told["messages"])
     assert [text for text in spoken_texts(body["input"]) if not _told(text, found)] == []

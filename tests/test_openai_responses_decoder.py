@@ -1114,6 +1114,37 @@ def test_a_proof_in_an_envelope_is_opened() -> None:
     assert (thought.signature, thought.encrypted, thought.origin) == ("sig", None, "elsewhere")
 
 
+CARRIED = seal(Sealed("elsewhere", "m", Proof(signature="sig", call="c")))
+SIGNED_CALL = {"type": "function_call", "id": "fc", "call_id": "c", "name": "f", "arguments": "{}"}
+
+
+def test_a_reasoning_that_was_made_for_the_signature_of_a_call_is_none() -> None:
+    thought = {"type": "reasoning", "id": "rs", "summary": []}
+    found = parts(
+        added(0, **thought, content=[]),
+        done(0, **thought, encrypted_content=CARRIED),
+        added(1, **{**SIGNED_CALL, "arguments": ""}),
+        done(1, **SIGNED_CALL),
+    )
+    assert [part.type for part in found] == [
+        "tool-params-start",
+        "tool-params-delta",
+        "tool-params-end",
+        "tool-call",
+    ]
+    signed = [part for part in found if isinstance(part, ToolParamsStart | ToolCall)]
+    assert [(part.signature, part.origin) for part in signed] == [("sig", "elsewhere")] * 2
+
+
+def test_a_reasoning_that_carries_the_signature_of_a_call_keeps_its_text_only() -> None:
+    summary = [{"type": "summary_text", "text": "hm"}]
+    thought = {"type": "reasoning", "id": "rs", "summary": summary, "encrypted_content": CARRIED}
+    said_before, call = read(done(0, **thought), done(1, **SIGNED_CALL)).items
+    assert said_before == ReasoningItem("rs:0", "hm", "summary", item_id="rs")
+    assert isinstance(call, ToolCall)
+    assert (call.signature, call.origin) == ("sig", "elsewhere")
+
+
 # Messages
 
 

@@ -3,16 +3,18 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 
 import msgspec
 import openai
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.responses import Event, events, item_ids, of_type
 from tests.serving import serving
-from tests.strategies import LEGAL, SOUP, THOROUGH
+from tests.strategies import LEGAL, OBJECTS, QUICK, SOUP, THOROUGH, cuts
 from weft import (
     Context,
     Encoder,
@@ -39,6 +41,7 @@ from weft import (
     ToolResult,
     Usage,
     assemble,
+    check,
     encode,
 )
 from weft.dialects.envelope import Proof, Sealed, opened
@@ -700,6 +703,82 @@ def test_proofs_of_texts_and_calls_have_no_place_here() -> None:
     ]
 
 
+SIGNED = ToolParamsStart("c", "look", signature="sig", origin="host")
+SIGNED_CALL = ToolCall("c", "look", '{"at":1}', signature="sig", origin="host")
+ARGUMENTS: list[Part] = [ToolParamsDelta("c", '{"at":1}'), ToolParamsEnd("c"), SIGNED_CALL]
+ENVELOPE = Sealed("host", "m-1", Proof("sig", call="c"))
+HINT: list[Part] = [ReasoningStart("r", "summary"), ReasoningDelta("r", "hm"), ReasoningEnd("r")]
+
+
+def test_what_signs_a_call_is_sealed_in_the_reasoning_before_it() -> None:
+    response, lost = noted(*HINT, SIGNED, *ARGUMENTS, finish=Finish("tool-calls"))
+    thought, call = response["output"]
+    assert opened(thought["encrypted_content"]) == ENVELOPE
+    assert thought["summary"] == [{"type": "summary_text", "text": "hm"}]
+    assert (call["type"], lost) == ("function_call", [])
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        TEXT,
+        [*HINT, *TEXT],
+        [*HINT[:2], ReasoningEnd("r", encrypted="e", origin="openai-responses")],
+    ],
+    ids=["nothing", "a text", "a thought and a text", "a thought with a proof"],
+)
+def test_what_signs_a_call_is_sealed_in_an_empty_reasoning_where_none_has_room(
+    before: list[Part],
+) -> None:
+    stream: list[Part] = [*before, SIGNED, *ARGUMENTS]
+    found = written(*stream, finish=Finish("tool-calls"))
+    *_, thought, call = found[-1]["response"]["output"]
+    assert thought == {
+        "type": "reasoning",
+        "id": thought["id"],
+        "status": "completed",
+        "summary": [],
+        "encrypted_content": thought["encrypted_content"],
+    }
+    assert opened(thought["encrypted_content"]) == ENVELOPE
+    added, done = (event for event in found if event.get("item", {}).get("id") == thought["id"])
+    assert (added["type"], "encrypted_content" in added["item"]) == (
+        "response.output_item.added",
+        False,
+    )
+    assert done["item"] == thought
+    assert call["call_id"] == "c"
+
+
+def test_a_body_has_what_signs_a_call_too() -> None:
+    stream: list[Part] = [START, *HINT, SIGNED, *ARGUMENTS, Finish("tool-calls")]
+    found = json.loads(body(assemble(stream), Context(ids=Ids(b"1")), Findings()))
+    assert [opened(item.get("encrypted_content")) for item in found["output"]] == [ENVELOPE, None]
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        [ToolParamsStart("c", "look"), *ARGUMENTS],
+        [msgspec.structs.replace(SIGNED, origin=None), *ARGUMENTS],
+        [
+            ToolParamsStart("c", "run", "executable_code", provider_executed=True),
+            ToolParamsDelta("c", "{}"),
+            ToolParamsEnd("c"),
+            ToolCall(
+                "c", "run", "{}", "executable_code", provider_executed=True, signature="s",
+                origin="host",
+            ),
+        ],
+    ],
+    ids=["it came late", "nobody knows whose it is", "nobody is asked to send it back"],
+)  # fmt: skip
+def test_what_signs_a_call_is_lost_where_it_cannot_be_told(stream: list[Part]) -> None:
+    _, lost = noted(*stream, finish=Finish("tool-calls"))
+    assert "tool-call: it has no place for a proof" in lost
+
+
 def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
     end = ReasoningEnd("r", signature="sig", redacted="zz", origin="anthropic-messages")
     response, lost = noted(ReasoningStart("r", "raw"), ReasoningDelta("r", "hm"), end)
@@ -989,3 +1068,175 @@ def test_item_ids_of_the_wire_are_kept_and_never_given_twice() -> None:
     assert first["id"] == "msg_1"
     assert second["id"] != "msg_1"
     assert item_ids(found) == {first["id"], second["id"]}
+
+
+# Several calls at once
+
+
+def announced(id: str, *pieces: str, **fields: str) -> list[Part]:
+    """A call in pieces; without its end."""
+    start = ToolParamsStart(id, "look", **fields)  # type: ignore[arg-type]
+    return [start, *(ToolParamsDelta(id, piece) for piece in pieces if piece)]
+
+
+def ended(id: str, text: str, **fields: str) -> list[Part]:
+    return [ToolParamsEnd(id), ToolCall(id, "look", text, **fields)]  # type: ignore[arg-type]
+
+
+@st.composite
+def interleaved(draw: st.DrawFn) -> tuple[list[Part], dict[str, str]]:
+    """Calls that are told in turns, each ended where its arguments end, or all of them at last."""
+    texts = {
+        f"call_{number}": json.dumps({"n": number, **given})
+        for number, given in enumerate(draw(st.lists(OBJECTS, min_size=2, max_size=4)))
+    }
+    lanes = [announced(id, *draw(cuts(text))) for id, text in texts.items()]
+    ends = [ended(id, text) for id, text in texts.items()]
+    if draw(st.booleans()):
+        lanes = [lane + end for lane, end in zip(lanes, ends, strict=True)]
+        ends = []
+    order = draw(st.permutations([n for n, lane in enumerate(lanes) for _ in lane]))
+    rest = [iter(lane) for lane in lanes]
+    return [*(next(rest[n]) for n in order), *(part for end in ends for part in end)], texts
+
+
+def told_of_calls(found: list[Event]) -> list[tuple[int, str]]:
+    """Which call each event is about, and what it says."""
+    kinds = ("output_item.added", "arguments.delta", "arguments.done", "output_item.done")
+    about = [event for event in found if event["type"].endswith(kinds)]
+    return [(event["output_index"], event["type"].rpartition(".")[2]) for event in about]
+
+
+@THOROUGH
+@given(interleaved())
+def test_calls_that_are_told_in_turns_are_written_one_after_the_other(
+    drawn: tuple[list[Part], dict[str, str]],
+) -> None:
+    """Nothing of another call comes between the announcement of a call and its last delta."""
+    parts, texts = drawn
+    raw = write(*parts, finish=Finish("tool-calls", usage=Usage(1, 1, 2)))
+    found = events(raw)
+    told = told_of_calls(found)
+    for index in range(len(texts)):
+        places = [n for n, (about, what) in enumerate(told) if about == index and what != "done"]
+        assert {about for about, _ in told[places[0] : places[-1] + 1]} == {index}
+    assert [index for index, what in told if what == "added"] == list(range(len(texts)))
+    items = {item["id"]: item for item in found[-1]["response"]["output"]}
+    for id, item in items.items():
+        deltas = [one["delta"] for one in found if one.get("item_id") == id and "delta" in one]
+        assert "".join(deltas) == item["arguments"] == texts[item["call_id"]]
+    assert check(raw, dialect="openai-responses") == []
+
+
+@QUICK
+@given(st.lists(OBJECTS, min_size=1, max_size=3), st.data())
+def test_nothing_waits_where_calls_come_one_after_the_other(
+    given_arguments: list[dict[str, object]], data: st.DataObject
+) -> None:
+    """Even if they all end at last, as on a wire without end marks."""
+    texts = [json.dumps({"n": n, **given}) for n, given in enumerate(given_arguments)]
+    encoder = Encoder("openai-responses", context=Context(ids=Ids(b"1")))
+    encoder.feed([START])
+    for number, text in enumerate(texts):
+        for part in announced(f"call_{number}", *data.draw(cuts(text))):
+            said = part.delta if isinstance(part, ToolParamsDelta) else ""
+            assert so_far(encoder, part) == [(number, said)]
+    for number, text in enumerate(texts):
+        assert so_far(encoder, *ended(f"call_{number}", text)) == [(number, ""), (number, "")]
+
+
+def so_far(encoder: Encoder, *parts: Part) -> list[tuple[int, str]]:
+    """What is written for these parts, before any other comes."""
+    lines = b"".join(encoder.feed(parts)).split(b"\n")
+    found = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+    return [(event["output_index"], event.get("delta", "")) for event in found]
+
+
+def lines_of(*parts: Part) -> list[tuple[int, str]]:
+    return told_of_calls(written(*parts, finish=Finish("tool-calls")))
+
+
+A, B = '{"a":1}', '{"b":2}'
+
+
+def test_a_call_waits_until_the_arguments_before_it_are_whole_not_until_their_end() -> None:
+    first, second = announced("a", '{"a"', ":1}"), announced("b", '{"b"', ":", "2}")
+    stream = [first[0], second[0], *first[1:2], *second[1:3], first[2], second[3]]
+    assert lines_of(*stream, *ended("a", A), *ended("b", B)) == [
+        (0, "added"), (0, "delta"), (0, "delta"),
+        (1, "added"), (1, "delta"), (1, "delta"),
+        (0, "done"), (0, "done"), (1, "done"), (1, "done"),
+    ]  # fmt: skip
+
+
+def test_the_end_of_a_call_does_not_come_between_the_deltas_of_another() -> None:
+    first, second = announced("a", A), announced("b", '{"b"', ":2}")
+    assert lines_of(*first, *second[:2], *ended("a", A), second[2], *ended("b", B)) == [
+        (0, "added"), (0, "delta"), (1, "added"), (1, "delta"), (1, "delta"),
+        (0, "done"), (0, "done"), (1, "done"), (1, "done"),
+    ]  # fmt: skip
+
+
+def test_a_blank_behind_whole_arguments_is_written_at_the_end_of_their_call() -> None:
+    first, second = announced("a", A, " "), announced("b", '{"b"', ":2}")
+    stream = [*first[:2], *second[:2], first[2], second[2], *ended("a", A + " "), *ended("b", B)]
+    assert lines_of(*stream) == [
+        (0, "added"), (0, "delta"), (1, "added"), (1, "delta"), (1, "delta"),
+        (0, "delta"), (0, "done"), (0, "done"), (1, "done"), (1, "done"),
+    ]  # fmt: skip
+
+
+def test_free_text_is_all_said_at_the_end_of_its_call() -> None:
+    first = announced("a", "{}", "x", kind="custom", format="text")
+    second = announced("b", B)
+    stream = [*first[:2], *second, first[2], *ended("a", "{}x", kind="custom", format="text")]
+    found = written(*stream, *ended("b", B), finish=Finish("tool-calls"))
+    assert [(event["output_index"], event["delta"]) for event in found if "delta" in event] == [
+        (0, "{}"),
+        (0, "x"),
+        (1, B),
+    ]
+
+
+def test_what_begins_while_calls_wait_is_announced_behind_them() -> None:
+    """Clients count the items that are added."""
+    first, second = announced("a", '{"a"', ":1}"), announced("b", B)
+    found = written(*first[:2], *second, *TEXT, first[2], *ended("a", A), *ended("b", B))
+    added = [event for event in found if event["type"] == "response.output_item.added"]
+    assert [(one["output_index"], one["item"]["type"]) for one in added] == [
+        (0, "function_call"),
+        (1, "function_call"),
+        (2, "message"),
+    ]
+    deltas = [event["output_index"] for event in found if "arguments.delta" in event["type"]]
+    assert [index for index, _ in groupby(deltas)] == [0, 1]
+
+
+def test_calls_that_waited_when_the_response_failed_are_told_as_far_as_they_came() -> None:
+    first, second = announced("a", '{"a"'), announced("b", '{"b"')
+    cut = [
+        [ToolParamsEnd(id), ToolCall(id, "look", text, invalid="stream-failed")]
+        for id, text in (("a", '{"a"'), ("b", '{"b"'))
+    ]
+    error = ErrorPart("upstream", "no")
+    parts: list[Part] = [*first, *second, error, *cut[0], *cut[1]]
+    found = written(*parts, finish=Finish("error"))
+    assert [event["delta"] for event in found if "delta" in event] == ['{"a"', '{"b"']
+    assert [(item["status"], item["arguments"]) for item in found[-1]["response"]["output"]] == [
+        ("incomplete", '{"a"'),
+        ("incomplete", '{"b"'),
+    ]
+
+
+def test_a_call_that_the_provider_executes_does_not_wait() -> None:
+    first, second = announced("a", '{"a"', ":1}"), announced("b", B)
+    hosted: list[Part] = [
+        ToolParamsStart("s", "code", "code_interpreter_call", provider_executed=True),
+        ToolParamsDelta("s", '{"code":"1"}'),
+        ToolParamsEnd("s"),
+        ToolCall("s", "code", '{"code":"1"}', "code_interpreter_call", provider_executed=True),
+        ToolResult("s", Raw(b'{"outputs":[]}')),
+    ]
+    found = written(*first[:2], *second, *hosted, first[2], *ended("a", A), *ended("b", B))
+    deltas = [(one["output_index"], one["delta"]) for one in found if "delta" in one]
+    assert deltas == [(0, '{"a"'), (2, "1"), (0, ":1}"), (1, B)]

@@ -107,6 +107,30 @@ def test_an_edit_changes_what_it_touches_and_nothing_else(body: Object, model: s
     assert written(request) == (expected, [])
 
 
+LATE: Object = {
+    "type": "additional_tools",
+    "role": "developer",
+    "tools": [
+        {"type": "custom", "name": "g", "description": "d"},
+        {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "f"}]},
+    ],
+}
+"""An item that declares tools in the middle of a conversation."""
+
+
+def test_late_tools_are_tools_like_any_other_and_stay_where_they_were_declared() -> None:
+    function = {"type": "function", "name": "f", "parameters": {}, "strict": False}
+    body: Object = {"model": "m", "input": [LATE, GREETING, LATE], "tools": [function]}
+    parsed_ = parsed(body)
+    assert [(tool.namespace, tool.name) for tool in parsed_.request.tools] == [
+        (None, "f"), (None, "g"), ("ns", "f")
+    ]  # fmt: skip
+    assert parsed_.places.source("tools[2].strict") == "input[2].tools[1].tools[0].strict"
+    assert written(parsed_.request) == (body, [])
+    again, losses = written(read(body))
+    assert (again["tools"], losses) == ([function], [])
+
+
 def test_key_order_and_number_spelling_are_the_clients() -> None:
     body = (
         b'{"temperature":1.0,"input":[{"content":"hi","role":"user"}],"model":"m",'
@@ -335,6 +359,25 @@ def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
             "encrypted_content": "e",
         }
     ]
+
+
+CARRIED = seal(Sealed("elsewhere", "m", Proof(signature="s", call="c")))
+
+
+@pytest.mark.parametrize("said", [[], [{"type": "summary_text", "text": "why"}]])
+def test_the_signature_of_a_call_comes_out_of_the_reasoning_before_it(said: list[Object]) -> None:
+    thought: Object = {"type": "reasoning", "summary": said, "encrypted_content": CARRIED}
+    call: Object = {**CALL, "call_id": "c"}
+    result: Object = {"type": "function_call_output", "call_id": "c", "output": "r"}
+    request = parsed({"model": "m", "input": [thought, call, result]}).request
+    contents = [content for message in request.messages for content in message.content]
+    told = [ReasoningContent("why", "summary", origin="elsewhere")] if said else []
+    assert contents[:-2] == told
+    assert isinstance(contents[-2], CallContent)
+    assert (contents[-2].signature, contents[-2].origin) == ("s", "elsewhere")
+    body, losses = written(request)
+    assert body == {"model": "m", "input": [call, result]}
+    assert [loss.outcome for loss in losses] == ["adapted"] * (len(told) + 1)
 
 
 @pytest.mark.parametrize("id", ["fc_1", "call_1"])

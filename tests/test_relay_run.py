@@ -388,7 +388,13 @@ def message(text: str, reason: str) -> list[bytes]:
     def event(kind: str, **more: object) -> bytes:
         return f"event: {kind}\ndata: {json.dumps({'type': kind, **more})}\n\n".encode()
 
-    head: dict[str, Any] = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": []}
+    head: dict[str, Any] = {
+        "id": "msg",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+    }
     head |= {"stop_reason": None, "stop_sequence": None}
     head["usage"] = {"input_tokens": 10, "output_tokens": 1}
     return [

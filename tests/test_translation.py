@@ -99,15 +99,12 @@ def items(stream: bytes) -> list[Object]:
 def test_tools_answer_by_the_names_and_in_the_form_that_the_client_gave_them(target: str) -> None:
     request = translated(ASKED, target)
     told = names(request)
-    free = target == "openai-chat"
-    assert request.rendered.bridged == (frozenset() if free else frozenset({"patch"}))
+    assert request.rendered.bridged == frozenset({"patch"})
     stream = answered(
         request,
         [
             ResponseMetadata("r", "m"),
-            *called(
-                "c1", told["patch"], PATCH if free else json.dumps({"input": PATCH}), free=free
-            ),
+            *called("c1", told["patch"], json.dumps({"input": PATCH}), free=False),
             *called("c2", told["read me"], '{"a": 1.50}', free=False),
             *called("c3", told["disk.free"], "{}", free=False),
             Finish("tool-calls"),

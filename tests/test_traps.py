@@ -178,6 +178,75 @@ def test_trap_04_a_thought_signature_stays_on_the_one_call_it_came_with(turn: Tu
     assert assistant_turn(translated(asked, GEMINI, GEMINI), GEMINI) == PARALLEL
 
 
+HINT: Object = {"text": "Hm.", "thought": True}
+BEFORE: dict[str, list[Object]] = {
+    "nothing": [],
+    "a thought": [HINT],
+    "a thought with a proof": [{**HINT, "thoughtSignature": "dGhv"}],
+    "a thought and a text": [HINT, {"text": "a"}],
+}
+"""What Gemini may say before it calls."""
+
+
+@EITHER_WAY
+@pytest.mark.parametrize("client", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("calls", [PARALLEL[:1], PARALLEL], ids=["one", "parallel"])
+def test_trap_04_a_thought_signature_comes_home_through_a_client_of_any_wire(
+    client: str, before: str, calls: list[Object], turn: Turn
+) -> None:
+    """A wire without a field for it has it sealed in the reasoning that stands before the call."""
+    said = turn(contents([*BEFORE[before], *calls]), GEMINI, client)
+    results = [(one["functionCall"]["id"], "look", "x") for one in calls]
+    sent = translated(next_request(client, said, *results), client, GEMINI)
+    told = assistant_turn(sent, GEMINI)
+    proven = [one for one in told if "thoughtSignature" in one or "functionCall" in one]
+    assert proven == [one for one in BEFORE[before] if "thoughtSignature" in one] + calls
+    assert [word for word in ("weft1", "d2VmdDE6") if word in json.dumps(sent)] == []
+
+
+@pytest.mark.parametrize("client", ASKED)
+def test_trap_04_a_thought_signature_is_not_sent_to_another_host(client: str) -> None:
+    """Two hosts do not know each other's signatures: the other one gets the mark instead."""
+    context = weft.Context(origin="host-a")
+    (answer,) = weft.decode_all(contents([HINT, *PARALLEL]), GEMINI, context=context)
+    said = KEPT[client](events_of(b"".join(weft.encode(answer.parts, client))))
+    asked = next_request(client, said, ("g1", "look", "one"), ("g2", "look", "two"))
+    signatures = {
+        host: [
+            one.get("thoughtSignature")
+            for one in assistant_turn(translated(asked, client, GEMINI, origin=host), GEMINI)
+            if "functionCall" in one
+        ]
+        for host in ("host-a", "host-b")
+    }
+    assert signatures == {"host-a": ["c2ln", None], "host-b": [MARK, None]}
+
+
+@pytest.mark.parametrize("client", ASKED)
+@pytest.mark.parametrize("upstream", [CHAT, RESPONSES, MESSAGES])
+def test_trap_04_a_thought_signature_is_not_sent_to_another_wire(
+    client: str, upstream: str
+) -> None:
+    said = from_stream(contents(PARALLEL), GEMINI, client)
+    asked = next_request(client, said, ("g1", "look", "one"), ("g2", "look", "two"))
+    sent = translated(asked, client, upstream)
+    assert secrets_in(sent) == []
+    found = calls_in(assistant_turn(sent, upstream), upstream)
+    assert found == [("g1", "look", {"at": 1}), ("g2", "look", {"at": 2})]
+
+
+@pytest.mark.parametrize("client", [RESPONSES, MESSAGES])
+def test_trap_04_a_call_gets_its_own_signature_and_no_other(client: str) -> None:
+    """The envelope names the call: not the first one behind it is meant."""
+    unsigned, second = {"functionCall": PARALLEL[0]["functionCall"]}, PARALLEL[1]
+    calls = [unsigned, {**second, "thoughtSignature": "c2ln"}]
+    said = from_stream(contents(calls), GEMINI, client)
+    asked = next_request(client, said, ("g1", "look", "one"), ("g2", "look", "two"))
+    sent = assistant_turn(translated(asked, client, GEMINI), GEMINI)
+    assert [one.get("thoughtSignature") for one in sent] == [MARK, "c2ln"]
+
+
 @pytest.mark.parametrize("client", [CHAT, RESPONSES, MESSAGES])
 def test_trap_04_calls_of_others_get_the_mark_once_a_step(client: str) -> None:
     """What another wire called has no signature; only the first call of the step says so."""
@@ -273,6 +342,14 @@ def test_trap_07_interleaved_arguments_go_to_their_own_call(source: str, target:
     raw = weft.convert(INTERLEAVED[source], source, target)
     assert sorted(calls_in(KEPT[target](events_of(raw)), target)) == TWO_CALLS
     assert broken_rules(raw, target) == []
+
+
+@pytest.mark.parametrize("source", INTERLEAVED)
+def test_trap_07_interleaved_arguments_are_told_one_call_after_the_other(source: str) -> None:
+    """Clients of Responses take another index for another call."""
+    events = events_of(weft.convert(INTERLEAVED[source], source, RESPONSES))
+    told = [event["output_index"] for event in events if "arguments.delta" in event["type"]]
+    assert told == sorted(told)
 
 
 @pytest.mark.parametrize("source", INTERLEAVED)
@@ -1052,7 +1129,7 @@ def test_trap_20_what_is_weakened_is_named_in_the_clients_own_words(
         (RESPONSES, "previous_response_id", "resp_1", (CHAT, MESSAGES, GEMINI)),
         (RESPONSES, "truncation", "auto", (CHAT, MESSAGES, GEMINI)),
         (MESSAGES, "betas", ["b-1"], (CHAT, RESPONSES, GEMINI)),
-        (MESSAGES, "context_management", {"edits": []}, (CHAT, RESPONSES, GEMINI)),
+        (MESSAGES, "container", "container_1", (CHAT, RESPONSES, GEMINI)),
         (GEMINI, "cachedContent", "cachedContents/1", (CHAT, RESPONSES, MESSAGES)),
     ],
 )

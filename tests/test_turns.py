@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from tests.strategies import QUICK
 from weft.dialects.asking.turns import Turn, leading, merged, turns
@@ -10,6 +11,7 @@ from weft.request import (
     AnyContent,
     CallContent,
     Message,
+    OpaqueContent,
     Request,
     ResultContent,
     Role,
@@ -54,6 +56,13 @@ def test_a_conversation_in_order_stays_as_it_is() -> None:
     assert [turn.message for turn in found] == list(messages)
     assert [turn.role for turn in found].count("user") == 5
     assert [turn.path for turn in found] == [f"messages[{n}]" for n in range(len(messages))]
+
+
+def test_what_only_declares_tools_is_no_turn() -> None:
+    declaring = OpaqueContent("openai-responses", "additional_tools", Raw(b"{}"))
+    found, losses = paired(said("user", declaring), said("system", "be brief"), said("user", "hi"))
+    assert [turn.role for turn in found] == ["system", "user"]
+    assert [(loss.path, loss.outcome) for loss in losses] == [("messages[0].content[0]", "adapted")]
 
 
 def test_instructions_are_the_first_turn() -> None:

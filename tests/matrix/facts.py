@@ -98,7 +98,7 @@ def _item(item: object, names: dict[str, str]) -> Iterator[Fact]:
         case ToolCall():
             yield "call", f"{names[item.id]} {_call(item)}"
             if item.signature is not None:
-                yield "proof", item.signature
+                yield "proof", f"{item.origin}: {item.signature}"
         case ToolResult():
             word = "error" if item.is_error else "preliminary" if item.preliminary else "final"
             yield (

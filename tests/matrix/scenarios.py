@@ -88,6 +88,13 @@ def one_call(origin: str) -> list[Part]:
     return response(*call("call_1", "weather", '{"city":', '"Köln"}'), reason="tool-calls")
 
 
+def signed_call(origin: str) -> list[Part]:
+    """With a signature, which its origin wants back."""
+    start = ToolParamsStart("call_1", "look", signature="c2lnbmVk", origin=origin)
+    end = ToolCall("call_1", "look", '{"at":1}', signature="c2lnbmVk", origin=origin)
+    return response(start, *call("call_1", "look", '{"at":1}')[1:-1], end, reason="tool-calls")
+
+
 def parallel_calls(origin: str) -> list[Part]:
     first, second = call("call_1", "f", '{"a":', "1}"), call("call_2", "g", '{"b":', "[2]}")
     return response(
@@ -163,6 +170,7 @@ SCENARIOS: dict[str, Callable[[str], list[Part]]] = {
     "reasoning": reasoning,
     "reasoning-with-proof": proven_reasoning,
     "one-call": one_call,
+    "signed-call": signed_call,
     "parallel-interleaved-calls": parallel_calls,
     "call-without-arguments": call_without_arguments,
     "text-then-call": text_then_call,

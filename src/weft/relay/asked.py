@@ -16,7 +16,7 @@ from weft.errors import BadRequest, InternalError, Refused
 from weft.ids import Ids
 from weft.parts import ErrorPart
 from weft.relay.routing import Target
-from weft.request import Message, ReasoningContent, Request
+from weft.request import AnyContent, CallContent, Message, ReasoningContent, Request
 from weft.upstream.base import Outgoing, Place, endpoint
 
 _replace = msgspec.structs.replace
@@ -177,8 +177,15 @@ def _checked(request: Request, limits: Limits) -> Request:
 
 
 def _thoughtless(message: Message) -> Message:
-    kept = tuple(one for one in message.content if not isinstance(one, ReasoningContent))
-    return _replace(message, content=kept)
+    """A message without what was thought, and without the proofs of its calls."""
+    kept = (one for one in message.content if not isinstance(one, ReasoningContent))
+    return _replace(message, content=tuple(map(_unsigned, kept)))
+
+
+def _unsigned(content: AnyContent) -> AnyContent:
+    if isinstance(content, CallContent) and content.signature is not None:
+        return _replace(content, signature=None, origin=None)
+    return content
 
 
 def _reject(asked: Asked, place: Place, losses: list[Loss]) -> None:

@@ -123,6 +123,14 @@ def _key(event: bytes) -> tuple[bytes, ...]:
     return tuple(match[1] if match else b"" for match in found)
 
 
+def _until_last(frames: Sequence[Frame], raw: bytes) -> bytes:
+    """The events up to the one that nothing may follow: what came behind it is nobody's."""
+    for number, frame in enumerate(frames, 1):
+        if (frame.data == DONE or frame.event == "message_stop") and number < len(frames):
+            return b"".join(write(one.event, one.data) for one in frames[:number])
+    return raw
+
+
 class Echo:
     """Tells a response in the upstream's own bytes, while nothing was repaired."""
 
@@ -158,10 +166,14 @@ class Echo:
         self._shadow(heard).tell(heard)
         if self._numbered is not None:
             self._numbered.told(self._frames)
-        self._frames.clear()
         whole = bytes(raw[: heard.boundary - self._begin])
         del raw[: len(whole)]
         self._begin = heard.boundary
+        if isinstance(heard.parts[-1], Finish):
+            whole = _until_last(self._frames, whole)
+        self._frames.clear()
+        if heard.frames and not heard.data:  # the input ended inside its last event
+            whole += raw.rstrip(b"\r\n") + b"\n\n"
         if first and isinstance(heard.parts[0], ResponseMetadata):
             whole = as_asked(self._dialect, self._context, whole, heard.parts[0].model)
         return self._ended(heard.parts, self._shown(whole))

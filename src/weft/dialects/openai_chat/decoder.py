@@ -474,10 +474,10 @@ class ChatDecoder:
             return
         self._flush_half(self._kind, out)
         left = self._ended(failed=True)
-        ended = {part.id for part in left if isinstance(part, ToolParamsEnd)}
-        ends = [part for part in left if isinstance(part, _ENDS) and part.id in ended]
-        out += [part for part in left if part not in ends]
-        out += [error, *ends]  # what is still said comes before the error, what is cut after it
+        cut = {part.id for part in left if isinstance(part, ToolParamsEnd)}
+        # What is still said comes before the error; the guard ends what was cut after it.
+        out += [part for part in left if not (isinstance(part, _ENDS) and part.id in cut)]
+        out.append(error)
         self._phase = _Phase.FAILED
 
     def _finish_part(self) -> Finish:

@@ -111,10 +111,8 @@ class _Writer:
         found: list[Raw] = []
         for kind, group in groupby(turn.contents, key=_kind):
             placed = list(group)
-            if kind == "message" and self._is_silent(turn, placed):
-                self._losses.adapted(placed[0].path, "left out: nothing is said")
-            elif kind == "message":
-                found.append(self._message(turn, placed))
+            if kind == "message":
+                found += [] if self._is_silent(turn, placed) else [self._message(turn, placed)]
             elif kind.startswith("reasoning "):
                 found += self._reasoning(placed)
             else:

@@ -1,0 +1,89 @@
+"""What the clients ask: the same question in each dialect, as bytes of one HTTP request."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+RULES = (
+    "You are a careful assistant. Answer in plain text, without markup, in at most two hundred "
+    "words, and say so when you do not know something."
+)
+QUESTION = (
+    "Compare the ways in which a river delta forms on a tidal coast and on a sheltered one, and "
+    "name one example of each."
+)
+LONGEST = 2048
+KEY = f"sk-{secrets.token_hex(32)}"
+"""The clients' key, another one in each run."""
+
+Body = dict[str, object]
+
+
+def _chat(model: str, stream: bool) -> Body:
+    body: Body = {
+        "model": model,
+        "messages": [
+            {"role": "system", "content": RULES},
+            {"role": "user", "content": QUESTION},
+        ],
+        "max_completion_tokens": LONGEST,
+        "stream": stream,
+    }
+    return {**body, "stream_options": {"include_usage": True}} if stream else body
+
+
+def _responses(model: str, stream: bool) -> Body:
+    return {
+        "model": model,
+        "instructions": RULES,
+        "input": [{"role": "user", "content": QUESTION}],
+        "max_output_tokens": LONGEST,
+        "stream": stream,
+    }
+
+
+def _messages(model: str, stream: bool) -> Body:
+    return {
+        "model": model,
+        "system": RULES,
+        "messages": [{"role": "user", "content": QUESTION}],
+        "max_tokens": LONGEST,
+        "stream": stream,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """How a dialect is asked, and how its answer is read without understanding it."""
+
+    name: str
+    path: str
+    body: Callable[[str, bool], Body]
+    mark: str
+    """What the data of an event that brings a token contains."""
+
+    last: str
+    """What the data of the last event contains."""
+
+    def request(self, model: str, stream: bool, port: int) -> bytes:
+        """One whole HTTP request."""
+        body = msgspec.json.encode(self.body(model, stream))
+        head = (
+            f"POST {self.path} HTTP/1.1",
+            f"Host: 127.0.0.1:{port}",
+            "User-Agent: bench/1",
+            "Accept: */*",
+            f"Authorization: Bearer {KEY}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        )
+        return "\r\n".join(head).encode() + b"\r\n\r\n" + body
+
+
+CHAT = Client("chat", "/v1/chat/completions", _chat, "chat.completion.chunk", "[DONE]")
+RESPONSES = Client(
+    "responses", "/v1/responses", _responses, '"response.output_text.delta"', '"response.completed"'
+)
+MESSAGES = Client("messages", "/v1/messages", _messages, '"text_delta"', '"message_stop"')

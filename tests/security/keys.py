@@ -1,0 +1,45 @@
+"""The keys of clients, and every route there is: who may come in where."""
+
+from dataclasses import dataclass
+
+from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES
+
+KEYS = {"alice": "Alice-0123456789abcdef-Planted", "bob": "Bob-fedcba9876543210-Planted"}
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    """As the router has it."""
+
+    target: str
+    """As a client asks for it."""
+
+    dialect: str
+    open: bool = False
+    """Whether it needs no key."""
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+_CALLS = "/v1beta/{call:path}"
+
+ROUTES = (
+    Route("WEBSOCKET", "/v1/responses", "/v1/responses", RESPONSES),
+    Route("POST", "/v1/chat/completions", "/v1/chat/completions", CHAT),
+    Route("POST", "/v1/responses", "/v1/responses", RESPONSES),
+    Route("POST", "/v1/messages", "/v1/messages", MESSAGES),
+    Route("POST", "/v1/messages/count_tokens", "/v1/messages/count_tokens", MESSAGES),
+    Route("POST", _CALLS, "/v1beta/models/gemini/m:generateContent", GEMINI),
+    Route("GET", "/v1/models", "/v1/models", CHAT),
+    Route("GET", "/v1/models/{id:path}", "/v1/models/gemini/m", CHAT),
+    Route("GET", "/v1beta/models", "/v1beta/models", GEMINI),
+    Route("GET", "/v1beta/models/{id:path}", "/v1beta/models/gemini/m", GEMINI),
+    Route("GET", "/health", "/health", CHAT, open=True),
+    Route("GET", "/ready", "/ready", CHAT, open=True),
+)
+"""A route that is missing here fails a test."""
+
+CLOSED = tuple(route for route in ROUTES if not route.open and route.method != "WEBSOCKET")
