@@ -354,7 +354,7 @@ CHAT = 'dialect = "openai-chat"\nbase_url = "http://localhost/v1"\n'
     [
         (CHAT, None),
         (CHAT + 'quirks = "mistral"', HOSTS["mistral"].quirks),
-        (CHAT + 'quirks = "openai-chat"', None),
+        (CHAT + 'quirks = "openai-chat"', ChatQuirks(custom_tools=True)),
         (CHAT + "quirks = { implicit_think = true }", ChatQuirks(implicit_think=True)),
         (CHAT + "quirks = {}", ChatQuirks()),
         (CHAT + 'quirks.text_markup_calls = "tags"', ChatQuirks(text_markup_calls=TAGS)),

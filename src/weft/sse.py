@@ -114,7 +114,7 @@ class FrameReader:
             self._failure, self._form = failure, _Form.DEAD
             self._fresh = False
             return self._fail(out)
-        self._fresh = not (rest or self._after_cr) and self._between_events()
+        self._fresh = not (self._tail or self._after_cr) and self._between_events()
         return out
 
     def _plain(self, data: bytes, out: list[Frame]) -> bytes:

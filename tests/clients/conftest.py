@@ -21,6 +21,13 @@ def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     assert made.gateway.process.returncode == 0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every day the streams; bodies, and the clients without a gateway, take as long again."""
+    for item in items:
+        if item.name.endswith("-whole]") or "-itself-" in item.name:
+            item.add_marker(pytest.mark.long)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [
         report

@@ -146,6 +146,8 @@ class HttpUpstream:
         self._gate = _Gate(place)
         self._idle: dict[Line, asyncio.TimerHandle] = {}
         self._open: set[HttpIncoming] = set()
+        self._asking: set[Line] = set()
+        """Lines that wait for the head of an answer."""
         self._closed = False
 
     @property
@@ -170,7 +172,7 @@ class HttpUpstream:
         self._closed = True
         for answer in list(self._open):
             answer.abort()
-        for line in list(self._idle):
+        for line in (*self._idle, *self._asking):
             line.end(Broken("closed"))
 
     def left(self, answer: HttpIncoming, line: Line) -> None:
@@ -233,6 +235,7 @@ class HttpUpstream:
         """Asks, and waits for the head; `status` stays 0 if there is none."""
         limit = self._place.timeouts.first_byte
         line.ask(request)
+        self._asking.add(line)
         timer = asyncio.get_running_loop().call_later(limit, line.end, TimeoutError())
         try:
             while line.state is State.ASKED and line.fault is None:
@@ -242,6 +245,7 @@ class HttpUpstream:
             raise
         finally:
             timer.cancel()
+            self._asking.discard(line)
         if not line.status:
             line.end(Broken("has no answer"))
 
