@@ -9,10 +9,10 @@ serve: .venv/ready
 	@$(BIN)/weft serve
 
 test: .venv/ready
-	$(BIN)/python -m pytest -q -n $(JOBS) -m "not long and not clients"
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not long and not clients"
 
 test-long: .venv/ready coverage
-	$(BIN)/python -m pytest -q -n $(JOBS) -m long
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m long
 
 # Node clients and command-line agents, installed from npm: needs node, npm and the registry.
 test-clients: .venv/ready
@@ -21,7 +21,7 @@ test-clients: .venv/ready
 # The tests of `make test` once more, measured: that takes twice as long.
 coverage: .venv/ready
 	@rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest -q -n $(JOBS) -m "not long and not clients"
+	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist worksteal -m "not long and not clients"
 	$(BIN)/coverage combine -q
 	$(BIN)/python -m tests.coverage_gate
 

@@ -1107,7 +1107,7 @@ def told_of_calls(found: list[Event]) -> list[tuple[int, str]]:
     return [(event["output_index"], event["type"].rpartition(".")[2]) for event in about]
 
 
-@THOROUGH
+@QUICK
 @given(interleaved())
 def test_calls_that_are_told_in_turns_are_written_one_after_the_other(
     drawn: tuple[list[Part], dict[str, str]],

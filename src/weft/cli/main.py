@@ -1,4 +1,4 @@
-"""`weft`: the group of all commands."""
+"""`weft`: the group of all commands. Each is loaded when it is asked for."""
 
 import sys
 
@@ -7,28 +7,38 @@ try:
 except ModuleNotFoundError:  # the library was installed without its command line
     sys.exit("weft: the command line needs its extra: pip install 'weft[cli]'")
 
+from importlib import import_module
 from importlib.metadata import version
 
-from weft.cli.assemble import assemble
-from weft.cli.check import check
-from weft.cli.convert import convert
-from weft.cli.demo import demo
-from weft.cli.parts import parts
-
-try:
-    from weft.cli.config import config
-    from weft.cli.serve import serve
-except ModuleNotFoundError as missing:  # the command line was installed without the gateway
-    lacking = f"weft: the gateway needs its extra: pip install 'weft[gateway]' ({missing})"
-    gateway = [
-        click.Command(name, callback=lambda: sys.exit(lacking), help=f"Not installed. {lacking}")
-        for name in ("serve", "config")
-    ]
-else:
-    gateway = [serve, config]
+COMMANDS = ("assemble", "check", "config", "convert", "demo", "parts", "serve")
+"""Each is a module here, and in it a command of the same name."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Commands(click.Group):
+    """Loads a command when it is asked for: those that serve bring a server with them."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        try:
+            found = getattr(import_module(f"weft.cli.{name}"), name)
+        except ModuleNotFoundError as missing:
+            return _lacking(name, missing)
+        return found if isinstance(found, click.Command) else None
+
+
+def _lacking(name: str, missing: ModuleNotFoundError) -> click.Command:
+    """What stands for a command whose libraries are not installed."""
+    told = f"weft {name} needs its extra: pip install 'weft[gateway]' ({missing.name} is missing)"
+    return click.Command(name, callback=lambda: sys.exit(told), short_help="Not installed.")
+
+
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(version("weft"), prog_name="weft")
 def main() -> None:
     """Speaks every LLM streaming dialect and makes each stream happen exactly once.
@@ -37,7 +47,3 @@ def main() -> None:
     JSON event a line, or one JSON body. It may hold several responses, and several choices.
     Data goes to standard output, everything else to standard error.
     """
-
-
-for command in (*gateway, parts, assemble, convert, check, demo):
-    main.add_command(command)
