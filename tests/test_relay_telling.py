@@ -148,3 +148,22 @@ def test_keepalives_are_those_of_the_dialect() -> None:
     assert echo.keepalive() == b""
     echo.tell(heard.hear(CHAT[1]))
     assert echo.keepalive() == b": keepalive\n\n"
+
+
+def test_a_messages_client_is_told_the_model_as_it_asked_for_it() -> None:
+    raw = b"".join(_encoded(b"".join(CHAT), "anthropic-messages"))
+    assert raw.count(b'"model":"m"') == 1
+    asked = Request("up/m", include_usage=True)
+    pieces = [raw[at : at + 40] for at in range(0, len(raw), 40)]
+    assert told(pieces, "anthropic-messages", asked) == raw.replace(
+        b'"model":"m"', b'"model":"up/m"'
+    )
+    assert told(CHAT, "openai-chat", asked) == b"".join(CHAT)  # others take it as it is
+
+
+def test_what_comes_behind_the_end_is_not_told() -> None:
+    assert told([*CHAT, b"data: {nonsense\n\n"], "openai-chat", WITH_USAGE) == b"".join(CHAT)
+    late = told([b"".join([*CHAT, CHAT[1]])], "openai-chat", WITH_USAGE)
+    assert decode_all(late, "openai-chat")[0].response.text == "Hello"
+    assert late.endswith(CHAT[-1])
+    assert late.count(CHAT[-1]) == 1
