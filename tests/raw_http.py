@@ -377,6 +377,11 @@ def request(path: str = "/echo", body: bytes = b"", *headers: str) -> bytes:
 # Whole processes
 
 
+def _heard() -> None:
+    """A job in the background ignores this signal, and would hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Process:
     """`python -m tests.raw_http …`: says on stdout what happens, goes on at a line on stdin."""
 
@@ -387,6 +392,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_heard,
         )
         self._lines: queue.Queue[str] = queue.Queue()
         self.said: list[str] = []

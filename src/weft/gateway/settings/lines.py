@@ -75,4 +75,10 @@ def _names(dotted: str) -> Key:
 
 
 def _plain(name: str) -> str:
-    return str(tomllib.loads(f"name = {name}")["name"]) if name[0] in "\"'" else name
+    """A name without its quotes; one that is none stays as it is."""
+    if name[0] not in "\"'":
+        return name
+    try:
+        return str(tomllib.loads(f"name = {name}")["name"])
+    except ValueError:
+        return name
