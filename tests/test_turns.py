@@ -1,6 +1,6 @@
 """The pairing guard: each call has one result, right after it, whatever the client sent."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -233,6 +233,7 @@ MESSAGES = st.lists(
 )
 
 
+@example([said("assistant", call("a", "f")), Message("system", ()), said("user", result("a"))])
 @QUICK
 @given(MESSAGES)
 def test_after_a_repair_every_call_has_its_one_result_in_the_next_turn(

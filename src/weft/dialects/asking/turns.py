@@ -240,9 +240,9 @@ def _answered(
 ) -> Iterator[Turn]:
     """What follows a step: as it was, if the results come first and in order."""
     own = [one for turn in said for one in turn.contents]
-    if own[: len(results)] == results and not any(
-        one.path in pairs.paired for one in own[len(results) :]
-    ):
+    silent = bool(results and said and not said[0].contents)  # even that would stand between
+    late = any(one.path in pairs.paired for one in own[len(results) :])
+    if own[: len(results)] == results and not (silent or late):
         yield from said
         return
     if results:
