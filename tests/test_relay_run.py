@@ -441,9 +441,36 @@ def test_nobody_pauses_for_ever() -> None:
     assert len(upstream.asked) == 6
 
 
-@pytest.mark.parametrize("second", [BAD, Unreachable("gone")], ids=["503", "unreachable"])
-def test_a_pause_that_does_not_go_on_is_an_error(second: Play | Exception) -> None:
+def test_a_run_can_be_stopped_while_it_asks_for_the_rest_of_a_pause() -> None:
+    async def work() -> bytes:
+        never = Play(head=asyncio.Event())
+        upstream = Played(place(dialect="anthropic-messages"), PAUSED, never)
+        run = World([upstream]).run(asked("openai-chat"))
+        try:
+            await run.open()
+            told = [await run.next()]
+            asyncio.get_running_loop().call_later(0.05, run.stop, ErrorPart("internal", "closing"))
+            while block := await run.next():
+                told.append(block)
+            return b"".join(told)
+        finally:
+            await run.close()
+
+    response = decode_all(within(work), "openai-chat")[0].response
+    assert (response.text, response.finish_reason) == ("one ", "error")
+    assert response.error is not None
+    assert response.error.message == "closing"
+
+
+@pytest.mark.parametrize(
+    ("second", "message"), [(BAD, "try later"), (Unreachable("gone"), "gone")], ids=["503", "gone"]
+)
+def test_a_pause_that_does_not_go_on_is_an_error_in_the_upstreams_words(
+    second: Play | Exception, message: str
+) -> None:
     upstream = Played(place(dialect="anthropic-messages"), PAUSED, second)
     raw = within(lambda: World([upstream]).told(asked("openai-chat")))
     response = decode_all(raw, "openai-chat")[0].response
     assert (response.text, response.finish_reason) == ("one ", "error")
+    assert response.error is not None
+    assert response.error.message == message

@@ -6,7 +6,7 @@ from weft.dialects.faults import fault
 from weft.gateway import answers
 from weft.gateway.bodies import ClientGone
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send
-from weft.relay.asked import Asked, Failed
+from weft.relay.asked import Asked, Failed, passed_on
 from weft.relay.routing import Routing, UnknownModel
 from weft.upstream.base import Outgoing, Place, Unreachable, Upstream
 
@@ -54,10 +54,8 @@ def _outgoing(asked: Asked, model: str, place: Place) -> Outgoing:
     """What the upstream is asked: the same, about its own model."""
     body = msgspec.json.decode(asked.body, type=dict[str, msgspec.Raw])
     body["model"] = msgspec.Raw(msgspec.json.encode(model))
-    betas = [flag for flag in asked.betas if place.betas is None or flag in place.betas]
-    told = {"anthropic-version": asked.version, "anthropic-beta": ",".join(betas)}
-    headers = {name: value for name, value in told.items() if value}
-    return Outgoing("/v1/messages/count_tokens", msgspec.json.encode(body), headers)
+    path = "/v1/messages/count_tokens"
+    return Outgoing(path, msgspec.json.encode(body), passed_on(asked, place))
 
 
 async def _told(upstream: Upstream, outgoing: Outgoing) -> bytes | None:

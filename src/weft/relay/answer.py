@@ -73,8 +73,12 @@ class Answer:
 
     def fail(self, error: ErrorPart) -> None:
         """Ends the answer with this error, unless the wire told before why it ends."""
+        self.cut(None if self.pipe.ending else error)
+
+    def cut(self, error: ErrorPart | None) -> None:
+        """Ends the answer now, with this error, if there is one."""
         self._incoming.abort()
-        self._end(None if self.pipe.ending else error)
+        self._end(error)
 
     def _end(self, error: ErrorPart | None) -> None:
         """The input is over, however it ended."""

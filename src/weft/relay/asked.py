@@ -95,20 +95,21 @@ class Question:
     def outgoing(self, asked: Asked, body: bytes | None = None) -> Outgoing:
         place = self.place
         path = endpoint(place.dialect, self.target.model, asked.stream)
-        headers = {"accept": "text/event-stream" if asked.stream else "application/json"}
-        betas = _betas(asked, place)
-        if betas:
-            headers["anthropic-beta"] = ",".join(betas)
-        if asked.version is not None and asked.dialect == place.dialect:
-            headers["anthropic-version"] = asked.version
+        accept = "text/event-stream" if asked.stream else "application/json"
+        headers = {"accept": accept, **passed_on(asked, place)}
         return Outgoing(path, self.translated.body if body is None else body, headers)
 
 
-def _betas(asked: Asked, place: Place) -> list[str]:
-    """The beta flags that go on: to the wire that has them, and of those what the host takes."""
-    if place.dialect != "anthropic-messages":
-        return []
-    return [flag for flag in asked.betas if place.betas is None or flag in place.betas]
+def passed_on(asked: Asked, place: Place) -> dict[str, str]:
+    """The headers of a client that go on to an upstream: the version to its own wire, the beta
+    flags to the wire that has them, as far as the host takes them.
+    """
+    version = asked.version if asked.dialect == place.dialect else None
+    betas: list[str] = []
+    if place.dialect == "anthropic-messages":
+        betas = [flag for flag in asked.betas if place.betas is None or flag in place.betas]
+    told = {"anthropic-version": version, "anthropic-beta": ",".join(betas)}
+    return {name: value for name, value in told.items() if value}
 
 
 def codec_of(dialect: str) -> RequestCodec:

@@ -10,12 +10,12 @@ import math
 import random
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 from weft.codec import Pipe
-from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.base import Stage
 from weft.dialects.faults import class_of, fault
@@ -37,12 +37,12 @@ from weft.relay.record import Attempt, Observer, Record
 from weft.relay.routing import Target
 from weft.relay.shown import Shown
 from weft.relay.splice import Splice
-from weft.relay.telling import Echo, Telling, as_asked
-from weft.request import Request
+from weft.relay.telling import Echo, Telling, Unanswered, as_asked
 from weft.scrub import Scrubber
-from weft.sse import Frame
 from weft.upstream.base import Busy, Incoming, Unreachable
 from weft.upstream.retry import wait
+
+T = TypeVar("T")
 
 ERROR_BODY = 64 * 1024
 """As much of an error body is read."""
@@ -58,6 +58,10 @@ _FINAL = frozenset(("bad-request", "cancelled"))
 
 _ERRORS = (b'{"type":"error"', b'{"error"')
 """How a body begins that a dialect writes where it cannot tell the answer."""
+
+
+class Stopped(Failed):
+    """The run was stopped from outside."""
 
 
 class Run:
@@ -105,7 +109,10 @@ class Run:
     def keepalive(self) -> bytes:
         """What to send while there is nothing to say."""
         told = self._telling.keepalive() if self._telling is not None else b""
-        return told or _Unanswered(self._asked).keepalive()
+        return told or self._unanswered().keepalive()
+
+    def _unanswered(self) -> Unanswered:
+        return Unanswered(self._asked.dialect, self._asked.model, int(time.time()))
 
     def _too_long(self) -> None:
         limit = self._limits.duration
@@ -115,24 +122,26 @@ class Run:
 
     async def open(self) -> None:
         """Returns when there is something to tell; raises Failed if no target has an answer."""
-        self._waiting = True
         try:
-            failure = await self._tried()
-        except asyncio.CancelledError:
-            failure = self._excused()
-            if failure is None:
-                raise
-        finally:
-            self._waiting = False
+            failure = await self._stoppable(self._tried())
+        except Stopped as stopped:
+            failure = stopped.error
         if failure is not None:
             self._conclude(failure)
             raise Failed(failure)
 
-    def _excused(self) -> ErrorPart | None:
-        """Why the task was cancelled, if it was by `stop`: then it goes on."""
-        if self._verdict is not None and self._task is not None:
+    async def _stoppable(self, work: Awaitable[T]) -> T:
+        """Waits for an upstream; raises Stopped if the run is stopped meanwhile."""
+        before, self._waiting = self._waiting, True
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self._verdict is None or self._task is None:
+                raise
             self._task.uncancel()
-        return self._verdict
+            raise Stopped(self._verdict) from None
+        finally:
+            self._waiting = before
 
     async def _tried(self) -> ErrorPart | None:
         error: ErrorPart | None = None
@@ -196,7 +205,7 @@ class Run:
             raise Failed(_unreached(problem)) from None
         if incoming.status // 100 != 2:
             raise Failed(await self._refusal(incoming, asking))
-        pauses = place.dialect == "anthropic-messages" != asked.dialect
+        pauses = codec_of(place.dialect).continued and not codec_of(asked.dialect).continued
         self._splice = Splice() if pauses else None
         answer = self._hear(incoming, asking, None)
         if asked.stream:
@@ -328,24 +337,18 @@ class Run:
             with suppress(Exception):  # what broke it may break this too
                 self._answer.fail(error)
                 return self._telling.tell(self._answer)
-        return _Unanswered(self._asked).failed(error)
+        return self._unanswered().failed(error)
 
     async def _heard(self, answer: Answer) -> None:
         """Reads the next of an answer; it ends if the run was stopped."""
         if self._verdict is not None:
             answer.fail(self._verdict)
             return
-        opening, self._waiting = self._waiting, True
         try:
-            await answer.read()
-        except asyncio.CancelledError:
-            verdict = self._excused()
-            if verdict is None:
-                raise
-            answer.fail(verdict)
+            await self._stoppable(answer.read())
+        except Stopped as stopped:
+            answer.fail(stopped.error)
             return
-        finally:
-            self._waiting = opening
         self._touched = self._loop.time()
         self.record.bytes_in += len(answer.data)
         if not answer.ended and answer.pipe.ending:
@@ -358,10 +361,13 @@ class Run:
             return b""
         splice.go_on()
         answer.abort()
-        error = await self._continue(answer, asking)
+        try:
+            error = await self._stoppable(self._continue(answer, asking))
+        except Stopped as stopped:
+            error = stopped.error
         if error is None:
             return b""
-        answer.fail(self._shown(error))
+        answer.cut(self._shown(error))  # that it paused is told, and is no end
         return self._telling.tell(answer) if self._telling is not None else b""
 
     async def _continue(self, answer: Answer, asking: Question) -> ErrorPart | None:
@@ -457,23 +463,3 @@ def _unreached(problem: Unreachable) -> ErrorPart:
         return fault("overloaded", str(problem), retry_after=1)
     status = 504 if problem.kind == "timeout" else 502
     return ErrorPart(problem.kind, str(problem), status=status, retryable=True)
-
-
-class _Unanswered:
-    """A stream without an answer: what can be said in a dialect all the same."""
-
-    def __init__(self, asked: Asked) -> None:
-        context = Context(request=Request(asked.model), now=int(time.time()))
-        self._pipe = Pipe(DIALECTS[asked.dialect], context)
-        self._telling = Telling(asked.dialect, context, self._pipe)
-        self.parts: Sequence[Part] = ()
-        self.frames: Sequence[Frame] = ()
-        self.data = b""
-        self.boundary = 0
-
-    def keepalive(self) -> bytes:
-        return self._telling.keepalive()
-
-    def failed(self, error: ErrorPart) -> bytes:
-        self.parts = self._pipe.fail(error) + self._pipe.finish()
-        return self._telling.tell(self)

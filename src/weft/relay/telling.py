@@ -19,6 +19,7 @@ from weft.dialects import DIALECTS
 from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
+from weft.request import Request
 from weft.sse import DONE, Frame, write
 
 _DONE = write("", DONE)
@@ -123,10 +124,11 @@ def _key(event: bytes) -> tuple[bytes, ...]:
     return tuple(match[1] if match else b"" for match in found)
 
 
-def _until_last(frames: Sequence[Frame], raw: bytes) -> bytes:
+def _until_last(dialect: str, frames: Sequence[Frame], raw: bytes) -> bytes:
     """The events up to the one that nothing may follow: what came behind it is nobody's."""
-    for number, frame in enumerate(frames, 1):
-        if (frame.data == DONE or frame.event == "message_stop") and number < len(frames):
+    ends = DIALECTS[dialect].ends
+    for number, frame in enumerate(frames[:-1], 1):
+        if ends(frame):
             return b"".join(write(one.event, one.data) for one in frames[:number])
     return raw
 
@@ -170,7 +172,7 @@ class Echo:
         del raw[: len(whole)]
         self._begin = heard.boundary
         if isinstance(heard.parts[-1], Finish):
-            whole = _until_last(self._frames, whole)
+            whole = _until_last(self._dialect, self._frames, whole)
         self._frames.clear()
         if heard.frames and not heard.data:  # the input ended inside its last event
             whole += raw.rstrip(b"\r\n") + b"\n\n"
@@ -217,3 +219,23 @@ class Echo:
     @property
     def findings(self) -> list[Finding]:
         return [] if self._told is None or self._raw is not None else self._told.findings
+
+
+class Unanswered:
+    """A stream without an answer: what can be said in a dialect all the same."""
+
+    def __init__(self, dialect: str, model: str, now: int) -> None:
+        context = Context(request=Request(model), now=now)
+        self._pipe = Pipe(DIALECTS[dialect], context)
+        self._telling = Telling(dialect, context, self._pipe)
+        self.parts: Sequence[Part] = ()
+        self.frames: Sequence[Frame] = ()
+        self.data = b""
+        self.boundary = 0
+
+    def keepalive(self) -> bytes:
+        return self._telling.keepalive()
+
+    def failed(self, error: ErrorPart) -> bytes:
+        self.parts = self._pipe.fail(error) + self._pipe.finish()
+        return self._telling.tell(self)
