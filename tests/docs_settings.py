@@ -134,12 +134,6 @@ An upstream with one of these names, or with `preset` set to it, needs neither `
 |---|---|---|---|---|
 """
 
-UNSAID = {
-    (Timeouts, "connect"): "To the connection, TLS included.",
-    (Tls, "verify"): "Whether the certificate of the host is checked.",
-}
-"""What is clear enough in the code to have no sentence there."""
-
 
 def written() -> str:
     sections = [section(title, *row) for title, row in SECTIONS.items()]
@@ -157,8 +151,7 @@ def section(title: str, wanted: type, purpose: str) -> str:
 def rows(wanted: type) -> Iterator[str]:
     said, defaults = sentences(wanted), dict(_defaults(wanted))
     for name, hint in types_of(wanted).items():
-        meaning = said.get(name) or UNSAID[wanted, name]
-        yield f"| `{name}` | {_cell(_kind(hint))} | {_cell(defaults[name])} | {_cell(meaning)} |"
+        yield f"| `{name}` | {_cell(_kind(hint))} | {_cell(defaults[name])} | {_cell(said[name])} |"
 
 
 def _kind(hint: object) -> str:

@@ -20,6 +20,8 @@ class Play:
     pieces: Sequence[Piece] = ()
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: EVENTS)
+    head: asyncio.Event | None = None
+    """What its head waits for."""
 
 
 class PlayedAnswer:
@@ -73,6 +75,8 @@ class Played:
         play = self._plays.pop(0) if len(self._plays) > 1 else self._plays[0]
         if isinstance(play, Exception):
             raise play
+        if play.head is not None:
+            await play.head.wait()
         answer = PlayedAnswer(play)
         self.answers.append(answer)
         return answer

@@ -2,6 +2,9 @@
 
 import asyncio
 import gzip
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -217,15 +220,30 @@ def test_cookies_are_not_kept(run: Run) -> None:
         assert ["cookie" in request.headers for request in far.requests] == [False, False]
 
 
-def test_the_environment_names_no_proxy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main(far: RawUpstream) -> bytes:
-        async with reaching(far) as upstream:
-            return await whole(upstream)
+ASKING = """
+import asyncio, sys
+from weft.upstream.base import Outgoing, Place
+from weft.upstream.http import HttpUpstream
 
+async def main():
+    incoming = await HttpUpstream(Place("far", "openai-chat", sys.argv[1])).ask(Outgoing("/", b""))
+    print((await incoming.read()).decode())
+
+asyncio.run(main())
+"""
+
+
+def test_the_environment_names_no_proxy() -> None:
     with raw_upstream((answer(b"proxy"),)) as canary, raw_upstream((answer(b"far"),)) as far:
-        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-            monkeypatch.setenv(name, canary.url)
-        assert run(main(far)) == b"far"
+        names = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+        done = subprocess.run(
+            [sys.executable, "-c", ASKING, far.url],
+            env={**os.environ, **dict.fromkeys(names, canary.url)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("far\n", "")
         assert canary.connections == 0
 
 

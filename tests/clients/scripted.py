@@ -243,10 +243,12 @@ def _is_closed(connection: socket.socket) -> bool:
 
 
 @contextmanager
-def scripted() -> Iterator[Upstream]:
-    """The upstream, listening on loopback."""
-    upstream = Upstream()
-    handler = type("ScriptedHandler", (Handler,), {"upstream": upstream})
+def scripted(
+    upstream: Upstream | None = None, handling: type[Handler] = Handler
+) -> Iterator[Upstream]:
+    """An upstream, listening on loopback."""
+    upstream = upstream or Upstream()
+    handler = type("ScriptedHandler", (handling,), {"upstream": upstream})
     with Server(("127.0.0.1", 0), handler) as server:
         upstream.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)

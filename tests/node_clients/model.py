@@ -6,15 +6,14 @@ nowhere in the command, so a test can tell that it ran, how often, and that its 
 
 import json
 import re
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.clients import vendor_messages, vendor_responses
-from tests.clients.scripted import Handler, Record, Server, Upstream
+from tests.clients.scripted import Handler, Record, Upstream, scripted
 from tests.clients.vendor import Asked, Handed, Memory, Object, Planned, Said
 from tests.node_clients import responses_custom
 
@@ -167,17 +166,6 @@ class AgentsUpstream(Upstream):
         return self._recalling[vendor]
 
 
-@contextmanager
-def agents_model() -> Iterator[Upstream]:
+def agents_model() -> AbstractContextManager[Upstream]:
     """The upstream, listening on loopback."""
-    upstream = AgentsUpstream()
-    handler = type("ScriptedHandler", (AgentHandler,), {"upstream": upstream})
-    with Server(("127.0.0.1", 0), handler) as server:
-        upstream.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield upstream
-        finally:
-            server.shutdown()
-            thread.join()
+    return scripted(AgentsUpstream(), AgentHandler)

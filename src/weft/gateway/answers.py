@@ -58,7 +58,7 @@ def _listed(words: Iterable[str]) -> bytes:
             word = re.sub(r"[^\x21-\x7e]", "_", word)[:128]
         longer = f"{listed},{word}" if listed else word
         if len(longer) > _FINDINGS:
-            return f"{listed},…".encode("ascii", "replace")
+            return f"{listed},...".encode()
         listed = longer
     return listed.encode()
 

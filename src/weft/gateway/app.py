@@ -35,7 +35,6 @@ from weft.upstream.http import HttpUpstream
 
 POST = ["POST"]
 GET = ["GET"]
-_PLAIN = [(b"content-type", b"application/json")]
 
 
 def dialect_of(path: str, headers: dict[bytes, bytes]) -> str:
@@ -80,7 +79,7 @@ class Gateway:
         self._routing = Routing(
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
-        self._asked: dict[str, Endpoint] = {
+        self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
             "/v1/responses": Endpoint(self, "openai-responses"),
             "/v1/messages": Messages(self, "anthropic-messages"),
@@ -101,7 +100,7 @@ class Gateway:
         socket = [WebSocketRoute("/v1/responses", self._sockets)] if websocket else []
         return [
             *socket,
-            *(Route(path, endpoint, methods=POST) for path, endpoint in self._asked.items()),
+            *(Route(path, endpoint, methods=POST) for path, endpoint in self._endpoints.items()),
             Route("/v1/messages/count_tokens", CountTokens(self, self._routing), methods=POST),
             Route(call, Gemini(self, "gemini"), methods=POST),
             Route("/v1/models", models, methods=GET),
@@ -148,7 +147,7 @@ class Gateway:
             else:
                 await _turned_away(send, shut, dialect)
             return
-        endpoint = self._asked.get(path)
+        endpoint = self._endpoints.get(path)
         if endpoint is not None and not socket and method == "POST":
             await endpoint(scope, receive, send)
             return

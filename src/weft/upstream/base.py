@@ -20,6 +20,8 @@ class Timeouts:
     """Seconds."""
 
     connect: float = 10.0
+    """To the connection, TLS included."""
+
     first_byte: float = 300.0
     """From the request to the head of the answer."""
 
@@ -30,6 +32,8 @@ class Timeouts:
 @dataclass(frozen=True, slots=True)
 class Tls:
     verify: bool = True
+    """Whether the certificate of the host is checked."""
+
     ca: str | None = None
     """A file with the certificates to trust; None: those of the system."""
 
