@@ -26,6 +26,7 @@ from weft.dialects.openai_chat.meaning import (
     total_of,
     usage_of,
 )
+from weft.dialects.openai_chat.mould import CASTS, Mould, mould
 from weft.dialects.openai_chat.wire import NAME
 from weft.findings import Findings
 from weft.partial_json import join_halves, whole_characters
@@ -101,9 +102,17 @@ class ChatDecoder:
         self._usage: Usage | None = None
         self._model: str | None = None
         self._sources: set[str] = set()
+        self._mould: Mould | None = None
+        """Of the last chunk, if that brought text and nothing else."""
+        self._casts = 0
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
+        if self._mould is not None:
+            text = self._mould.text(frame)
+            if text:
+                return [TextDelta(self._id, text)]
+            self._mould = None
         out: list[Part] = []
         if self._phase is _Phase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
@@ -117,9 +126,18 @@ class ChatDecoder:
             self._odd_frame(frame, out)
         else:
             self._chunk(chunk, frame, out)
+            if len(out) == 1 and self._casts < CASTS:
+                self._cast(chunk, frame, out[0])
         if not self._announced and out:
             self._announce(out)
         return out
+
+    def _cast(self, chunk: wire.Chunk, frame: Frame, part: Part) -> None:
+        """Remembers a chunk that brought text and nothing else."""
+        going = self._phase is _Phase.READING and self._reason is None and chunk.usage is None
+        if going and isinstance(part, TextDelta) and self._kind is _Kind.TEXT and not self._half:
+            self._casts += 1
+            self._mould = mould(frame, part.delta)
 
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""

@@ -37,6 +37,7 @@ from weft.dialects.openai_responses.encoding.items import (
     ReasoningItem,
     SaidText,
     SaidThought,
+    Silence,
 )
 from weft.dialects.openai_responses.encoding.snapshot import resource, usage
 from weft.dialects.openai_responses.errors import write_error
@@ -91,7 +92,9 @@ _read_error = msgspec.json.Decoder(wire.ErrorBody).decode
 class ResponsesEncoder:
     """Writes one response. `fold` is the fold of the very parts it is fed."""
 
-    def __init__(self, context: Context, fold: Assembler, findings: Findings) -> None:
+    def __init__(
+        self, context: Context, fold: Assembler, findings: Findings, events: Events | None = None
+    ) -> None:
         quirks = context.quirks
         asked = context.request is not None and "required_action" in context.request.include
         self._context = context
@@ -99,7 +102,7 @@ class ResponsesEncoder:
         self._findings = findings
         self._tool_session = asked or (isinstance(quirks, ResponsesQuirks) and quirks.tool_session)
         self._summaries = _wants_summaries(context.request)
-        self._events = Events()
+        self._events = events or Events()
         self._output = Output(self._events, context.ids, findings)
         self._calls = Calls(self._output, fold)
         self._texts: dict[str, SaidText] = {}
@@ -134,6 +137,8 @@ class ResponsesEncoder:
         return [self._events.ping()]
 
     def _snapshot(self, type: str, more: bytes = b"") -> None:
+        if self._events.silent:
+            return
         self._events.write(type, b'"response":', _json(self.response), more)
 
     # The response
@@ -141,12 +146,10 @@ class ResponsesEncoder:
     def _metadata(self, part: ResponseMetadata) -> None:
         request = self._context.request
         self._output.ours = part.dialect == NAME
-        self.response = resource(
-            self._context.response_id or self._context.ids.mint("resp"),
-            self._context.now if part.created is None else part.created,
-            part.model or (request.model if request else ""),
-            request,
-        )
+        response, context = self.response, self._context
+        response.id = context.response_id or context.ids.mint("resp")
+        response.created_at = context.now if part.created is None else part.created
+        response.model = part.model or (request.model if request else "")
         self._calls.model = part.model
         self._usage = part.usage
         if part.store is not None:
@@ -464,7 +467,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     if error is not None:
         return write_error(ErrorPart(error.kind, error.message, error.code, error.status))[1]
     fold = Assembler()
-    encoder = ResponsesEncoder(context, fold, findings or Findings())
+    encoder = ResponsesEncoder(context, fold, findings or Findings(), Silence())
     said = parts_of(response)
     for part in said:
         fold.feed(part)

@@ -108,8 +108,10 @@ class _Writer:
 
     def _written(self, value: asked.Shape, extra: Json = UNSET) -> Raw:
         """Writes a shape with what came beside it, and inside it, if it came in this dialect."""
+        if not self._same or extra is UNSET:
+            return asked.raw(value)
         own = keys_of(asked.raw(value))
-        for key, more in keys_of(extra if self._same else UNSET).items():
+        for key, more in keys_of(extra).items():
             own[key] = asked.raw(keys_of(more) | keys_of(own[key])) if key in own else more
         return asked.raw(own)
 

@@ -24,6 +24,7 @@ class Events:
     """Writes the events of one response to `out`: numbered from 0, each in one piece."""
 
     __slots__ = ("number", "out")
+    silent = False
 
     def __init__(self) -> None:
         self.number = 0
@@ -49,6 +50,18 @@ class Events:
         number = self.number
         self.number = number + 1
         return write("ping", b'{"type":"ping","sequence_number":%d}' % number)
+
+
+class Silence(Events):
+    """Writes nothing: for a response that is told as a whole."""
+
+    silent = True
+
+    def write(self, type: str, *body: bytes) -> None:
+        pass
+
+    def delta(self, head: bytes, delta: str) -> None:
+        pass
 
 
 def delta_head(type: str, place: bytes) -> bytes:
