@@ -1,7 +1,7 @@
 """An upstream without a network: it answers from a script, and keeps what it was asked."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft.upstream.base import Outgoing, Place, Unreachable
@@ -43,6 +43,9 @@ class PlayedAnswer:
         if self.aborted:
             raise Unreachable("aborted", "truncated")
         return b""
+
+    async def flow(self, take: Callable[[bytes], bool]) -> None:
+        """Nothing comes but what is read."""
 
     async def _either(self, event: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(one.wait()) for one in (event, self._over)]

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from weft.dialects import DIALECTS
@@ -99,16 +100,28 @@ def own_fault(id: str, problem: Exception) -> Failed:
     return Failed(fault("server", f"an error of our own; it is logged as {id}"))
 
 
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who is told: one request over HTTP."""
+
+    id: str
+    dialect: str
+    send: Send
+    write: Callable[[bytes], bool]
+    """Writes to a body that has begun, at once; tells whether there is room for more."""
+
+
 class Stream:
     """Tells one run to one client, as it comes."""
 
     HEADERS: Headers = STREAM
 
-    def __init__(self, run: Run, send: Send, id: str, dialect: str, keepalive: float) -> None:
+    def __init__(self, run: Run, client: Client, keepalive: float) -> None:
         self._run = run
-        self._send = send
-        self._id = id
-        self._dialect = dialect
+        self._send = client.send
+        self._write_now = client.write
+        self._id = client.id
+        self._dialect = client.dialect
         self._keepalive = keepalive
         self._loop = asyncio.get_running_loop()
         self._begun = False
@@ -125,6 +138,7 @@ class Stream:
             await run.open()
             while block := await run.next():
                 await self._write(block)
+                await run.flow(self._pass_on)
         except Failed as failed:
             await self._failed(failed)
         except Exception as problem:
@@ -144,12 +158,27 @@ class Stream:
             headers = about(self._id, self._run)
             self._run.record.status = await failure(self._send, self._dialect, failed, headers)
 
+    def _pass_on(self, block: bytes) -> bool:
+        """Writes a block at once; tells whether there is room for more."""
+        self._last = self._loop.time()
+        data = self._framed(block)
+        return not data or self._write_now(data)
+
+    def _framed(self, block: bytes) -> bytes:
+        """A block of events, as this kind of stream has them."""
+        return block
+
     async def _write(self, block: bytes) -> None:
+        data = self._framed(block)
+        if data:
+            await self._put(data)
+
+    async def _put(self, data: bytes) -> None:
         self._writing = True
         try:
             if not self._begun:
                 await self._begin()
-            await self._send({"type": "http.response.body", "body": block, "more_body": True})
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             self._writing = False
         self._last = self._loop.time()
@@ -180,7 +209,7 @@ class Stream:
 
     async def _alive(self) -> None:
         if not self._writing:
-            await self._write(self._run.keepalive())
+            await self._put(self._run.keepalive())
 
     def _quiet(self) -> None:
         if self._timer is not None:
@@ -194,21 +223,20 @@ class Array(Stream):
 
     HEADERS = ARRAY
 
-    def __init__(self, run: Run, send: Send, id: str, dialect: str, keepalive: float) -> None:
-        super().__init__(run, send, id, dialect, keepalive)
+    def __init__(self, run: Run, client: Client, keepalive: float) -> None:
+        super().__init__(run, client, keepalive)
         self._before = b"["
         """What goes before the next element."""
 
-    async def _write(self, block: bytes) -> None:
+    def _framed(self, block: bytes) -> bytes:
         elements: list[bytes] = []
         for frame in FrameReader().feed(block):
             elements += self._before, frame.data, b"\n"
             self._before = b","
-        if elements:
-            await super()._write(b"".join(elements))
+        return b"".join(elements)
 
     async def _end(self) -> None:
-        await super()._write(b"]" if self._before == b"," else self._before + b"]")
+        await self._put(b"]" if self._before == b"," else self._before + b"]")
         await super()._end()
 
     async def _alive(self) -> None:
@@ -216,4 +244,4 @@ class Array(Stream):
         if self._writing:
             return
         opened, self._before = self._before != b"[", self._before.lstrip(b"[")
-        await super()._write(b"\n" if opened else b"[")
+        await self._put(b"\n" if opened else b"[")

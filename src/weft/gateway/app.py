@@ -86,6 +86,8 @@ class Gateway:
         }
         """Where nearly every request goes: found at once."""
         self._sockets = ResponsesSocket(self, per_key=limits.websockets_per_key)
+        self._ids = fresh_context().ids
+        """Of requests."""
         self._runs: set[Run] = set()
         self._draining = False
         self._router = Starlette(
@@ -134,7 +136,7 @@ class Gateway:
         if scope["type"] == "lifespan":
             await self._router(scope, receive, send)
             return
-        id = scope["weft.id"] = fresh_context().ids.mint("req")
+        id = scope["weft.id"] = self._ids.mint("req")
         headers, path = headers_of(scope), scope["path"]
         socket = scope["type"] == "websocket"
         dialect = dialect_of(path, headers)

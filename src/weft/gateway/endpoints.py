@@ -15,6 +15,7 @@ from weft.dialects.faults import Extra, fault
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
 from weft.gateway.doors import Shut
+from weft.gateway.protocol import EXCHANGE, Exchange
 from weft.parts import ErrorPart
 from weft.relay.asked import Asked, Failed, bad_request
 from weft.relay.run import Run
@@ -74,7 +75,7 @@ class Endpoint:
             ours = answers.own_fault(id, problem)
             await answers.failure(send, self._dialect, ours, answers.about(id))
             return
-        await self._serve(run, scope, receive, send)
+        await self._serve(run, scope, send)
 
     async def _read(self, scope: Scope, receive: Receive) -> Asked:
         """What is asked; raises Failed for what cannot be, ClientGone if nobody asks any more."""
@@ -130,12 +131,13 @@ class Endpoint:
             reject_lossy=self._host.reject_lossy,
         )
 
-    async def _serve(self, run: Run, scope: Scope, receive: Receive, send: Send) -> None:
-        watch, id = _Watch(receive), scope["weft.id"]
+    async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
+        exchange: Exchange = scope[EXCHANGE]
+        watch, id = _Watch(exchange), scope["weft.id"]
         try:
             if run.record.stream:
-                stream = self._stream(scope)
-                await stream(run, send, id, self._dialect, self._host.keepalive).tell()
+                client = answers.Client(id, self._dialect, send, exchange.write)
+                await self._stream(scope)(run, client, self._host.keepalive).tell()
             else:
                 await self._whole(run, id, send)
         except asyncio.CancelledError:
@@ -171,20 +173,19 @@ class Endpoint:
 class _Watch:
     """Cancels the task that made it when the client goes away."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, exchange: Exchange) -> None:
         self.gone = False
         self._task = asyncio.current_task()
-        self._watcher = asyncio.get_running_loop().create_task(self._watch(receive))
+        self._exchange = exchange
+        exchange.watch(self._left)
 
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    def _left(self) -> None:
         self.gone = True
         if self._task is not None:
             self._task.cancel()
 
     def end(self) -> None:
-        self._watcher.cancel()
+        self._exchange.watch(None)
         if self.gone and self._task is not None:
             self._task.uncancel()
 

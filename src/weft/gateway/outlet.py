@@ -36,6 +36,13 @@ class Outlet(asyncio.Transport):
         else:
             self.inner.write(data)
 
+    def write_chunk(self, data: bytes) -> None:
+        """Sends a piece of a body that has no length."""
+        chunk = b"%x\r\n%b\r\n" % (len(data), data)
+        self.written += len(chunk)
+        self._let_go()
+        self.inner.write(chunk)
+
     def _let_go(self) -> None:
         """Nothing followed."""
         if self._head is not None:

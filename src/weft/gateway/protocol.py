@@ -20,6 +20,7 @@ import asyncio
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, ClassVar
@@ -54,6 +55,9 @@ the client would lose the answer while it still writes."""
 LINE = 8000
 """Bytes of one header, or of the target, of a request for a WebSocket: the reader of those gives
 no answer to longer lines, and does not close."""
+
+EXCHANGE = "weft.exchange"
+"""Where a scope has its Exchange."""
 
 SHORTEST = 0.01
 """Seconds between two looks at one connection, at least."""
@@ -128,6 +132,41 @@ class Pace:
         self.left = self._full if waited else min(self._full, self.left + earned)
         self.received, self._looked = 0, now
         return self.left
+
+
+class Exchange:
+    """One request and its answer, for an app that knows more than ASGI: it need not wait a turn
+    of the loop to write, nor keep a task to learn that the client left.
+    """
+
+    __slots__ = ("_cycle", "_left", "_outlet")
+
+    def __init__(self, cycle: RequestResponseCycle, outlet: Outlet) -> None:
+        self._cycle = cycle
+        self._outlet = outlet
+        self._left: Callable[[], None] | None = None
+
+    def write(self, data: bytes) -> bool:
+        """Sends a piece of a body that has begun, and has no length; tells whether there is room
+        for more."""
+        cycle = self._cycle
+        if cycle.disconnected or cycle.response_complete:
+            return False
+        self._outlet.write_chunk(data)
+        return not cycle.flow.write_paused
+
+    def watch(self, left: Callable[[], None] | None) -> None:
+        """Has this called when the client leaves before it was answered; at once, if it has."""
+        self._left = left
+        self._cycle.flow.resume_reading()  # who does not read does not notice
+        if self._cycle.disconnected:
+            self.end()
+
+    def end(self) -> None:
+        """The client left."""
+        left, self._left = self._left, None
+        if left is not None:
+            left()
 
 
 class Door(HttpToolsProtocol):
@@ -277,6 +316,7 @@ class Door(HttpToolsProtocol):
         if version == "1.0":
             self.expect_100_continue = False  # such a client would take it for the answer
         super().on_headers_complete()
+        self.scope[EXCHANGE] = Exchange(self.cycle, self.transport)  # type: ignore[literal-required]
         self._answers.append(self.cycle)
         if self.pipeline:
             self.flow.resume_reading()  # see _hold
@@ -476,6 +516,8 @@ def _leave(cycle: RequestResponseCycle) -> None:
     if not cycle.response_complete:
         cycle.disconnected = True
     cycle.message_event.set()
+    exchange: Exchange = cycle.scope[EXCHANGE]  # type: ignore[literal-required]
+    exchange.end()
 
 
 def _refusal(error: httptools.HttpParserError) -> Refusal:

@@ -6,7 +6,7 @@ outside. Nothing of that matters once the wire has told why it ends.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.codec import Pipe
 from weft.errors import TooLarge
@@ -31,6 +31,7 @@ class Answer:
         self.data = b""
         self.boundary = 0
         self.ended = False
+        self._over = False  # whether nothing more can come
         self.broken: Unreachable | None = None
         """How the connection broke, if it did."""
 
@@ -42,8 +43,9 @@ class Answer:
             self.broken = problem
             data = b""
         if data:
-            self._take(data)
+            self.take(data)
         else:
+            self._over = True
             self._end(self._verdict())
 
     def _verdict(self) -> ErrorPart | None:
@@ -52,7 +54,13 @@ class Answer:
             return None
         return ErrorPart(self.broken.kind, str(self.broken), retryable=True)
 
-    def _take(self, data: bytes) -> None:
+    async def flow(self, taken: Callable[[bytes], bool]) -> None:
+        """Has what comes taken at once; see Incoming.flow."""
+        if not self.ended:
+            await self._incoming.flow(taken)
+
+    def take(self, data: bytes) -> None:
+        """These bytes came."""
         self.data = data
         self.size += len(data)
         if self._kept is not None:
@@ -116,6 +124,8 @@ class Answer:
 
     async def drain(self, grace: float, limit: int = 65536) -> None:
         """Reads what little may come after the end, so that the connection can be used again."""
+        if self._over:
+            return
         size = 0
         try:
             async with asyncio.timeout(grace):

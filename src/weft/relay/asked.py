@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
@@ -131,7 +131,8 @@ def question(
     ids = Ids(secrets.token_bytes(16))
     # A proof that came bare was shown to the client by an upstream of its own dialect.
     bare = Context(ids=ids, origin=place.origin if same else None)
-    context = Context(ids=ids, now=int(time.time()), quirks=place.quirks, origin=place.origin)
+    now = int(time.time())
+    context = Context(ids=ids, now=now, quirks=place.quirks, origin=place.origin)
     losses = Losses()
     try:
         parsed = codec_of(asked.dialect).parse(asked.body, bare)
@@ -140,9 +141,8 @@ def question(
             request = _replace(request, betas=asked.betas)
         if thoughtless:
             request = _replace(request, messages=tuple(map(_thoughtless, request.messages)))
-        sent = _replace(request, model=target.model, stream=asked.stream)
-        if place.dialect != "anthropic-messages":
-            sent = _replace(sent, betas=())
+        betas = request.betas if place.dialect == "anthropic-messages" else ()
+        sent = _replace(request, model=target.model, stream=asked.stream, betas=betas)
         rendered = codec_of(place.dialect).render(sent, context, losses)
     except BadRequest as problem:
         raise Failed(bad_request(problem)) from None
@@ -156,8 +156,8 @@ def question(
         target,
         request,
         Translated(request, rendered, tuple(found)),
-        replace(context, request=request),
-        replace(context, request=request, quirks=None, origin=None),
+        Context(request, place.quirks, ids, now, origin=place.origin),
+        Context(request, None, ids, now),
     )
 
 

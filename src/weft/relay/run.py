@@ -10,7 +10,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -222,7 +222,6 @@ class Run:
                 break
         self._question = asking
         self.record.losses = asking.translated.losses
-        self._held.append(await self._go_on(answer))
 
     def _hear(self, incoming: Incoming, asking: Question, before: Pipe | None) -> Answer:
         """Makes what reads an answer; `before` is what it goes on with."""
@@ -286,16 +285,30 @@ class Run:
             self._held = []
             if block:
                 return self._told(block)
-        telling = self._telling
-        while telling is not None and (answer := self._answer) is not None and not answer.ended:
-            await self._heard(answer)
-            block = telling.tell(answer)
-            if self._splice is not None and self._splice.paused:
-                block += await self._go_on(answer)
+        while (answer := self._answer) is not None and not answer.ended:
+            block = await self._more(answer)
             if block:
                 return self._told(block)
         self._conclude(None)
         return b""
+
+    async def flow(self, write: Callable[[bytes], bool]) -> None:
+        """Has blocks written in the turn of the loop that brings them, while that is all there is
+        to do, and `write` says that there is room for more. `next` goes on from there.
+        """
+        answer, telling, splice = self._answer, self._telling, self._splice
+        if answer is None or telling is None:
+            return
+
+        def taken(data: bytes) -> bool:
+            answer.take(data)
+            self._noted(answer)
+            block = telling.tell(answer)
+            room = write(self._told(block)) if block else True
+            return room and not answer.ended and (splice is None or not splice.paused)
+
+        with suppress(Stopped):  # `next` tells it
+            await self._stoppable(answer.flow(taken))
 
     def _told(self, block: bytes) -> bytes:
         record = self.record
@@ -307,8 +320,7 @@ class Run:
     async def whole(self) -> tuple[int, bytes]:
         """Returns the status and the body of an answer that is not streamed."""
         while (answer := self._answer) is not None and not answer.ended:
-            await self._heard(answer)
-            await self._go_on(answer)
+            await self._more(answer)
         if answer is None or self._question is None:
             raise InternalError("there is no answer")
         self.record.status, body = self._body(answer, self._question)
@@ -339,6 +351,14 @@ class Run:
                 return self._telling.tell(self._answer)
         return self._unanswered().failed(error)
 
+    async def _more(self, answer: Answer) -> bytes:
+        """Hears the next of an answer, or asks for its rest where it paused; returns what is told
+        of it."""
+        if self._splice is not None and self._splice.paused:
+            return await self._go_on(answer, self._splice)
+        await self._heard(answer)
+        return self._telling.tell(answer) if self._telling is not None else b""
+
     async def _heard(self, answer: Answer) -> None:
         """Reads the next of an answer; it ends if the run was stopped."""
         if self._verdict is not None:
@@ -349,16 +369,20 @@ class Run:
         except Stopped as stopped:
             answer.fail(stopped.error)
             return
+        self._noted(answer)
+
+    def _noted(self, answer: Answer) -> None:
+        """Something came."""
         self._touched = self._loop.time()
         self.record.bytes_in += len(answer.data)
         if not answer.ended and answer.pipe.ending:
             self._arm(self._limits.grace)
 
-    async def _go_on(self, answer: Answer) -> bytes:
+    async def _go_on(self, answer: Answer, splice: Splice) -> bytes:
         """Asks for the rest of an answer that paused; returns the end if there is none."""
-        splice, asking = self._splice, self._question
-        if splice is None or not splice.paused or asking is None:
-            return b""
+        asking = self._question
+        if asking is None:
+            raise InternalError("there is no answer")
         splice.go_on()
         answer.abort()
         try:

@@ -4,7 +4,7 @@
 the network gives them; nothing is decoded here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
@@ -129,6 +129,13 @@ class Incoming(Protocol):
 
     async def read(self) -> bytes:
         """Returns the next bytes, at least one; none at the end. Raises Unreachable."""
+        ...
+
+    async def flow(self, take: Callable[[bytes], bool]) -> None:
+        """Hands on what comes, each time in the very turn of the loop that brings it, until it is
+        told that this is enough. Returns at the latest when nothing more comes: how it ended, and
+        what was not handed on, `read` tells.
+        """
         ...
 
     def abort(self) -> None:

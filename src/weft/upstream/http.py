@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
@@ -58,6 +58,9 @@ class _Gate:
 
     async def enter(self) -> None:
         if self._free is None:
+            return
+        if not self._free.locked():
+            await self._free.acquire()  # at once
             return
         try:
             async with asyncio.timeout(self._place.timeouts.connect):
@@ -107,6 +110,12 @@ class HttpIncoming:
         if self._fault is not None:
             raise self._fault from None
         return b""
+
+    async def flow(self, take: Callable[[bytes], bool]) -> None:
+        line = self._line
+        going = line is not None and line.state is State.ANSWERING and line.fault is None
+        if line is not None and going and not line.pieces:
+            await line.flow(take)
 
     def abort(self) -> None:
         line = self._line

@@ -52,6 +52,7 @@ class Line(asyncio.Protocol):
         self._on_lost = lost
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
+        self._taker: Callable[[bytes], bool] | None = None
         self._unread = 0
         self._paused = False
         self._head_size = 0
@@ -93,6 +94,16 @@ class Line(asyncio.Protocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    async def flow(self, take: Callable[[bytes], bool]) -> None:
+        """Hands on what comes, in the turn that brings it, until that is enough, or there is more
+        to it than bytes: the end, a fault, a compressed answer.
+        """
+        self._taker = take
+        try:
+            await self.change()
+        finally:
+            self._taker = None
 
     def take(self) -> bytes:
         """Returns what has come and was not taken."""
@@ -149,7 +160,22 @@ class Line(asyncio.Protocol):
         if self._unread > 2 * READ_SIZE and not self._paused and self.transport is not None:
             self._paused = True
             self.transport.pause_reading()
-        self._wake()
+        if self._taker is None or not self._handed_on(self._taker):
+            self._wake()
+
+    def _handed_on(self, take: Callable[[bytes], bool]) -> bool:
+        """Whether all that there is was taken, and more is wanted."""
+        if self.state is not State.ANSWERING or self.fault is not None or self._inflater:
+            return False
+        try:
+            more = take(self.take())
+        except Exception as problem:
+            more = True
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_exception(problem)
+        if not more:
+            self._taker = None
+        return more
 
     def _misread(self, problem: Exception) -> None:
         inner = problem.__context__

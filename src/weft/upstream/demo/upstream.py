@@ -259,6 +259,9 @@ class Answer:
                 return data
         return b""
 
+    async def flow(self, take: Callable[[bytes], bool]) -> None:
+        """As Incoming.flow: nothing comes here but what is read."""
+
     def _taken(self) -> bytes:
         """The next piece, with those that come together with it."""
         taken: list[bytes] = []
