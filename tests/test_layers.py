@@ -118,6 +118,18 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.upstream.demo.playing",
         "weft.upstream.demo.upstream",
         "weft.upstream.demo",
+        "weft.store",
+        "weft.store.records",
+        "weft.store.base",
+        "weft.store.steps",
+        "weft.store.texts",
+        "weft.store.migrations",
+        "weft.store.operations",
+        "weft.store.writing",
+        "weft.store.sql",
+        "weft.store.sqlite",
+        "weft.store.postgres",
+        "weft.store.opening",
     ),
     "L4 relay": (
         "weft.relay",
@@ -128,6 +140,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.telling",
         "weft.relay.shown",
         "weft.relay.splice",
+        "weft.relay.log",
+        "weft.relay.history",
+        "weft.relay.keeping",
+        "weft.relay.recovery",
         "weft.relay.run",
     ),
     "L6 gateway": (
@@ -156,6 +172,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.endpoints",
         "weft.gateway.models",
         "weft.gateway.counting",
+        "weft.gateway.memory",
+        "weft.gateway.stored",
+        "weft.gateway.responses",
         "weft.gateway.websocket",
         "weft.gateway.app",
     ),
@@ -317,6 +336,7 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 
 DEPENDENCIES = {
     "weft.upstream.line": {"httptools"},
+    "weft.store.postgres": {"asyncpg"},
     "weft.gateway": {"httptools", "starlette", "uvicorn"},
     "weft.cli": {"click", "rich"},
 }

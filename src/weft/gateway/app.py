@@ -20,15 +20,21 @@ from weft.gateway.bodies import Shape
 from weft.gateway.counting import CountTokens
 from weft.gateway.doors import Doors, Shut
 from weft.gateway.endpoints import Endpoint, Gemini, Messages, Receive, Scope, Send, headers_of
+from weft.gateway.memory import Memory
 from weft.gateway.models import Models, shape_of
+from weft.gateway.responses import Responses
 from weft.gateway.settings import Settings
+from weft.gateway.settings.shape import Store as StoreSettings
+from weft.gateway.stored import Cancel, InputItems, Stored
 from weft.gateway.websocket import ResponsesSocket
 from weft.parts import ErrorPart
 from weft.relay.asked import Asked, Failed, Limits
+from weft.relay.keeping import Keeper
 from weft.relay.record import Record
 from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
+from weft.store.opening import store_at
 from weft.upstream.base import Place, Upstream
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
@@ -79,9 +85,10 @@ class Gateway:
         self._routing = Routing(
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
+        self._memory = _memory(settings.store)
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
-            "/v1/responses": Endpoint(self, "openai-responses"),
+            "/v1/responses": self._responses(),
             "/v1/messages": Messages(self, "anthropic-messages"),
         }
         """Where nearly every request goes: found at once."""
@@ -96,12 +103,18 @@ class Gateway:
             lifespan=self._lifespan,
         )
 
+    def _responses(self) -> Endpoint:
+        if self._memory is None:
+            return Endpoint(self, "openai-responses")
+        return Responses(self, "openai-responses", self._memory)
+
     def _routes(self, *, websocket: bool) -> list[BaseRoute]:
         models = Models(self._routing)
         call = "/v1beta/{call:path}"  # some clients leave `models/` out where a name has a slash
         socket = [WebSocketRoute("/v1/responses", self._sockets)] if websocket else []
         return [
             *socket,
+            *self._remembered(),
             *(Route(path, endpoint, methods=POST) for path, endpoint in self._endpoints.items()),
             Route("/v1/messages/count_tokens", CountTokens(self, self._routing), methods=POST),
             Route(call, Gemini(self, "gemini"), methods=POST),
@@ -113,15 +126,31 @@ class Gateway:
             Route("/ready", self._ready, methods=GET),
         ]
 
+    def _remembered(self) -> list[BaseRoute]:
+        """What there is to ask of earlier answers."""
+        memory = self._memory
+        if memory is None:
+            return []
+        one = "/v1/responses/{id}"
+        return [
+            Route(one, Stored(memory, self.keepalive), methods=[*GET, "DELETE"]),
+            Route(f"{one}/input_items", InputItems(memory), methods=GET),
+            Route(f"{one}/cancel", Cancel(memory), methods=POST),
+        ]
+
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         logs.begin(self._level, self.scrub)
         gc.collect()
         gc.freeze()  # what is there now stays: it need not be looked at again and again
         gc.set_threshold(20_000, 20, 20)
+        if self._memory is not None:
+            await self._memory.start()
         try:
             yield
         finally:
+            if self._memory is not None:
+                await self._memory.close()
             for upstream in self._routing.upstreams.values():
                 await upstream.close()
 
@@ -177,7 +206,8 @@ class Gateway:
             targets = self._routing.targets(asked.model)
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
-        run = Run(asked, targets, self._limits, self.scrub, (self._log,))
+        keeping = None if self._memory is None else self._memory.keeper.keeping(asked)
+        run = Run(asked, targets, self._limits, self.scrub, (self._log,), keeping)
         self._runs.add(run)
         return run
 
@@ -208,6 +238,12 @@ class Gateway:
         if self._draining:
             return _json({"status": "draining"}, 503)
         return _json({"status": "ready", "open": len(self._runs)})
+
+
+def _memory(store: StoreSettings) -> Memory | None:
+    if not store.enabled:
+        return None
+    return Memory(Keeper(store_at(store.url), required=store.required))
 
 
 class _Begun:

@@ -6,8 +6,8 @@ told. A client that goes away cancels everything that was going on for it.
 
 import asyncio
 import re
-from collections.abc import MutableMapping
-from typing import Any, Protocol
+from collections.abc import Callable, MutableMapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -20,9 +20,12 @@ from weft.parts import ErrorPart
 from weft.relay.asked import Asked, Failed, bad_request
 from weft.relay.run import Run
 
+T = TypeVar("T")
+
 Scope = MutableMapping[str, Any]
 Receive = bodies.Receive
 Send = answers.Send
+Client = answers.Client
 
 
 class Host(Protocol):
@@ -51,6 +54,18 @@ _glance = msgspec.json.Decoder(_Glance).decode
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
+def read_as(decode: Callable[[bytes], T], body: bytes) -> T:
+    """Reads a body; raises BadRequest where it is not of that shape."""
+    try:
+        return decode(body)
+    except RecursionError:
+        raise BadRequest("", "nested too deeply") from None
+    except ValueError as problem:
+        message, _, path = str(problem).partition(" - at `$")
+        path = path.rstrip("`").lstrip(".")
+        raise BadRequest(path, message[:1].lower() + message[1:]) from None
+
+
 def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(scope["headers"])
 
@@ -65,7 +80,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
         try:
-            run = self._host.start(await self._read(scope, receive))
+            run = await self._started(await self._read(scope, receive), scope, send)
         except bodies.ClientGone:
             return
         except Failed as failed:
@@ -75,7 +90,12 @@ class Endpoint:
             ours = answers.own_fault(id, problem)
             await answers.failure(send, self._dialect, ours, answers.about(id))
             return
-        await self._serve(run, scope, send)
+        if run is not None:
+            await self._serve(run, scope, send)
+
+    async def _started(self, asked: Asked, scope: Scope, send: Send) -> Run | None:
+        """What answers, if that is to be told; raises Failed."""
+        return self._host.start(asked)
 
     async def _read(self, scope: Scope, receive: Receive) -> Asked:
         """What is asked; raises Failed for what cannot be, ClientGone if nobody asks any more."""
@@ -100,20 +120,10 @@ class Endpoint:
 
     def _asked(self, scope: Scope, body: bytes) -> Asked:
         """What the relay is asked; raises BadRequest, or Failed."""
-        glance = self._glance(body)
+        glance = read_as(_glance, body)
         if not glance.model:
             raise BadRequest("model", "missing; expected the name of a model")
         return self._made(scope, body, glance.model, bool(glance.stream))
-
-    def _glance(self, body: bytes) -> _Glance:
-        try:
-            return _glance(body)
-        except RecursionError:
-            raise BadRequest("", "nested too deeply") from None
-        except ValueError as problem:
-            message, _, path = str(problem).partition(" - at `$")
-            path = path.rstrip("`").lstrip(".")
-            raise BadRequest(path, message[:1].lower() + message[1:]) from None
 
     def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> Asked:
         headers = headers_of(scope)
@@ -133,7 +143,7 @@ class Endpoint:
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
-        watch, id = _Watch(exchange), scope["weft.id"]
+        watch, id = Watch(exchange), scope["weft.id"]
         try:
             if run.record.stream:
                 client = answers.Client(id, self._dialect, send, exchange.write)
@@ -170,7 +180,7 @@ class Endpoint:
         run.record.status = await answers.failure(send, self._dialect, failed, headers)
 
 
-class _Watch:
+class Watch:
     """Cancels the task that made it when the client goes away."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -216,7 +226,7 @@ class Gemini(Endpoint):
     def _asked(self, scope: Scope, body: bytes) -> Asked:
         called = scope["path_params"]["call"].removeprefix("models/")
         name, _, verb = called.rpartition(":")
-        self._glance(body)
+        read_as(_glance, body)
         if not name or verb not in _VERBS:
             expected = " or ".join(_VERBS)
             message = f"no {verb[:100]!r} of a model here; expected {expected}"

@@ -45,8 +45,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What to remember of a request beside its answer."""
+
+    request: bytes
+    """The client's body, as it came."""
+
+    input: bytes = b"[]"
+    """The items of this turn: a JSON array."""
+
+    visible: bool = True
+    """Whether the answer may be retrieved."""
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
-    """One request, as it came."""
+    """One request, as it came; where it goes on from an earlier one, with all that was said."""
 
     dialect: str
     body: bytes
@@ -63,6 +77,18 @@ class Asked:
     """The name of the key that asked."""
 
     reject_lossy: bool = False
+    previous: str | None = None
+    """The response it goes on from."""
+
+    conversation: str | None = None
+    background: bool = False
+    """The answer is wanted whether the client waits for it or not."""
+
+    response_id: str | None = None
+    """The id that the answer has, if that was given already."""
+
+    kept: Kept | None = None
+    """What is stored with the answer; None: it is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +104,9 @@ class Question:
     telling: Context
     """For the encoder: proofs travel sealed."""
 
+    own: bool = False
+    """Whether the answer tells what the upstream does not know: an id, what it goes on from."""
+
     @property
     def place(self) -> Place:
         return self.target.upstream.place
@@ -90,7 +119,7 @@ class Question:
     def changed(self) -> bool:
         """Whether the answer must be changed before the client may see it."""
         rendered = self.translated.rendered
-        return bool(rendered.names or rendered.bridged or rendered.stop)
+        return bool(self.own or rendered.names or rendered.bridged or rendered.stop)
 
     def outgoing(self, asked: Asked, body: bytes | None = None) -> Outgoing:
         place = self.place
@@ -151,13 +180,21 @@ def question(
         detail = "the upstream refused the proofs of earlier reasoning: left out"
         found.append(Loss(parsed.places.source("messages"), "warned", detail))
     _reject(asked, place, found)
+    own = asked.background or bool(asked.previous or asked.conversation or asked.response_id)
     request = _replace(request, model=asked.model, stream=asked.stream)
+    if own:
+        request = _replace(
+            request, background=asked.background, previous_response_id=asked.previous
+        )
+    if asked.kept is not None and request.store is None:
+        request = _replace(request, store=True)
     return Question(
         target,
         request,
         Translated(request, rendered, tuple(found)),
         Context(request, place.quirks, ids, now, origin=place.origin),
-        Context(request, None, ids, now),
+        Context(request, None, ids, now, response_id=asked.response_id),
+        own,
     )
 
 

@@ -39,6 +39,9 @@ class Record:
 
     response: Response | None = None
     error: ErrorPart | None = None
+    unstored: str | None = None
+    """Why the answer was not stored, though it should have been."""
+
     status: int = 200
     bytes_in: int = 0
     bytes_out: int = 0

@@ -16,10 +16,11 @@ from functools import partial
 from typing import TypeVar
 
 from weft.codec import Pipe
+from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.base import Stage
 from weft.dialects.faults import class_of, fault
-from weft.errors import InternalError
+from weft.errors import InternalError, WeftError
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -33,12 +34,15 @@ from weft.parts import (
 )
 from weft.relay.answer import Answer
 from weft.relay.asked import Asked, Failed, Limits, Question, codec_of, question
+from weft.relay.keeping import Keeping
 from weft.relay.record import Attempt, Observer, Record
 from weft.relay.routing import Target
 from weft.relay.shown import Shown
 from weft.relay.splice import Splice
 from weft.relay.telling import Echo, Telling, Unanswered, as_asked
+from weft.request import Request
 from weft.scrub import Scrubber
+from weft.store.base import StoreError, Taken
 from weft.upstream.base import Busy, Incoming, Unreachable
 from weft.upstream.retry import wait
 
@@ -74,14 +78,18 @@ class Run:
         limits: Limits,
         scrub: Scrubber,
         observers: Sequence[Observer] = (),
+        keeping: Keeping | None = None,
     ) -> None:
         self._asked = asked
         self._targets = targets
         self._limits = limits
         self._shown = Shown(scrub)
         self._observers = observers
+        self._keeping = keeping
+        self._events = 0
+        """How many were stored when the store took no more."""
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self._task: asyncio.Task[object] | None = None
         self._waiting = False
         """Whether the task waits for an upstream, and may be cancelled."""
         self._verdict: ErrorPart | None = None
@@ -112,7 +120,9 @@ class Run:
         return told or self._unanswered().keepalive()
 
     def _unanswered(self) -> Unanswered:
-        return Unanswered(self._asked.dialect, self._asked.model, int(time.time()))
+        asked, asking = self._asked, self._question
+        request = Request(asked.model) if asking is None else asking.request
+        return Unanswered(asked.dialect, request, int(time.time()), asked.response_id)
 
     def _too_long(self) -> None:
         limit = self._limits.duration
@@ -120,8 +130,14 @@ class Run:
 
     # Opening
 
+    @property
+    def keeping(self) -> Keeping | None:
+        """How the answer is stored, if it is."""
+        return self._keeping
+
     async def open(self) -> None:
         """Returns when there is something to tell; raises Failed if no target has an answer."""
+        self._task = asyncio.current_task()
         try:
             failure = await self._stoppable(self._tried())
         except Stopped as stopped:
@@ -279,7 +295,37 @@ class Run:
         return [] if self._question is None else [one.path for one in self._question.warnings]
 
     async def next(self) -> bytes:
-        """Returns the next block for the client; nothing at the end."""
+        """Returns the next block for the client; nothing at the end. Raises Failed if it cannot be
+        stored, and must be."""
+        block = await self._next()
+        if block and self._keeping is not None:
+            await self._keep(self._keeping, block)
+        return block
+
+    async def _keep(self, keeping: Keeping, block: bytes) -> None:
+        """Stores a block before it is told."""
+        answer, asking = self._answer, self._question
+        if answer is None or asking is None:
+            raise InternalError("there is no answer")
+        try:
+            if not keeping.begun:
+                await keeping.begin(block)
+            if answer.ended:
+                await keeping.finish(block, answer.pipe.response, asking.telling)
+            else:
+                keeping.append(block)
+        except (StoreError, Taken) as problem:
+            self._unkept(keeping, problem)
+
+    def _unkept(self, keeping: Keeping, problem: WeftError) -> None:
+        self._events = keeping.log.events if keeping.begun else 0
+        keeping.give_up()
+        self._keeping = None
+        self.record.unstored = str(problem)
+        if keeping.required and isinstance(problem, StoreError):
+            raise Failed(fault("server", "the answer could not be stored")) from None
+
+    async def _next(self) -> bytes:
         if self._held:
             block = b"".join(self._held)
             self._held = []
@@ -297,13 +343,17 @@ class Run:
         to do, and `write` says that there is room for more. `next` goes on from there.
         """
         answer, telling, splice = self._answer, self._telling, self._splice
-        if answer is None or telling is None:
+        keeping = self._keeping
+        if answer is None or telling is None or self._verdict is not None:
             return
 
         def taken(data: bytes) -> bool:
             answer.take(data)
             self._noted(answer)
             block = telling.tell(answer)
+            if block and keeping is not None and not keeping.took(block, last=answer.ended):
+                self._held.append(block)
+                return False
             room = write(self._told(block)) if block else True
             return room and not answer.ended and (splice is None or not splice.paused)
 
@@ -324,6 +374,11 @@ class Run:
         if answer is None or self._question is None:
             raise InternalError("there is no answer")
         self.record.status, body = self._body(answer, self._question)
+        if self._keeping is not None and self.record.status == 200:
+            try:
+                await self._keeping.whole(body, answer.pipe.response)
+            except (StoreError, Taken) as problem:
+                self._unkept(self._keeping, problem)
         self._told(body)
         self._conclude(None)
         return self.record.status, body
@@ -345,10 +400,14 @@ class Run:
 
     def ending(self, error: ErrorPart) -> bytes:
         """What ends a stream that began, and then had no answer, or one that we broke."""
-        if self.record.first is not None and self._telling is not None and self._answer is not None:
-            with suppress(Exception):  # what broke it may break this too
-                self._answer.fail(error)
-                return self._telling.tell(self._answer)
+        answer, telling = self._answer, self._telling
+        if self.record.first is None or telling is None or answer is None:
+            return self._unanswered().failed(error)
+        if answer.ended:  # and the end could not be stored: it is not told
+            return self._unanswered().failed_after(error, self._events)
+        with suppress(Exception):  # what broke it may break this too
+            answer.fail(error)
+            return telling.tell(answer)
         return self._unanswered().failed(error)
 
     async def _more(self, answer: Answer) -> bytes:
@@ -445,6 +504,28 @@ class Run:
         for observer in self._observers:
             observer(record)
 
+    async def fail(self, error: ErrorPart) -> None:
+        """Stores that it failed, where nobody is told."""
+        keeping = self._keeping
+        if keeping is None or not keeping.running:
+            return
+        nothing, answer = self._unanswered(), self._answer
+        if not keeping.log.events or answer is None:
+            last, response = nothing.failed(error), nothing.response
+        else:
+            last = b"".join(self._held) + self.ending(error)
+            response = answer.pipe.response
+        await keeping.finish(last, response, Context())
+
+    async def _left(self, error: ErrorPart) -> None:
+        """Stores what had come when the client left."""
+        keeping, asking = self._keeping, self._question
+        if keeping is None or not keeping.running or asking is None or self._answer is None:
+            return
+        last = b"".join(self._held) + self.ending(error)
+        with suppress(StoreError):
+            await keeping.finish(last, self._answer.pipe.response, asking.telling)
+
     def _drop(self) -> None:
         """Forgets an attempt that failed."""
         if self._answer is not None:
@@ -460,9 +541,11 @@ class Run:
         answer = self._answer
         if self.record.ended is None:
             self.record.status = 499
+            error = ErrorPart("cancelled", "the client went away")
             if answer is not None:
                 answer.abort()
-            self._conclude(ErrorPart("cancelled", "the client went away"))
+            await self._left(error)
+            self._conclude(error)
         elif answer is not None:
             await answer.drain(self._limits.grace)
 

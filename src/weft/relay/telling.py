@@ -7,17 +7,20 @@ of a read that gave no part yet wait: what they mean may still change.
 """
 
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import msgspec
 
+from weft.assembler import Response
 from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.errors import InternalError
 from weft.findings import Finding, Findings
+from weft.ids import Ids
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
 from weft.request import Request
 from weft.sse import DONE, Frame, write
@@ -39,6 +42,8 @@ _AS_ASKED = ("anthropic-messages",)
 """Wires whose clients do not bring back what another model thought than the one they ask for, so
 that an answer names it as they did."""
 
+_EVENT_END = b"\n\n"
+_BEGINS = re.compile(rb"response\.(?:created|in_progress)")
 _json = msgspec.json.Encoder().encode
 
 
@@ -89,9 +94,13 @@ class Numbered:
     upstream said of an item, that it begins or that it ends, is not said again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0, gap: int = 0) -> None:
+        """`first` is the number of our first event, where the upstream has none before it; where
+        it has, `gap` numbers are left out.
+        """
         self._last: Frame | None = None
-        self._number = -1
+        self._number = first - 1
+        self._gap = gap
         self._said: set[tuple[bytes, ...]] = set()
 
     def told(self, frames: Sequence[Frame]) -> None:
@@ -105,9 +114,9 @@ class Numbered:
         """The encoder's events, as they go behind those."""
         if self._last is not None:
             number = _NUMBER.search(self._last.data)
-            self._number = int(number[1]) if number is not None else -1
+            self._number = int(number[1]) + self._gap if number is not None else -1
             self._last = None
-        return b"".join(map(self._fitted, block.split(b"\n\n")))
+        return b"".join(map(self._fitted, block.split(_EVENT_END)))
 
     def _fitted(self, event: bytes) -> bytes:
         if not event or (b".delta" not in event[:100] and _key(event) in self._said):
@@ -136,7 +145,8 @@ def _until_last(dialect: str, frames: Sequence[Frame], raw: bytes) -> bytes:
 class Echo:
     """Tells a response in the upstream's own bytes, while nothing was repaired."""
 
-    def __init__(self, dialect: str, context: Context, pipe: Pipe) -> None:
+    def __init__(self, dialect: str, context: Context, pipe: Pipe, gap: int = 0) -> None:
+        """`gap`: so many numbers are left out where the encoder takes over."""
         self._dialect = dialect
         self._context = context
         self._pipe = pipe
@@ -149,7 +159,7 @@ class Echo:
         asked = dialect != "openai-chat" or request is None or request.include_usage
         self._hidden: list[bytes] | None = None if asked else []
         """Events with the usage that only we asked for, where they are not to be shown."""
-        self._numbered = Numbered() if dialect == "openai-responses" else None
+        self._numbered = Numbered(gap=gap) if dialect == "openai-responses" else None
         self._frames: list[Frame] = []
         """The events of `_raw`."""
 
@@ -224,8 +234,11 @@ class Echo:
 class Unanswered:
     """A stream without an answer: what can be said in a dialect all the same."""
 
-    def __init__(self, dialect: str, model: str, now: int) -> None:
-        context = Context(request=Request(model), now=now)
+    def __init__(self, dialect: str, request: Request, now: int, id: str | None = None) -> None:
+        context = Context(
+            request=request, ids=Ids(secrets.token_bytes(16)), now=now, response_id=id
+        )
+        self._dialect = dialect
         self._pipe = Pipe(DIALECTS[dialect], context)
         self._telling = Telling(dialect, context, self._pipe)
         self.parts: Sequence[Part] = ()
@@ -237,5 +250,19 @@ class Unanswered:
         return self._telling.keepalive()
 
     def failed(self, error: ErrorPart) -> bytes:
+        """A whole stream that tells this error."""
         self.parts = self._pipe.fail(error) + self._pipe.finish()
         return self._telling.tell(self)
+
+    def failed_after(self, error: ErrorPart, events: int) -> bytes:
+        """The end of a stream of which so many events were told, if it tells this error."""
+        told = self.failed(error)
+        if self._dialect != "openai-responses":
+            return told
+        numbered = Numbered(events)
+        ends = (one for one in told.split(_EVENT_END) if not _BEGINS.search(one[:100]))
+        return numbered.fitted(_EVENT_END.join(ends))
+
+    @property
+    def response(self) -> Response:
+        return self._pipe.response

@@ -141,10 +141,16 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Store(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where answers are kept. Not used yet."""
+    """Where answers are kept."""
 
     url: str = "sqlite:///weft.db"
     """`sqlite:///PATH` or `postgresql://…`."""
+
+    enabled: bool = True
+    """Whether anything is kept at all."""
+
+    required: bool = True
+    """Whether an answer that cannot be stored is an error to its client."""
 
 
 class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,208 @@
+"""Stored responses: read, listed, resumed, cancelled, deleted. Whatever belongs to another key is
+not there.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Raw
+
+from weft.dialects.faults import fault
+from weft.errors import BadRequest
+from weft.gateway import answers
+from weft.gateway.doors import Shut
+from weft.gateway.endpoints import Client, Receive, Scope, Send, Watch
+from weft.gateway.memory import DIALECT, RUNNING, Memory
+from weft.gateway.protocol import EXCHANGE
+from weft.relay import history
+from weft.relay.asked import Failed, bad_request
+from weft.relay.keeping import with_status
+from weft.relay.log import numbered_from
+from weft.sse import comment
+from weft.store.base import StoreError
+from weft.store.records import Entry
+
+PAGE = 20
+MOST = 100
+"""Items of one page."""
+
+_EVENT_END = b"\n\n"
+_NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
+_json = msgspec.json.Encoder().encode
+
+Query = dict[str, list[str]]
+
+
+def missing(what: str, id: str) -> Shut:
+    """What a client is told of what is not there, or not its own."""
+    return Shut(404, fault("bad-request", f"{what} with id '{id[:100]}' not found."))
+
+
+def number_in(query: Query, name: str, default: int, low: int, high: int) -> int:
+    """A number of a query; raises BadRequest."""
+    told = query.get(name, [str(default)])[-1]
+    if not re.fullmatch(r"-?\d{1,9}", told) or not low <= int(told) <= high:
+        raise BadRequest(name, f"{told[:50]!r}; expected a number from {low} to {high}")
+    return int(told)
+
+
+def page_of(items: list[dict[str, Raw]], query: Query) -> bytes:
+    """The part of a list that is asked for, as the clients of lists want it."""
+    limit = number_in(query, "limit", PAGE, 1, MOST)
+    if query.get("order", ["desc"])[-1] != "asc":
+        items.reverse()
+    ids = [msgspec.json.decode(one["id"], type=str) for one in items]
+    after = query.get("after", [""])[-1]
+    if after:
+        if after not in ids:
+            raise BadRequest("after", f"no item {after[:100]!r}")
+        first = ids.index(after) + 1
+        items, ids = items[first:], ids[first:]
+    return listed(items[:limit], ids[:limit], more=len(items) > limit)
+
+
+def listed(items: list[dict[str, Raw]], ids: list[str], *, more: bool) -> bytes:
+    first, last = (ids[0], ids[-1]) if ids else (None, None)
+    page = {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": more}
+    return _json(page)
+
+
+class Stored:
+    """One endpoint of a stored response, by its id in the path."""
+
+    def __init__(self, memory: Memory, keepalive: float = 0.0) -> None:
+        self._memory = memory
+        self._keepalive = keepalive
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        about = answers.about(scope["weft.id"])
+        try:
+            await self._answer(scope, send, await self._found(scope))
+        except BadRequest as problem:
+            await answers.failure(send, DIALECT, Failed(bad_request(problem)), about)
+        except Failed as failed:
+            await answers.failure(send, DIALECT, failed, about)
+        except StoreError as problem:
+            ours = answers.own_fault(scope["weft.id"], problem)
+            await answers.failure(send, DIALECT, ours, about)
+
+    async def _found(self, scope: Scope) -> Entry:
+        id = scope["path_params"]["id"]
+        entry = await self._memory.store.owned(scope["weft.caller"], id)
+        if entry is None or not entry.visible or entry.dialect != DIALECT:
+            raise missing("Response", id)
+        return entry
+
+    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        match scope["method"]:
+            case "DELETE":
+                await self._deleted(scope, send, entry)
+            case _ if query.get("stream", [""])[-1] == "true":
+                await self._resumed(scope, send, entry, query)
+            case _:
+                await self._told(scope, send, shown(entry))
+
+    async def _told(self, scope: Scope, send: Send, data: bytes) -> None:
+        await answers.body(send, 200, data, [answers.JSON, *answers.about(scope["weft.id"])])
+
+    async def _deleted(self, scope: Scope, send: Send, entry: Entry) -> None:
+        if entry.status in RUNNING:
+            await self._memory.cancel(entry)
+        await self._memory.store.delete(scope["weft.caller"], entry.id)
+        gone = {"id": entry.id, "object": "response", "deleted": True}
+        await self._told(scope, send, _json(gone))
+
+    async def _resumed(self, scope: Scope, send: Send, entry: Entry, query: Query) -> None:
+        after = number_in(query, "starting_after", -1, -1, 10**9 - 1)
+        if entry.pruned:
+            raise missing("The log of the response", entry.id)
+        client = answers.Client(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
+        events = await unseen(self._memory, entry, after)
+        await follow(scope, client, events, self._keepalive)
+
+
+class InputItems(Stored):
+    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        items = history.shown(history.given(Raw(entry.input)), entry.id)
+        await self._told(scope, send, page_of(items, query))
+
+
+class Cancel(Stored):
+    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+        if not entry.background:
+            message = "only a response in the background can be cancelled"
+            raise BadRequest("response_id", message)
+        if entry.status in RUNNING:
+            await self._memory.cancel(entry)
+        await self._told(scope, send, shown(await self._found(scope)))
+
+
+def shown(entry: Entry) -> bytes:
+    """The response object, as it stands."""
+    return with_status(entry.body or b"{}", entry.status)
+
+
+async def unseen(memory: Memory, entry: Entry, after: int) -> AsyncIterator[bytes]:
+    """The events numbered above this one, as they were sent."""
+    if entry.ended is not None:
+        return _numbered_above(memory.events(entry.id), after)
+    first = await numbered_from(memory.store, memory.keeper.logs, entry.id)
+    return memory.events(entry.id, max(0, after + 1 - first))
+
+
+async def _numbered_above(events: AsyncIterator[bytes], after: int) -> AsyncIterator[bytes]:
+    """By the numbers that they have: whoever ended a response for another left some out."""
+    async for block in events:
+        told = [one for one in block.split(_EVENT_END)[:-1] if _is_above(one, after)]
+        if told:
+            yield b"".join(one + _EVENT_END for one in told)
+
+
+def _is_above(event: bytes, after: int) -> bool:
+    number = _NUMBER.search(event)
+    return number is None or int(number[1]) > after
+
+
+async def follow(
+    scope: Scope, client: Client, events: AsyncIterator[bytes], keepalive: float
+) -> None:
+    """Tells events that were told before, or are told elsewhere."""
+    watch = Watch(scope[EXCHANGE])
+    headers = [*answers.STREAM, *answers.about(client.id)]
+    await client.send({"type": "http.response.start", "status": 200, "headers": headers})
+    try:
+        await _tell(client, events, keepalive)
+        await client.send({"type": "http.response.body", "body": b""})
+    except asyncio.CancelledError:
+        if not watch.gone:
+            raise
+    finally:
+        watch.end()
+
+
+async def _tell(client: Client, events: AsyncIterator[bytes], keepalive: float) -> None:
+    following = aiter(events)
+    wait: Callable[[], Awaitable[bytes]] = following.__anext__
+    while True:
+        coming = asyncio.ensure_future(wait())
+        try:
+            while not (await asyncio.wait({coming}, timeout=keepalive or None))[0]:
+                await _send(client, comment("keepalive"))
+            block = coming.result()
+        except StopAsyncIteration:
+            return
+        finally:
+            coming.cancel()
+            with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
+                await coming
+        await _send(client, block)
+
+
+async def _send(client: Client, data: bytes) -> None:
+    await client.send({"type": "http.response.body", "body": data, "more_body": True})

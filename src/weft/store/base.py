@@ -1,0 +1,233 @@
+"""What a store promises, whichever database is behind it.
+
+1. What was acknowledged is there: `begin`, `finish` and every other write has been committed when
+   it returns. What raised StoreError has not been written, unless its kind is `unknown`.
+2. An ending and all of its log become readable in one moment, or neither does. An ending whose
+   events and size are not those of the log is refused (`torn`).
+3. What has ended stays: no block, no second ending, no other answer reaches it any more.
+4. A contest has one winner: `finish`, `set_answered`, `adopt` and `change` say True to one caller,
+   in whatever process.
+5. No call blocks the event loop, and what waits to be written is bounded.
+
+Every text may hold anything; the store never builds SQL from one. A caller that stops waiting for
+a write does not take it back.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol
+
+from weft.errors import ClientError, InternalError
+from weft.store.records import (
+    Block,
+    Conversation,
+    Ending,
+    Entry,
+    Item,
+    Page,
+    Pruned,
+    Status,
+)
+
+BLOCKS_AT_A_TIME = 256
+ENTRIES_AT_A_TIME = 100
+CHAIN_LENGTH = 1000
+ID_LENGTH = 512
+"""Longer ids are refused with a ClientError where something would be stored under them."""
+
+Kind = Literal["busy", "full", "lost", "broken", "unknown", "torn", "newer", "closed"]
+"""Why the store could not do it:
+
+busy      another process held the database, or it was slow, for longer than we have patience
+full      the disk, or the queue of what waits to be written
+lost      there is no connection
+broken    the database reports a fault: of the disk, of the file, of a statement
+unknown   it took so long that nobody knows whether it was written
+torn      the log is not the one that the ending describes
+newer     the database was made by a newer version of Weft
+closed    the store is not open
+"""
+
+
+class StoreError(InternalError):
+    """The database cannot do what it was asked. Holds neither parameters nor passwords."""
+
+    def __init__(self, message: str, kind: Kind) -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
+
+
+class Taken(ClientError):
+    """There is something of that id already."""
+
+
+class Absent(ClientError):
+    """There is nothing of that id."""
+
+
+class UnknownStore(ClientError):
+    """The address is not that of a database Weft can use."""
+
+
+class Store(Protocol):
+    """Responses with their logs, conversations, and the servers that write them."""
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were written so far."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait to be written."""
+        ...
+
+    async def open(self) -> None:
+        """Connects, and brings the tables up to date. Raises StoreError."""
+        ...
+
+    async def close(self) -> None:
+        """Writes what waits, as far as patience goes, and disconnects. Any number of times."""
+        ...
+
+    # Responses
+
+    async def begin(self, entry: Entry) -> None:
+        """Stores a new response. Raises Taken."""
+        ...
+
+    def append(self, id: str, block: Block) -> None:
+        """Queues a piece of the log, to be written soon. Raises StoreError when the queue is full.
+
+        A block of a response that is not there, or has ended, is dropped: `flushed` tells.
+        """
+        ...
+
+    async def flushed(self, id: str) -> None:
+        """Returns when every block of this response that was queued is committed. Raises
+        StoreError if one was dropped, or could not be written in time.
+        """
+        ...
+
+    async def finish(self, id: str, ending: Ending) -> bool:
+        """Ends a response: the rest of its log, the ending, and the items for its conversation.
+
+        Returns whether this call ended it: False if it had ended before, or is not there. Items
+        are left out if the conversation is gone, or holds one of that id. Raises StoreError
+        (`torn`) if the log is not the one described. If it raises, the response goes on running
+        as far as others can see: finish it again.
+        """
+        ...
+
+    async def entry(self, id: str) -> Entry | None: ...
+
+    async def owned(self, owner: str, id: str) -> Entry | None:
+        """As `entry`; what belongs to another is not there."""
+        ...
+
+    async def delete(self, owner: str, id: str) -> bool:
+        """Removes a response and its log, running or not. Returns whether it was there."""
+        ...
+
+    async def blocks(self, id: str, after: int = -1) -> list[Block]:
+        """Returns the committed blocks that hold events numbered above `after`, in order: at most
+        256 of them, so ask again from the last event on.
+        """
+        ...
+
+    async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
+        """Sets the status if it is one of those. Returns whether it was."""
+        ...
+
+    async def set_answered(self, id: str, next_id: str) -> bool:
+        """Notes which response goes on from this one. Returns whether it was the first to."""
+        ...
+
+    async def ask_cancel(self, id: str) -> bool:
+        """Asks whoever runs a response to stop it. Returns whether it is there and runs."""
+        ...
+
+    async def cancelling(self, ids: Iterable[str]) -> set[str]:
+        """Which of these somebody wants stopped."""
+        ...
+
+    async def entries(self, after: str = "", limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
+        """All of them, by id, from the first id above `after` on."""
+        ...
+
+    async def last(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
+        """The newest, newest first."""
+        ...
+
+    async def chain(self, owner: str, id: str) -> list[Entry]:
+        """The entry and all it goes on from, oldest first: at most 1,000.
+
+        Stops before one that is missing or belongs to another: `previous` of the first tells.
+        """
+        ...
+
+    async def prune(self, before: float, logs_before: float) -> Pruned:
+        """Removes what ended before that time: whole entries, and the logs of others."""
+        ...
+
+    # Servers
+
+    async def beat(self, server: str, host: str, pid: int, now: float) -> None:
+        """Says that a server is alive."""
+        ...
+
+    async def orphans(
+        self, now: float, limit: float, alive: Callable[[str, int], bool] | None = None
+    ) -> list[Entry]:
+        """Unfinished entries whose server has not beaten for `limit` seconds, or is not alive.
+
+        `alive` is asked with host and process id; of a host it knows nothing about it says True.
+        At most 100 at a time.
+        """
+        ...
+
+    async def adopt(self, id: str, server: str, of: str) -> bool:
+        """Makes an unfinished entry of one server that of another. Returns whether it did."""
+        ...
+
+    # Conversations
+
+    async def create_conversation(
+        self, conversation: Conversation, items: Sequence[Item] = ()
+    ) -> None:
+        """Raises Taken."""
+        ...
+
+    async def conversation(self, owner: str, id: str) -> Conversation | None: ...
+
+    async def set_metadata(self, owner: str, id: str, metadata: bytes) -> bool:
+        """Returns whether the conversation is there."""
+        ...
+
+    async def delete_conversation(self, owner: str, id: str) -> bool:
+        """Removes it and its items; its responses stay. Returns whether it was there."""
+        ...
+
+    async def add_items(self, id: str, items: Sequence[Item]) -> None:
+        """Appends all of them, or none. Raises Absent (the conversation), Taken (an item)."""
+        ...
+
+    async def items(
+        self,
+        id: str,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        descending: bool = False,
+    ) -> Page:
+        """The items behind `after` and in front of `before`, in the order asked for.
+
+        With `before` alone it is the last ones in front of it. Empty if there is no such
+        conversation. Raises Absent if there is no such item.
+        """
+        ...
+
+    async def item(self, id: str, item_id: str) -> Item | None: ...
+
+    async def delete_item(self, id: str, item_id: str) -> bool:
+        """Returns whether it was there."""
+        ...

@@ -1,0 +1,120 @@
+"""The tables, and how they came to be: numbered, append-only.
+
+1. A migration that was released is never edited: a database that has it would not get the change.
+   A test holds the digest of each.
+2. `open` applies what is missing, in one transaction, under a lock: two servers may start at once.
+3. A database that knows more migrations than the code is refused: its rows may mean other things.
+
+Both databases read the same statements; the words in WORDS are all that differs.
+"""
+
+import time
+from collections.abc import Mapping
+
+from weft.store.base import StoreError
+from weft.store.steps import Steps
+
+SQLITE: Mapping[str, str] = {"BYTES": "BLOB"}
+POSTGRES: Mapping[str, str] = {
+    "BYTES": "BYTEA",
+    "TEXT": 'TEXT COLLATE "C"',  # ids sort by their bytes in both, whatever the server's language
+}
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        # What changes stands apart from what is large: a change of status rewrites a short row.
+        """CREATE TABLE response (
+            id TEXT PRIMARY KEY,
+            owner TEXT NOT NULL,
+            dialect TEXT NOT NULL,
+            model TEXT NOT NULL,
+            status TEXT NOT NULL,
+            created DOUBLE PRECISION NOT NULL,
+            ended DOUBLE PRECISION,
+            previous TEXT,
+            conversation TEXT,
+            background BOOLEAN NOT NULL,
+            stream BOOLEAN NOT NULL,
+            visible BOOLEAN NOT NULL,
+            server TEXT NOT NULL,
+            digest TEXT,
+            events BIGINT NOT NULL,
+            size BIGINT NOT NULL,
+            cancelling BOOLEAN NOT NULL,
+            answered TEXT,
+            pruned BOOLEAN NOT NULL
+        )""",
+        "CREATE INDEX response_newest ON response (owner, created, id)",
+        "CREATE INDEX response_running ON response (server, created) WHERE ended IS NULL",
+        "CREATE INDEX response_cancelling ON response (id) WHERE cancelling AND ended IS NULL",
+        "CREATE INDEX response_ended ON response (ended) WHERE ended IS NOT NULL",
+        """CREATE INDEX response_logged ON response (ended)
+            WHERE ended IS NOT NULL AND NOT pruned AND events > 0""",
+        """CREATE TABLE asked (
+            response TEXT PRIMARY KEY REFERENCES response ON DELETE CASCADE,
+            request BYTES NOT NULL,
+            input BYTES NOT NULL,
+            context BYTES NOT NULL
+        )""",
+        """CREATE TABLE answer (
+            response TEXT PRIMARY KEY REFERENCES response ON DELETE CASCADE,
+            body BYTES,
+            record BYTES
+        )""",
+        """CREATE TABLE block (
+            response TEXT NOT NULL REFERENCES response ON DELETE CASCADE,
+            number BIGINT NOT NULL,
+            first BIGINT NOT NULL,
+            count BIGINT NOT NULL,
+            data BYTES NOT NULL,
+            PRIMARY KEY (response, number)
+        )""",
+        """CREATE TABLE conversation (
+            id TEXT PRIMARY KEY,
+            owner TEXT NOT NULL,
+            created DOUBLE PRECISION NOT NULL,
+            metadata BYTES NOT NULL
+        )""",
+        """CREATE TABLE item (
+            conversation TEXT NOT NULL REFERENCES conversation ON DELETE CASCADE,
+            position BIGINT NOT NULL,
+            id TEXT NOT NULL,
+            data BYTES NOT NULL,
+            PRIMARY KEY (conversation, id),
+            UNIQUE (conversation, position)
+        )""",
+        """CREATE TABLE server (
+            name TEXT PRIMARY KEY,
+            host TEXT NOT NULL,
+            pid BIGINT NOT NULL,
+            beat DOUBLE PRECISION NOT NULL
+        )""",
+    ),
+)
+
+_MADE = "CREATE TABLE IF NOT EXISTS migration (number BIGINT PRIMARY KEY, applied DOUBLE PRECISION)"
+_LAST = "SELECT coalesce(max(number), 0) FROM migration"
+_NOTE = "INSERT INTO migration (number, applied) VALUES (?, ?)"
+
+
+def migrated(words: Mapping[str, str]) -> Steps[None]:
+    """Applies the migrations that are missing. The caller holds the lock and the transaction."""
+    yield _MADE, ()
+    found = int((yield _LAST, ())[0][0] or 0)
+    if found > len(MIGRATIONS):
+        raise StoreError(
+            f"the database has migration {found}, this version of Weft knows {len(MIGRATIONS)}: "
+            "it was made by a newer one",
+            "newer",
+        )
+    for number, statements in enumerate(MIGRATIONS[found:], found + 1):
+        for statement in statements:
+            yield worded(statement, words), ()
+        yield _NOTE, (number, time.time())
+
+
+def worded(statement: str, words: Mapping[str, str]) -> str:
+    """A statement in the words of one database."""
+    for word, own in words.items():
+        statement = statement.replace(f" {word}", f" {own}")
+    return statement

@@ -1,0 +1,415 @@
+"""What each operation says to the database: every statement there is, but for the log's.
+
+1. Steps that raise do so before they write: their transaction goes on with the operations of
+   others.
+2. No statement fails by a constraint: it asks first, or says ON CONFLICT, so that a transaction
+   that carries many is not lost to one. LOCKS says which rows to hold on to meanwhile.
+3. A contest is one UPDATE with its condition; RETURNING tells whether it was met.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from weft.errors import ClientError
+from weft.store.base import (
+    BLOCKS_AT_A_TIME,
+    CHAIN_LENGTH,
+    ENTRIES_AT_A_TIME,
+    ID_LENGTH,
+    Absent,
+    StoreError,
+    Taken,
+)
+from weft.store.records import Block, Conversation, Ending, Entry, Item, Page, Status
+from weft.store.steps import Row, Steps, Value
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+BEYOND = 2**62
+"""No number in a column is as large."""
+
+MOST = 10_000
+"""Rows at a time, whatever is asked for."""
+
+
+# Rows as values
+
+FLAGS = frozenset({"background", "stream", "visible", "cancelling", "pruned"})
+"""SQLite tells them as 0 and 1."""
+
+
+def value_of(kind: type[S], row: Row) -> S:
+    """The value whose fields a row holds, in their order."""
+    named = {
+        name: bool(value) if name in FLAGS else value
+        for name, value in zip(kind.__struct_fields__, row, strict=True)
+    }
+    return msgspec.convert(named, kind)
+
+
+def _short(*ids: str) -> None:
+    """Raises for an id that is too long: an index of PostgreSQL has no room for long ones."""
+    if any(len(id) > ID_LENGTH for id in ids):
+        raise ClientError(f"an id of more than {ID_LENGTH} characters")
+
+
+def _up_to(limit: int) -> int:
+    return max(0, min(limit, MOST))
+
+
+# Responses
+
+ENTRY = """SELECT r.id, r.owner, r.dialect, r.model, r.status, r.created, r.ended, r.previous,
+    r.conversation, r.background, r.stream, r.visible, r.server, q.request, q.input, q.context,
+    a.body, a.record, r.digest, r.events, r.size, r.cancelling, r.answered, r.pruned
+    FROM response r JOIN asked q ON q.response = r.id LEFT JOIN answer a ON a.response = r.id"""
+ONE = ENTRY + " WHERE r.id = ?"
+OWNED = ENTRY + " WHERE r.id = ? AND r.owner = ?"
+ALL = ENTRY + " WHERE r.id > ? ORDER BY r.id LIMIT ?"
+NEWEST = ENTRY + " WHERE r.owner = ? ORDER BY r.created DESC, r.id DESC LIMIT ?"
+CHAIN = (
+    """WITH RECURSIVE chain (id, previous, depth) AS (
+        SELECT id, previous, 1 FROM response WHERE id = ? AND owner = ?
+        UNION ALL
+        SELECT e.id, e.previous, c.depth + 1 FROM chain c JOIN response e ON e.id = c.previous
+        WHERE e.owner = ? AND c.depth < ?
+    ) """
+    + ENTRY
+    + " JOIN chain c ON c.id = r.id ORDER BY c.depth DESC"
+)
+
+INSERT_RESPONSE = """INSERT INTO response (id, owner, dialect, model, status, created, ended,
+    previous, conversation, background, stream, visible, server, digest, events, size, cancelling,
+    answered, pruned) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING RETURNING id"""
+INSERT_ASKED = "INSERT INTO asked (response, request, input, context) VALUES (?, ?, ?, ?)"
+INSERT_ANSWER = """INSERT INTO answer (response, body, record) VALUES (?, ?, ?)
+    ON CONFLICT (response) DO UPDATE SET body = excluded.body, record = excluded.record"""
+
+
+def begin(entry: Entry) -> Steps[None]:
+    _short(entry.id)
+    e = entry
+    made = yield (
+        INSERT_RESPONSE,
+        (
+            *(e.id, e.owner, e.dialect, e.model, e.status, e.created, e.ended, e.previous),
+            *(e.conversation, e.background, e.stream, e.visible, e.server, e.digest, e.events),
+            *(e.size, e.cancelling, e.answered, e.pruned),
+        ),
+    )
+    if not made:
+        raise Taken("there is a response of this id already")
+    yield INSERT_ASKED, (e.id, e.request, e.input, e.context)
+    if e.body is not None or e.record is not None:
+        yield INSERT_ANSWER, (e.id, e.body, e.record)
+
+
+RUNNING = "SELECT conversation FROM response WHERE id = ? AND ended IS NULL"
+LOGGED = """SELECT coalesce(sum(count), 0), coalesce(sum(length(data)), 0) FROM block
+    WHERE response = ?"""
+END = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?
+    WHERE id = ?"""
+
+
+def finish(id: str, ending: Ending) -> Steps[bool]:
+    _short(*(item.id for item in ending.items))
+    running = yield RUNNING, (id,)
+    if not running:
+        return False
+    events, size = (int(number or 0) for number in (yield LOGGED, (id,))[0])
+    if (events, size) != (ending.events, ending.size):
+        raise StoreError(
+            f"the log holds {events} events and {size} bytes, "
+            f"the ending tells of {ending.events} and {ending.size}",
+            "torn",
+        )
+    yield (
+        END,
+        (ending.status, ending.ended, ending.digest, ending.events, ending.size, id),
+    )
+    yield INSERT_ANSWER, (id, ending.body, ending.record)
+    conversation = running[0][0]
+    if (
+        isinstance(conversation, str)
+        and ending.items
+        and (yield CONVERSATION_LOCKED, (conversation,))
+    ):
+        yield from _append_items(conversation, ending.items)
+    return True
+
+
+def entry(id: str) -> Steps[Entry | None]:
+    return _first(Entry, (yield ONE, (id,)))
+
+
+def owned(owner: str, id: str) -> Steps[Entry | None]:
+    return _first(Entry, (yield OWNED, (id, owner)))
+
+
+def entries(after: str, limit: int) -> Steps[list[Entry]]:
+    return _each(Entry, (yield ALL, (after, _up_to(limit))))
+
+
+def last(owner: str, limit: int) -> Steps[list[Entry]]:
+    return _each(Entry, (yield NEWEST, (owner, _up_to(limit))))
+
+
+def chain(owner: str, id: str) -> Steps[list[Entry]]:
+    return _each(Entry, (yield CHAIN, (id, owner, owner, CHAIN_LENGTH)))
+
+
+def _first(kind: type[S], rows: Sequence[Row]) -> S | None:
+    return value_of(kind, rows[0]) if rows else None
+
+
+def _each(kind: type[S], rows: Sequence[Row]) -> list[S]:
+    return [value_of(kind, row) for row in rows]
+
+
+# The second condition finds where to begin from the end of the log: whoever follows a long one asks
+# for its end again and again.
+BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND first + count > ?
+    AND number > coalesce((SELECT number FROM block WHERE response = ? AND first + count <= ?
+        ORDER BY number DESC LIMIT 1), -1)
+    ORDER BY number LIMIT ?"""
+
+
+def blocks(id: str, after: int) -> Steps[list[Block]]:
+    above = max(min(after, BEYOND), -1) + 1
+    return _each(Block, (yield BLOCKS, (id, above, id, above, BLOCKS_AT_A_TIME)))
+
+
+DELETE = "DELETE FROM response WHERE id = ? AND owner = ? RETURNING id"
+CHANGE = """UPDATE response SET status = ? WHERE id = ? AND status IN (?, ?, ?, ?, ?, ?)
+    RETURNING id"""
+STATUSES = 6
+ANSWERED = "UPDATE response SET answered = ? WHERE id = ? AND answered IS NULL RETURNING id"
+ASK_CANCEL = """UPDATE response SET cancelling = TRUE WHERE id = ? AND ended IS NULL
+    RETURNING id"""
+CANCELLING = "SELECT id FROM response WHERE cancelling AND ended IS NULL"
+
+
+def delete(owner: str, id: str) -> Steps[bool]:
+    return bool((yield DELETE, (id, owner)))
+
+
+def change(id: str, status: Status, of: tuple[Status, ...]) -> Steps[bool]:
+    among = [*of, *[""] * STATUSES][:STATUSES]
+    return bool((yield CHANGE, (status, id, *among)))
+
+
+def set_answered(id: str, next_id: str) -> Steps[bool]:
+    return bool((yield ANSWERED, (next_id, id)))
+
+
+def ask_cancel(id: str) -> Steps[bool]:
+    return bool((yield ASK_CANCEL, (id,)))
+
+
+def cancelling() -> Steps[set[str]]:
+    """All that are to be stopped: they are few, and soon done."""
+    return {str(row[0]) for row in (yield CANCELLING, ())}
+
+
+PRUNED_AT_A_TIME = 200
+PRUNE_ENTRIES = """DELETE FROM response WHERE id IN
+    (SELECT id FROM response WHERE ended < ? ORDER BY ended LIMIT ?) RETURNING id"""
+PRUNE_LOGS = """UPDATE response SET pruned = TRUE WHERE id IN
+    (SELECT id FROM response WHERE ended < ? AND NOT pruned AND events > 0
+        ORDER BY ended LIMIT ?) RETURNING id"""
+PRUNE_LOG = "DELETE FROM block WHERE response = ?"
+PRUNE_SERVERS = """DELETE FROM server WHERE beat < ? AND NOT EXISTS
+    (SELECT 1 FROM response WHERE response.server = server.name AND ended IS NULL)"""
+
+
+def prune_entries(before: float) -> Steps[int]:
+    """Removes some of them, and says how many."""
+    return len((yield PRUNE_ENTRIES, (before, PRUNED_AT_A_TIME)))
+
+
+def prune_logs(before: float) -> Steps[int]:
+    """Removes some of them, and says how many."""
+    found = yield PRUNE_LOGS, (before, PRUNED_AT_A_TIME)
+    for row in found:
+        yield PRUNE_LOG, (row[0],)
+    return len(found)
+
+
+def prune_servers(before: float) -> Steps[None]:
+    yield PRUNE_SERVERS, (before,)
+
+
+# Servers
+
+
+class Server(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    host: str
+    pid: int
+    beat: float
+
+
+BEAT = """INSERT INTO server (name, host, pid, beat) VALUES (?, ?, ?, ?)
+    ON CONFLICT (name) DO UPDATE
+    SET host = excluded.host, pid = excluded.pid, beat = excluded.beat"""
+FRESH = "SELECT name, host, pid, beat FROM server WHERE beat > ?"
+OF_SERVER = ENTRY + " WHERE r.server = ? AND r.ended IS NULL ORDER BY r.created LIMIT ?"
+OF_STALE = (
+    ENTRY
+    + """ LEFT JOIN server s ON s.name = r.server
+        WHERE r.ended IS NULL AND coalesce(s.beat, r.created) <= ? ORDER BY r.created LIMIT ?"""
+)
+ADOPT = "UPDATE response SET server = ? WHERE id = ? AND server = ? AND ended IS NULL RETURNING id"
+
+
+def beat(server: Server) -> Steps[None]:
+    _short(server.name)
+    yield BEAT, (server.name, server.host, server.pid, server.beat)
+
+
+def fresh(since: float) -> Steps[list[Server]]:
+    """The servers that have beaten since then."""
+    return _each(Server, (yield FRESH, (since,)))
+
+
+def orphans(since: float, dead: Sequence[Server]) -> Steps[list[Entry]]:
+    """The unfinished entries of servers that have not beaten since then, and of these."""
+    found = list((yield OF_STALE, (since, ENTRIES_AT_A_TIME)))
+    for server in dead:
+        found += yield OF_SERVER, (server.name, ENTRIES_AT_A_TIME)
+    return _each(Entry, found[:ENTRIES_AT_A_TIME])
+
+
+def adopt(id: str, server: str, of: str) -> Steps[bool]:
+    return bool((yield ADOPT, (server, id, of)))
+
+
+# Conversations
+
+INSERT_CONVERSATION = """INSERT INTO conversation (id, owner, created, metadata)
+    VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id"""
+CONVERSATION = "SELECT id, owner, created, metadata FROM conversation WHERE id = ? AND owner = ?"
+CONVERSATION_LOCKED = "SELECT id FROM conversation WHERE id = ?"
+SET_METADATA = "UPDATE conversation SET metadata = ? WHERE id = ? AND owner = ? RETURNING id"
+DELETE_CONVERSATION = "DELETE FROM conversation WHERE id = ? AND owner = ? RETURNING id"
+
+
+def create_conversation(conversation: Conversation, items: Sequence[Item]) -> Steps[None]:
+    _short(conversation.id, *(item.id for item in items))
+    _distinct(items)
+    c = conversation
+    if not (yield INSERT_CONVERSATION, (c.id, c.owner, c.created, c.metadata)):
+        raise Taken("there is a conversation of this id already")
+    yield from _append_items(c.id, items)
+
+
+def conversation(owner: str, id: str) -> Steps[Conversation | None]:
+    return _first(Conversation, (yield CONVERSATION, (id, owner)))
+
+
+def set_metadata(owner: str, id: str, metadata: bytes) -> Steps[bool]:
+    return bool((yield SET_METADATA, (metadata, id, owner)))
+
+
+def delete_conversation(owner: str, id: str) -> Steps[bool]:
+    return bool((yield DELETE_CONVERSATION, (id, owner)))
+
+
+# Items
+
+TOP = "SELECT coalesce(max(position), -1) FROM item WHERE conversation = ?"
+INSERT_ITEM = """INSERT INTO item (conversation, position, id, data) VALUES (?, ?, ?, ?)
+    ON CONFLICT (conversation, id) DO NOTHING"""
+ITEM = "SELECT id, data FROM item WHERE conversation = ? AND id = ?"
+POSITION = "SELECT position FROM item WHERE conversation = ? AND id = ?"
+DELETE_ITEM = "DELETE FROM item WHERE conversation = ? AND id = ? RETURNING id"
+FORWARDS = """SELECT id, data FROM item WHERE conversation = ? AND position > ? AND position < ?
+    ORDER BY position LIMIT ?"""
+BACKWARDS = """SELECT id, data FROM item WHERE conversation = ? AND position > ? AND position < ?
+    ORDER BY position DESC LIMIT ?"""
+
+
+def add_items(id: str, items: Sequence[Item]) -> Steps[None]:
+    _short(*(item.id for item in items))
+    _distinct(items)
+    if not (yield CONVERSATION_LOCKED, (id,)):
+        raise Absent("there is no conversation of this id")
+    for item in items:
+        if (yield POSITION, (id, item.id)):
+            raise Taken("the conversation has an item of this id already")
+    yield from _append_items(id, items)
+
+
+def _distinct(items: Sequence[Item]) -> None:
+    if len({item.id for item in items}) < len(items):
+        raise Taken("two items of one id")
+
+
+def _append_items(conversation: str, items: Sequence[Item]) -> Steps[None]:
+    """One whose id is there already stays as it is."""
+    top = int((yield TOP, (conversation,))[0][0] or 0)
+    for position, item in enumerate(items, top + 1):
+        yield INSERT_ITEM, (conversation, position, item.id, item.data)
+
+
+def items(
+    id: str, after: str | None, before: str | None, limit: int, descending: bool
+) -> Steps[Page]:
+    limit = _up_to(limit)
+    behind = yield from _position(id, after)
+    ahead = yield from _position(id, before)
+    low, high = (ahead, behind) if descending else (behind, ahead)
+    backwards = after is None and before is not None  # from `before` towards the beginning
+    rows = yield (
+        BACKWARDS if descending != backwards else FORWARDS,
+        (id, -1 if low is None else low, BEYOND if high is None else high, limit + 1),
+    )
+    found = _each(Item, rows[:limit])
+    return Page(found[::-1] if backwards else found, len(rows) > limit)
+
+
+def _position(conversation: str, id: str | None) -> Steps[Value]:
+    if id is None:
+        return None
+    found = yield POSITION, (conversation, id)
+    if not found:
+        raise Absent("the conversation has no item of this id")
+    return found[0][0]
+
+
+def item(id: str, item_id: str) -> Steps[Item | None]:
+    return _first(Item, (yield ITEM, (id, item_id)))
+
+
+def delete_item(id: str, item_id: str) -> Steps[bool]:
+    return bool((yield DELETE_ITEM, (id, item_id)))
+
+
+LOCKS: Mapping[str, str] = {
+    RUNNING: " FOR UPDATE",  # waits for whoever writes a block of it, and keeps others from it
+    CONVERSATION_LOCKED: " FOR UPDATE",  # one at a time hands out positions
+}
+"""What a database with many writers adds to a statement."""
+
+
+# The log
+
+SAME_BLOCK = """SELECT 1 FROM block WHERE response = ? AND number = ? AND first = ? AND count = ?
+    AND data = ?"""
+
+
+def dropped(blocks: Sequence[tuple[str, Block]]) -> Steps[set[str]]:
+    """The responses of which not every one of these blocks is in the log."""
+    missing = set()
+    for id, block in blocks:
+        if not (yield SAME_BLOCK, (id, block.number, block.first, block.count, block.data)):
+            missing.add(id)
+    return missing
+
+
+def nothing() -> Steps[None]:
+    """Waits its turn."""
+    yield from ()

@@ -1,0 +1,331 @@
+"""PostgreSQL: one connection that writes, a few that read, all of them replaced when lost.
+
+1. Many servers write at once. Who appends to a log holds on to the row of its response, and who
+   ends it waits for them: a block is either in the log that the ending describes, or dropped.
+2. A connection that is lost at its COMMIT leaves open what became of it. Each transaction with
+   operations has a ticket, and PostgreSQL is asked what became of that: nothing is done twice, and
+   nobody is told wrong.
+3. Each statement is limited in time, here and in the server, and no transaction waits for anything
+   but the database.
+
+What is told of a fault is its class and code: PostgreSQL's own words may hold parameters.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from itertools import count
+from re import sub
+from typing import Protocol, TypeVar
+
+import asyncpg  # type: ignore[import-untyped]
+
+from weft.errors import WeftError
+from weft.scrub import Secret
+from weft.store.base import Kind, StoreError
+from weft.store.migrations import POSTGRES, migrated
+from weft.store.operations import LOCKS, dropped
+from weft.store.steps import Row, Steps
+from weft.store.texts import bound, heard, kept
+from weft.store.writing import Logged, Rejected, Work, runs
+
+T = TypeVar("T")
+
+READERS = 4
+ASK_AGAIN = 0.1
+"""Seconds between two questions what became of a transaction."""
+
+LOCK = "SELECT pg_advisory_xact_lock(4995148757353590885)"
+"""Whoever changes the tables."""
+UNLIMITED = "SET LOCAL statement_timeout = 0"
+TICKET = "SELECT pg_current_xact_id()::text"
+FATE = "SELECT pg_xact_status($1::text::xid8)"
+APPEND = """WITH live AS MATERIALIZED (
+        SELECT id FROM response WHERE id = ANY($1::text[]) AND ended IS NULL FOR KEY SHARE)
+    INSERT INTO block (response, number, first, count, data)
+    SELECT b.response, b.number, b.first, b.count, b.data
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[])
+        AS b (response, number, first, count, data)
+    JOIN live ON live.id = b.response
+    ON CONFLICT DO NOTHING"""
+
+KINDS: dict[str, Kind | None] = {
+    "08": "lost",
+    "22": None,  # a value that no column takes
+    "23": None,  # a constraint
+    "25006": "lost",  # read-only: this server has become a copy of another
+    "40": "busy",  # a deadlock, among others
+    "53": "busy",  # too many connections, no memory
+    "53100": "full",
+    "54": None,  # too long for an index
+    "55P03": "busy",
+    "57014": "busy",  # the time of a statement ran out
+    "57P": "lost",  # stopped, or not yet started
+}
+"""By the beginning of the code, the longest that fits; None: the operation is itself at fault.
+Anything else is broken."""
+
+
+class Connection(Protocol):
+    """What we use of asyncpg's."""
+
+    async def execute(self, query: str, *args: object) -> str: ...
+
+    async def fetch(self, query: str, *args: object) -> Sequence[Row]: ...
+
+    async def close(self, *, timeout: float) -> None: ...
+
+    def is_closed(self) -> bool: ...
+
+    def terminate(self) -> None: ...
+
+
+class Postgres:
+    """A Database on a server. `busy` limits, in seconds, what one statement may take."""
+
+    def __init__(self, url: Secret, busy: float = 5.0) -> None:
+        self._url = url
+        self._busy = busy
+        self._writer: Connection | None = None
+        self._idle: deque[Connection] = deque()
+        self._readers = asyncio.Semaphore(READERS)
+
+    async def open(self) -> None:
+        connection = await self._connected()
+        try:
+            async with _faults():
+                await connection.execute("BEGIN")
+                await connection.execute(UNLIMITED)
+                await connection.execute(LOCK)
+                await taken(connection, migrated(POSTGRES))
+                await connection.execute("COMMIT")
+        except BaseException:
+            self._drop()
+            raise
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._idle.append(self._writer)
+            self._writer = None
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                async with _faults():
+                    await connection.close(timeout=self._busy)
+            except StoreError:
+                connection.terminate()
+
+    async def _connect(self) -> Connection:
+        limit = str(round(self._busy * 1000))
+        async with _faults():
+            connection: Connection = await asyncpg.connect(
+                self._url.reveal(),
+                timeout=self._busy,
+                command_timeout=self._busy * 2,  # the server's own limit comes first
+                server_settings={
+                    "application_name": "weft",
+                    "statement_timeout": limit,
+                    "lock_timeout": limit,
+                    "idle_in_transaction_session_timeout": limit,
+                },
+            )
+        return connection
+
+    # Reading
+
+    async def read(self, make: Callable[[], Steps[T]]) -> T:
+        async with self._readers, self._reader() as connection:
+            return await taken(connection, make())
+
+    @asynccontextmanager
+    async def _reader(self) -> AsyncIterator[Connection]:
+        """One that nobody uses; after a fault it is used no more, nor are those that idled."""
+        connection = self._idle.pop() if self._idle else await self._connect()
+        try:
+            async with _faults():
+                yield connection
+        except StoreError:
+            connection.terminate()
+            while self._idle:
+                self._idle.pop().terminate()
+            raise
+        except WeftError:  # of the steps: there is nothing wrong with the connection
+            self._idle.append(connection)
+            raise
+        except BaseException:
+            connection.terminate()
+            raise
+        self._idle.append(connection)
+
+    # Writing
+
+    async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+        """Every commit of PostgreSQL is durable."""
+        connection = await self._connected()
+        try:
+            async with _faults():
+                await connection.execute("BEGIN")
+                ticket = await _ticket(connection, batch)
+                missing = await _written(connection, batch)
+        except Rejected:
+            await self._rollback(connection)
+            raise
+        except BaseException:
+            self._drop()
+            raise
+        await self._commit(connection, ticket)
+        return missing
+
+    async def _connected(self) -> Connection:
+        if self._writer is None or self._writer.is_closed():
+            self._writer = await self._connect()
+        return self._writer
+
+    def _drop(self) -> None:
+        connection, self._writer = self._writer, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _rollback(self, connection: Connection) -> None:
+        try:
+            async with _faults():
+                await connection.execute("ROLLBACK")
+        except BaseException:
+            self._drop()
+            raise
+
+    async def _commit(self, connection: Connection, ticket: str | None) -> None:
+        """Returns when the transaction is committed; raises StoreError when it is certain that it
+        is not. Blocks alone have no ticket: to write them twice does no harm."""
+        try:
+            async with _faults():
+                await connection.execute("COMMIT")
+        except StoreError:
+            self._drop()
+            if ticket is None or not await self._was_committed(ticket):
+                raise
+        except BaseException:
+            self._drop()
+            raise
+
+    async def _was_committed(self, ticket: str) -> bool:
+        """However long it takes: the server may be away, or still busy with it."""
+        while True:
+            try:
+                connection = await self._connected()
+                async with _faults():
+                    fate = (await connection.fetch(FATE, ticket))[0][0]
+            except StoreError as error:
+                if error.kind == "broken":  # it never heard of it: restored from a backup
+                    return False
+                self._drop()
+            else:
+                if fate != "in progress":
+                    return fate == "committed"
+            await asyncio.sleep(ASK_AGAIN)
+
+
+# On a connection
+
+
+@cache
+def numbered(statement: str) -> str:
+    """A statement as PostgreSQL wants it: parameters by number, and rows held on to."""
+    numbers = count(1)
+    return sub(r"\?", lambda _: f"${next(numbers)}", statement) + LOCKS.get(statement, "")
+
+
+async def taken(connection: Connection, steps: Steps[T]) -> T:
+    """Takes the steps, one after the other. Returns what they return."""
+    try:
+        query = next(steps)
+        while True:
+            found = await connection.fetch(numbered(query[0]), *bound(query[1]))
+            query = steps.send(heard(found))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def _ticket(connection: Connection, batch: Sequence[Work]) -> str | None:
+    if all(isinstance(work, tuple) for work in batch):
+        return None
+    return str((await connection.fetch(TICKET))[0][0])
+
+
+async def _written(connection: Connection, batch: Sequence[Work]) -> set[str]:
+    missing: set[str] = set()
+    for run in runs(batch):
+        if isinstance(run, list):
+            missing |= await _appended(connection, run)
+            continue
+        try:
+            await taken(connection, run.steps())
+        except FAULTS as error:
+            if _kind(error) is None:
+                raise Rejected(run, _fault(error)) from None
+            raise
+    return missing
+
+
+async def _appended(connection: Connection, run: Sequence[Logged]) -> set[str]:
+    """Appends to the logs. Returns the responses of which a block was dropped."""
+    status = await connection.execute(
+        APPEND,
+        [kept(id) for id, _ in run],
+        [block.number for _, block in run],
+        [block.first for _, block in run],
+        [block.count for _, block in run],
+        [block.data for _, block in run],
+    )
+    if int(status.rpartition(" ")[2]) == len(run):
+        return set()
+    return await taken(connection, dropped(run))
+
+
+# Faults
+
+
+@asynccontextmanager
+async def _faults() -> AsyncIterator[None]:
+    try:
+        yield
+    except FAULTS as error:
+        raise _fault(error) from None
+
+
+FAULTS = (
+    asyncpg.PostgresError,  # the server said so
+    asyncpg.InterfaceError,  # a closed connection, a value that cannot be sent
+    asyncpg.InternalClientError,
+    OSError,  # TimeoutError is one
+    ValueError,  # an address that cannot be read
+    OverflowError,
+)
+
+
+def _fault(error: Exception) -> StoreError:
+    match error:
+        case TimeoutError():
+            return StoreError("PostgreSQL: no answer in time", "busy")
+        case OSError():
+            return StoreError(f"PostgreSQL: no connection ({error.strerror})", "lost")
+        case asyncpg.PostgresError():
+            told = f"{type(error).__name__} ({error.sqlstate})"
+        case _:
+            told = type(error).__name__
+    return StoreError(f"PostgreSQL: {told}", _kind(error) or "broken")
+
+
+def _kind(error: Exception) -> Kind | None:
+    """Whose fault it is: None is the operation's own."""
+    match error:
+        case asyncpg.PostgresError():
+            fitting = [code for code in KINDS if error.sqlstate.startswith(code)]
+            return KINDS[max(fitting, key=len)] if fitting else "broken"
+        case ValueError() | OverflowError():  # a value that cannot be sent
+            return None
+        case _:
+            return "lost"

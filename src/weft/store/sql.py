@@ -1,0 +1,218 @@
+"""The store over any SQL database: writes go through the writer, reads straight to the database."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from weft.store import operations
+from weft.store.base import ENTRIES_AT_A_TIME, StoreError
+from weft.store.operations import Server
+from weft.store.records import (
+    Block,
+    Conversation,
+    Ending,
+    Entry,
+    Item,
+    Page,
+    Pruned,
+    Status,
+)
+from weft.store.steps import Steps
+from weft.store.writing import StorePolicy, Work, Writer
+
+T = TypeVar("T")
+
+PASSING = frozenset({"busy", "lost"})
+"""Faults after which it is worth trying again."""
+
+
+class Database(Protocol):
+    """A place where steps are taken."""
+
+    async def open(self) -> None:
+        """Connects, and applies the migrations. Raises StoreError."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def read(self, make: Callable[[], Steps[T]]) -> T:
+        """Takes steps that write nothing. Raises what they raise, or StoreError."""
+        ...
+
+    async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+        """Writes all of it in one transaction: see `writing.Write`."""
+        ...
+
+
+class SqlStore:
+    """A Store; `base.py` says what each of its verbs promises."""
+
+    def __init__(self, database: Database, policy: StorePolicy) -> None:
+        self._database = database
+        self._policy = policy
+        self._writer = Writer(database.write, policy)
+
+    @property
+    def commits(self) -> int:
+        return self._writer.commits
+
+    @property
+    def waiting(self) -> int:
+        return self._writer.waiting
+
+    async def open(self) -> None:
+        await self._patiently(self._database.open)
+        self._writer.start()
+
+    async def close(self) -> None:
+        if not self._writer.running:
+            return
+        try:
+            await self._writer.stop()
+        finally:
+            await self._database.close()
+
+    async def _read(self, make: Callable[[], Steps[T]]) -> T:
+        return await self._patiently(partial(self._database.read, make))
+
+    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Does what writes nothing, or may be done twice, until it succeeds or patience ends."""
+        until = asyncio.get_running_loop().time() + self._policy.patience
+        retry = self._policy.first_retry
+        while True:
+            try:
+                return await act()
+            except StoreError as error:
+                if error.kind not in PASSING or asyncio.get_running_loop().time() + retry > until:
+                    raise
+            await asyncio.sleep(retry)
+            retry = min(retry * 2, self._policy.longest_retry)
+
+    # Responses
+
+    async def begin(self, entry: Entry) -> None:
+        size = len(entry.request) + len(entry.input) + len(entry.context)
+        await self._writer.submit(partial(operations.begin, entry), size)
+        self._writer.forget(entry.id)
+
+    def append(self, id: str, block: Block) -> None:
+        self._writer.append(id, block)
+
+    async def flushed(self, id: str) -> None:
+        if self._writer.holds(id):
+            await self._writer.submit(operations.nothing)
+        if self._writer.lacks(id):
+            raise StoreError("a part of the log was dropped: the response has ended", "torn")
+
+    async def finish(self, id: str, ending: Ending) -> bool:
+        size = len(ending.body or b"") + len(ending.record or b"")
+        size += sum(len(item.data) for item in ending.items)
+        ended = await self._writer.submit(
+            partial(operations.finish, id, ending), size, durable=True
+        )
+        self._writer.forget(id)
+        return ended
+
+    async def entry(self, id: str) -> Entry | None:
+        return await self._read(partial(operations.entry, id))
+
+    async def owned(self, owner: str, id: str) -> Entry | None:
+        return await self._read(partial(operations.owned, owner, id))
+
+    async def delete(self, owner: str, id: str) -> bool:
+        return await self._writer.submit(partial(operations.delete, owner, id))
+
+    async def blocks(self, id: str, after: int = -1) -> list[Block]:
+        return await self._read(partial(operations.blocks, id, after))
+
+    async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
+        return await self._writer.submit(partial(operations.change, id, status, of))
+
+    async def set_answered(self, id: str, next_id: str) -> bool:
+        return await self._writer.submit(partial(operations.set_answered, id, next_id))
+
+    async def ask_cancel(self, id: str) -> bool:
+        return await self._writer.submit(partial(operations.ask_cancel, id))
+
+    async def cancelling(self, ids: Iterable[str]) -> set[str]:
+        return (await self._read(operations.cancelling)).intersection(ids)
+
+    async def entries(self, after: str = "", limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
+        return await self._read(partial(operations.entries, after, limit))
+
+    async def last(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
+        return await self._read(partial(operations.last, owner, limit))
+
+    async def chain(self, owner: str, id: str) -> list[Entry]:
+        return await self._read(partial(operations.chain, owner, id))
+
+    async def prune(self, before: float, logs_before: float) -> Pruned:
+        entries = await self._all(partial(operations.prune_entries, before))
+        logs = await self._all(partial(operations.prune_logs, logs_before))
+        await self._writer.submit(partial(operations.prune_servers, before))
+        return Pruned(entries, logs)
+
+    async def _all(self, some: Callable[[], Steps[int]]) -> int:
+        """Some at a time, so that nobody else waits long."""
+        total = 0
+        while count := await self._writer.submit(some):
+            total += count
+        return total
+
+    # Servers
+
+    async def beat(self, server: str, host: str, pid: int, now: float) -> None:
+        await self._writer.submit(partial(operations.beat, Server(server, host, pid, now)))
+
+    async def orphans(
+        self, now: float, limit: float, alive: Callable[[str, int], bool] | None = None
+    ) -> list[Entry]:
+        since = now - limit
+        dead: list[Server] = []
+        if alive is not None:
+            fresh = await self._read(partial(operations.fresh, since))
+            dead = [server for server in fresh if not alive(server.host, server.pid)]
+        return await self._read(partial(operations.orphans, since, dead))
+
+    async def adopt(self, id: str, server: str, of: str) -> bool:
+        return await self._writer.submit(partial(operations.adopt, id, server, of))
+
+    # Conversations
+
+    async def create_conversation(
+        self, conversation: Conversation, items: Sequence[Item] = ()
+    ) -> None:
+        size = len(conversation.metadata) + sum(len(item.data) for item in items)
+        make = partial(operations.create_conversation, conversation, items)
+        await self._writer.submit(make, size)
+
+    async def conversation(self, owner: str, id: str) -> Conversation | None:
+        return await self._read(partial(operations.conversation, owner, id))
+
+    async def set_metadata(self, owner: str, id: str, metadata: bytes) -> bool:
+        make = partial(operations.set_metadata, owner, id, metadata)
+        return await self._writer.submit(make, len(metadata))
+
+    async def delete_conversation(self, owner: str, id: str) -> bool:
+        return await self._writer.submit(partial(operations.delete_conversation, owner, id))
+
+    async def add_items(self, id: str, items: Sequence[Item]) -> None:
+        size = sum(len(item.data) for item in items)
+        await self._writer.submit(partial(operations.add_items, id, items), size)
+
+    async def items(
+        self,
+        id: str,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        descending: bool = False,
+    ) -> Page:
+        return await self._read(partial(operations.items, id, after, before, limit, descending))
+
+    async def item(self, id: str, item_id: str) -> Item | None:
+        return await self._read(partial(operations.item, id, item_id))
+
+    async def delete_item(self, id: str, item_id: str) -> bool:
+        return await self._writer.submit(partial(operations.delete_item, id, item_id))

@@ -1,0 +1,246 @@
+"""SQLite: one file, one thread that writes, two that read.
+
+1. WAL: readers do not wait for the writer, nor the writer for them. Several processes may share
+   the file; the writers of all take turns (BEGIN IMMEDIATE, and some seconds of waiting).
+2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response also a
+   power cut (`FULL`).
+3. After any fault but a lock, the connection is replaced: what it knows of the file may be wrong.
+
+No call of the sqlite3 module happens on the loop's thread.
+"""
+
+import asyncio
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from weft.store.base import Kind, StoreError
+from weft.store.migrations import SQLITE, migrated
+from weft.store.operations import dropped
+from weft.store.steps import Steps
+from weft.store.texts import bound, heard, kept
+from weft.store.writing import Logged, Rejected, Work, runs
+
+T = TypeVar("T")
+
+READERS = 2
+OLDEST = (3, 35, 0)
+"""The first that knows RETURNING."""
+
+KINDS: dict[str, Kind] = {
+    "SQLITE_BUSY": "busy",
+    "SQLITE_LOCKED": "busy",
+    "SQLITE_PROTOCOL": "busy",  # many processes opened the file at once
+    "SQLITE_FULL": "full",
+}
+"""By the first two words of SQLite's name for it; anything else is broken."""
+
+AT_FAULT = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,  # an integer over 64 bits
+)
+"""What an operation brings about by itself: another try ends the same way."""
+
+# The row of the response decides: one that is gone, or has ended, takes no more blocks.
+APPEND = """INSERT INTO block (response, number, first, count, data)
+    SELECT ?1, ?2, ?3, ?4, ?5
+    WHERE EXISTS (SELECT 1 FROM response WHERE id = ?1 AND ended IS NULL)
+    ON CONFLICT DO NOTHING"""
+
+
+class Sqlite:
+    """A Database in a file. `busy` is how many seconds it waits for a lock, and `connection` the
+    class of its connections."""
+
+    def __init__(
+        self,
+        path: Path,
+        busy: float = 5.0,
+        connection: type[sqlite3.Connection] = sqlite3.Connection,
+    ) -> None:
+        self._path = path
+        self._busy = busy
+        self._class = connection
+        self._writer: sqlite3.Connection | None = None
+        self._synchronous = ""
+        self._readers: deque[sqlite3.Connection] = deque()
+
+    async def open(self) -> None:
+        self._writing = ThreadPoolExecutor(1, "weft-store-writer")
+        self._reading = ThreadPoolExecutor(READERS, "weft-store-reader")
+        try:
+            await _in(self._writing, self._open)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        await _in(self._writing, self._close)
+        self._writing.shutdown(wait=False)
+
+    async def read(self, make: Callable[[], Steps[T]]) -> T:
+        return await _in(self._reading, lambda: self._read(make))
+
+    async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+        return await _in(self._writing, lambda: self._write(batch, durable))
+
+    # In the thread that writes
+
+    def _open(self) -> None:
+        if sqlite3.sqlite_version_info < OLDEST:
+            told = f"SQLite {sqlite3.sqlite_version} is too old: 3.35 is needed"
+            raise StoreError(told, "broken")
+        with self._faults(), transaction(self._connected(), "BEGIN IMMEDIATE") as connection:
+            taken(connection, migrated(SQLITE))
+
+    def _write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+        with self._faults():
+            connection = self._connected()
+            self._synchronize("FULL" if durable else "NORMAL")
+            with transaction(connection, "BEGIN IMMEDIATE"):
+                return _written(connection, batch)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            fault = _fault(error)
+            if fault.kind != "busy":
+                self._disconnect()
+            raise fault from error
+        except OSError as error:
+            self._disconnect()
+            raise StoreError(f"{self._path}: {error.strerror}", "broken") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._writer is None:
+            # Its readers are its owner; SQLite gives the files beside it the same mode.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._writer = self._connect(str(self._path), uri=False)
+            if self._writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                raise StoreError(f"{self._path}: no file of SQLite's can be shared here", "broken")
+            self._writer.execute("PRAGMA foreign_keys = ON")
+            self._synchronous = ""
+        return self._writer
+
+    def _connect(self, database: str, uri: bool) -> sqlite3.Connection:
+        return sqlite3.connect(
+            database,
+            timeout=self._busy,
+            isolation_level=None,  # transactions begin and end where we say so
+            check_same_thread=False,  # readers go from hand to hand
+            factory=self._class,
+            uri=uri,
+        )
+
+    def _synchronize(self, level: str) -> None:
+        """Cannot be said inside a transaction."""
+        if self._writer is not None and level != self._synchronous:
+            self._writer.execute("PRAGMA synchronous = " + level)
+            self._synchronous = level
+
+    def _close(self) -> None:
+        """The readers first: whoever is the last to leave moves the log of changes into the file,
+        and they cannot."""
+        self._reading.shutdown(wait=True)
+        while self._readers:
+            self._readers.pop().close()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        connection, self._writer = self._writer, None
+        if connection is not None:
+            connection.close()
+
+    # In the threads that read
+
+    def _read(self, make: Callable[[], Steps[T]]) -> T:
+        try:
+            with self._reader() as connection, transaction(connection, "BEGIN"):
+                return taken(connection, make())
+        except (sqlite3.Error, OverflowError) as error:
+            raise _fault(error) from error
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """One that nobody uses; after a fault it is used no more."""
+        try:
+            connection = self._readers.pop()
+        except IndexError:
+            connection = self._connect(self._path.absolute().as_uri() + "?mode=ro", uri=True)
+        try:
+            yield connection
+        except (sqlite3.Error, OverflowError):
+            connection.close()
+            raise
+        except BaseException:
+            self._readers.append(connection)
+            raise
+        self._readers.append(connection)
+
+
+# On a connection
+
+
+def taken(connection: sqlite3.Connection, steps: Steps[T]) -> T:
+    """Takes the steps, one after the other. Returns what they return."""
+    try:
+        query = next(steps)
+        while True:
+            found = connection.execute(query[0], bound(query[1])).fetchall()
+            query = steps.send(heard(found))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.Connection]:
+    connection.execute(begin)
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _written(connection: sqlite3.Connection, batch: Sequence[Work]) -> set[str]:
+    missing: set[str] = set()
+    for run in runs(batch):
+        if isinstance(run, list):
+            missing |= _appended(connection, run)
+            continue
+        try:
+            taken(connection, run.steps())
+        except AT_FAULT as error:
+            raise Rejected(run, _fault(error)) from error
+    return missing
+
+
+def _appended(connection: sqlite3.Connection, run: Sequence[Logged]) -> set[str]:
+    """Appends to the logs. Returns the responses of which a block was dropped."""
+    rows = [(kept(id), b.number, b.first, b.count, b.data) for id, b in run]
+    if connection.executemany(APPEND, rows).rowcount == len(run):
+        return set()
+    return taken(connection, dropped(run))
+
+
+def _fault(error: Exception) -> StoreError:
+    """SQLite's own words hold no parameters."""
+    name = str(vars(error).get("sqlite_errorname", ""))
+    return StoreError(f"SQLite: {error}", KINDS.get("_".join(name.split("_")[:2]), "broken"))
+
+
+async def _in(executor: Executor, act: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(executor, act)
