@@ -92,6 +92,10 @@ WEFT = """
 [server]
 workers = {workers}
 
+[store]
+enabled = {stored}
+url = "sqlite:///weft-{workers}.db"
+
 [upstreams.up]
 dialect = "openai-chat"
 base_url = "http://127.0.0.1:{upstream}/v1"
@@ -100,14 +104,15 @@ concurrency = 4096
 """
 
 
-def _weft(workers: int) -> Start:
+def _weft(workers: int, *, stored: bool = False) -> Start:
     @contextmanager
     def start(upstream: int, directory: Path) -> Iterator[Server]:
-        settings = directory / f"weft-{workers}.toml"
-        settings.write_text(WEFT.format(workers=workers, upstream=upstream))
+        settings = directory / f"weft-{workers}-{stored}.toml"
+        kept = "true" if stored else "false"
+        settings.write_text(WEFT.format(workers=workers, upstream=upstream, stored=kept))
         program = Path(sys.executable).with_name("weft")
         command = [str(program), "serve", "--config", str(settings), "--port", "0"]
-        with announced(command, directory / f"weft-{workers}.log", directory) as server:
+        with announced(command, directory / f"weft-{workers}-{stored}.log", directory) as server:
             yield server
 
     return start
@@ -146,6 +151,7 @@ DIRECT = Gateway("direct", _direct, (CHAT,))
 PASS_THROUGH = Gateway("nginx", _nginx, (CHAT,))
 ONE = Gateway("weft", _weft(1), (RESPONSES, CHAT, MESSAGES), "up/")
 TWO = Gateway("weft, 2 workers", _weft(2), (RESPONSES,), "up/")
+KEEPING = Gateway("weft, stored", _weft(1, stored=True), (RESPONSES,), "up/")
 OTHER = Gateway("litellm", _litellm, (RESPONSES, CHAT), share=0.03, exact=False)
 
 

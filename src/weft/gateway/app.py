@@ -85,14 +85,16 @@ class Gateway:
         self._routing = Routing(
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
-        self._memory = _memory(settings.store)
+        self._memory = _memory(settings.store, server.resume_window)
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
             "/v1/responses": self._responses(),
             "/v1/messages": Messages(self, "anthropic-messages"),
         }
         """Where nearly every request goes: found at once."""
-        self._sockets = ResponsesSocket(self, per_key=limits.websockets_per_key)
+        self._sockets = ResponsesSocket(
+            self, self._memory, per_key=limits.websockets_per_key
+        )
         self._ids = fresh_context().ids
         """Of requests."""
         self._runs: set[Run] = set()
@@ -240,10 +242,10 @@ class Gateway:
         return _json({"status": "ready", "open": len(self._runs)})
 
 
-def _memory(store: StoreSettings) -> Memory | None:
+def _memory(store: StoreSettings, window: float) -> Memory | None:
     if not store.enabled:
         return None
-    return Memory(Keeper(store_at(store.url), required=store.required))
+    return Memory(Keeper(store_at(store.url), required=store.required), window)
 
 
 class _Begun:

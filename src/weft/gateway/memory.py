@@ -41,6 +41,7 @@ DEAD = 15.0
 CANCEL_WAIT = 10.0
 """Seconds to wait until a response that another process runs has stopped."""
 
+GONE = ErrorPart("cancelled", "the client went away")
 CANCELLED = ErrorPart("cancelled", "the response was cancelled")
 LEAVING = fault("overloaded", "the server is shutting down", retry_after=1)
 RUNNING = ("queued", "in_progress")
@@ -71,8 +72,11 @@ _json = msgspec.json.Encoder().encode
 class Memory:
     """One process's memory. `start` before the first request, `close` after the last."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, window: float = 0.0) -> None:
+        """`window`: seconds that a response goes on when nobody listens."""
         self._keeper = keeper
+        self.window = window
+        self._followers: dict[str, int] = {}
         self._runs: dict[str, Run] = {}
         """Of responses that are kept and run here, by their id."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -216,28 +220,33 @@ class Memory:
             raise InternalError("a response in the background has no id")
         snapshot = queued(asked)
         await keeping.announce(id, "queued", snapshot)
-        self._runs[id] = run
-        task = asyncio.get_running_loop().create_task(self._drive(run, id, ended))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._detached(run, ended)
         return snapshot
 
-    async def _drive(self, run: Run, id: str, ended: Callable[[Run], None]) -> None:
+    async def detach(self, run: Run, ended: Callable[[Run], None]) -> str:
+        """Has a response run whether its client stays or not; returns its id once it has begun.
+        Raises Failed.
+        """
+        driving = self._detached(run, ended)
         try:
-            await self.store.change(id, "in_progress", ("queued",))
-            await run.open()
-            while await run.next():
-                await run.flow(_anything)
-        except Failed as failed:
-            await run.fail(failed.error)
-        except Exception as problem:
-            log.error("a response in the background failed", exc_info=problem)
-            await run.fail(fault("server", "an error of our own"))
-        finally:
-            self._runs.pop(id, None)
-            with suppress(StoreError):
-                await run.close()
-            ended(run)
+            return await asyncio.shield(driving.begun)
+        except asyncio.CancelledError:
+            run.stop(GONE)
+            raise
+
+    def _detached(self, run: Run, ended: Callable[[Run], None]) -> "_Driving":
+        driving = _Driving(self, run, ended)
+        task = asyncio.get_running_loop().create_task(driving.drive())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return driving
+
+    def remember(self, id: str, run: Run) -> None:
+        """This one runs here, under this id."""
+        self._runs[id] = run
+
+    def forget(self, id: str) -> None:
+        self._runs.pop(id, None)
 
     def _stop(self, id: str) -> bool:
         run = self._runs.get(id)
@@ -254,9 +263,77 @@ class Memory:
                 async for _ in self.events(entry.id):
                     pass
 
-    def events(self, id: str, number: int = 0) -> AsyncIterator[bytes]:
+    async def events(self, id: str, number: int = 0) -> AsyncIterator[bytes]:
         """The events of a response from this one on, to its end."""
-        return follow(self.store, self._keeper.logs, id, number)
+        self._followers[id] = self._followers.get(id, 0) + 1
+        try:
+            async for block in follow(self.store, self._keeper.logs, id, number):
+                yield block
+        finally:
+            self._followers[id] -= 1
+            if not self._followers[id]:
+                del self._followers[id]
+                self._abandoned(id)
+
+    def _abandoned(self, id: str) -> None:
+        """Nobody listens any more: what need not go on has a while until it is stopped."""
+        run = self._runs.get(id)
+        if run is not None and not run.background:
+            asyncio.get_running_loop().call_later(self.window, self._give_up, id)
+
+    def _give_up(self, id: str) -> None:
+        run = self._runs.get(id)
+        if run is not None and id not in self._followers:
+            run.stop(GONE)
+
+
+class _Driving:
+    """A run without a client of its own."""
+
+    def __init__(self, memory: Memory, run: Run, ended: Callable[[Run], None]) -> None:
+        self._memory = memory
+        self._run = run
+        self._ended = ended
+        self.begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """The id, once there is something to tell; or why there never will be."""
+
+    async def drive(self) -> None:
+        run, memory = self._run, self._memory
+        keeping = run.keeping
+        if keeping is None:
+            raise InternalError("what is not stored cannot be followed")
+        try:
+            if keeping.begun:
+                self._begun(keeping.log.id)
+                await memory.store.change(keeping.log.id, "in_progress", ("queued",))
+            await run.open()
+            while await run.next():
+                self._begun(keeping.log.id)
+                await run.flow(_anything)
+        except Failed as failed:
+            await self._failed(failed.error, failed)
+        except Exception as problem:
+            log.error("a response without a client failed", exc_info=problem)
+            error = fault("server", "an error of our own")
+            await self._failed(error, Failed(error))
+        finally:
+            if keeping.begun:
+                memory.forget(keeping.log.id)
+            with suppress(StoreError):
+                await run.close()
+            self._ended(run)
+
+    def _begun(self, id: str) -> None:
+        if not self.begun.done():
+            self._memory.remember(id, self._run)
+            self.begun.set_result(id)
+
+    async def _failed(self, error: ErrorPart, failed: Failed) -> None:
+        if not self.begun.done():
+            self.begun.set_exception(failed)
+            self.begun.exception()  # its client may have left
+        with suppress(StoreError):
+            await self._run.fail(error)
 
 
 def _anything(block: bytes) -> bool:

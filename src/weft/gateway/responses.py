@@ -28,8 +28,19 @@ class Responses(Endpoint):
             raise Failed(bad_request(problem)) from None
 
     async def _started(self, asked: Asked, scope: Scope, send: Send) -> Run | None:
-        if not asked.background:
+        client = answers.Client(scope["weft.id"], self._dialect, send, scope[EXCHANGE].write)
+        if asked.background:
+            await self._launch(asked, scope, client)
+        elif asked.stream and asked.kept is not None and self._memory.window:
+            run = self._host.start(asked)
+            id = await self._memory.detach(run, self._host.ended)
+            await follow(scope, client, self._memory.events(id), self._host.keepalive, run)
+        else:
             return await super()._started(asked, scope, send)
+        return None
+
+    async def _launch(self, asked: Asked, scope: Scope, client: answers.Client) -> None:
+        """Has it run in the background."""
         run = self._host.start(replace(asked, stream=True))
         try:
             snapshot = await self._memory.launch(run, asked, self._host.ended)
@@ -37,11 +48,10 @@ class Responses(Endpoint):
             await run.close()
             self._host.ended(run)
             raise
-        id = scope["weft.id"]
         if asked.stream:
-            client = answers.Client(id, self._dialect, send, scope[EXCHANGE].write)
             events = self._memory.events(asked.response_id or "")
             await follow(scope, client, events, self._host.keepalive)
         else:
-            await answers.body(send, 200, snapshot, [answers.JSON, *answers.about(id)])
-        return None
+            await answers.body(
+                client.send, 200, snapshot, [answers.JSON, *answers.about(client.id)]
+            )

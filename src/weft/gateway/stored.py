@@ -22,6 +22,7 @@ from weft.relay import history
 from weft.relay.asked import Failed, bad_request
 from weft.relay.keeping import with_status
 from weft.relay.log import numbered_from
+from weft.relay.run import Run
 from weft.sse import comment
 from weft.store.base import StoreError
 from weft.store.records import Entry
@@ -170,11 +171,15 @@ def _is_above(event: bytes, after: int) -> bool:
 
 
 async def follow(
-    scope: Scope, client: Client, events: AsyncIterator[bytes], keepalive: float
+    scope: Scope,
+    client: Client,
+    events: AsyncIterator[bytes],
+    keepalive: float,
+    run: Run | None = None,
 ) -> None:
     """Tells events that were told before, or are told elsewhere."""
     watch = Watch(scope[EXCHANGE])
-    headers = [*answers.STREAM, *answers.about(client.id)]
+    headers = [*answers.STREAM, *answers.about(client.id, run)]
     await client.send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
         await _tell(client, events, keepalive)

@@ -1,7 +1,12 @@
 """`/v1/responses` over a WebSocket: one create per message, the events of the stream as frames.
 
 One response at a time; what is asked meanwhile waits its turn. An error leaves the socket usable.
-Nothing is remembered between two responses, so there is none to go on from.
+
+A socket remembers its latest responses, stored or not, so that the next one need bring only what
+is new. What is not to be stored goes on from there alone; what is stored goes on from the store
+as well. A response that was gone on from in vain is forgotten: the client sends all of it anew.
+What is stored of a response is what a client over HTTP would have been sent, so it is read and
+resumed there like any other.
 
 Clients take an error frame for the end of a turn, and a failed response as well. So each turn has
 one of them: the frame if there is no response yet, the failed response if there is. A client that
@@ -10,7 +15,7 @@ gives a `stream_id` to a create finds it in everything that is told about that.
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -22,9 +27,14 @@ from weft.dialects.faults import fault
 from weft.dialects.faults import headers as error_headers
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
+from weft.gateway.doors import Shut
 from weft.gateway.endpoints import Host, Receive, Scope, Send
+from weft.gateway.memory import Memory, given_in, unknown
+from weft.gateway.recent import Recent, State
 from weft.parts import ErrorPart
-from weft.relay.asked import Asked, Failed, bad_request
+from weft.relay import history
+from weft.relay.asked import Asked, Failed, Kept, bad_request
+from weft.relay.keeping import told
 from weft.relay.run import Run
 from weft.sse import DONE, FrameReader
 
@@ -48,14 +58,26 @@ _OF_SOCKETS = ("type", "stream_id", "generate")
 
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
 _ERROR = b'{"type":"error"'
+_WHOLE = ("completed", "incomplete")
+"""How a response ends that may be gone on from."""
 
 
 class _Create(msgspec.Struct):
     type: str = ""
     model: str | None = None
     previous_response_id: str | None = None
+    conversation: Raw | None = None
+    store: bool | None = None
     stream_id: str | None = None
     generate: bool = True
+
+
+class _Ended(msgspec.Struct):
+    """As much of a response as is remembered."""
+
+    id: str = ""
+    status: str = ""
+    output: list[Raw] = []
 
 
 class _Error(msgspec.Struct, omit_defaults=True):
@@ -69,6 +91,8 @@ class _Error(msgspec.Struct, omit_defaults=True):
 
 _create = msgspec.json.Decoder(_Create).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_ended = msgspec.json.Decoder(_Ended).decode
+_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +118,17 @@ def _used_up(seconds: float) -> Ending:
 class ResponsesSocket:
     """An ASGI app for sockets."""
 
-    def __init__(self, host: Host, *, per_key: int = PER_KEY, lifetime: float = LIFETIME) -> None:
-        """`lifetime` in seconds."""
+    def __init__(
+        self,
+        host: Host,
+        memory: Memory | None = None,
+        *,
+        per_key: int = PER_KEY,
+        lifetime: float = LIFETIME,
+    ) -> None:
+        """`lifetime` in seconds. Without a memory nothing is stored."""
         self._host = host
+        self._memory = memory
         self._per_key = per_key
         self._lifetime = lifetime
         self._talks: set[_Talk] = set()
@@ -104,7 +136,7 @@ class ResponsesSocket:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
         await socket.accept(headers=answers.about(scope["weft.id"]))
-        talk = _Talk(self._host, socket)
+        talk = _Talk(self._host, socket, self._memory)
         mine = sum(one.caller == talk.caller for one in self._talks)
         if mine >= self._per_key:
             await socket.close(1013, f"{mine} sockets of this key are open; that is the limit")
@@ -128,10 +160,12 @@ class ResponsesSocket:
 class _Talk:
     """One socket, from its first message to its end."""
 
-    def __init__(self, host: Host, socket: WebSocket) -> None:
+    def __init__(self, host: Host, socket: WebSocket, memory: Memory | None) -> None:
         self.caller: str = socket.scope["weft.caller"]
         self._host = host
         self._socket = socket
+        self._memory = memory
+        self._recent = Recent()
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._size = 0
         self._ending: Ending | None = None
@@ -182,7 +216,7 @@ class _Talk:
 
     async def _closed(self, ending: Ending) -> None:
         if ending.error is not None:
-            await self._tell(ending.error, ending.error_code)
+            await self._tell(Failed(ending.error), ending.error_code)
         if ending is not GONE:
             await self._socket.close(ending.code, ending.reason)
 
@@ -192,16 +226,19 @@ class _Talk:
         create = _Create()
         try:
             create, body = await self._read(text.encode())
-            run = self._host.start(self._asked(id, create, body))
-            await self._told(run, create)
+            asked = await self._recalled(self._asked(id, create, body), create)
+            await self._told(asked, create)
+            return
         except BadRequest as problem:
-            await self._tell(bad_request(problem), stream=create.stream_id)
-        except Failed as failed:
-            await self._tell(failed.error, stream=create.stream_id)
+            failed = Failed(bad_request(problem))
+        except Failed as problem:
+            failed = problem
         except WebSocketDisconnect:
             raise
         except Exception as problem:
-            await self._tell(answers.own_fault(id, problem).error, stream=create.stream_id)
+            failed = answers.own_fault(id, problem)
+        self._recent.forget(create.previous_response_id)
+        await self._tell(failed, stream=create.stream_id)
 
     async def _read(self, raw: bytes) -> tuple[_Create, dict[str, Raw]]:
         if len(raw) > bodies.LARGE:
@@ -220,17 +257,15 @@ class _Talk:
             raise BadRequest(extra[0], "must not be present over a WebSocket")
         if not create.generate:
             raise BadRequest("generate", "nothing is kept here to get ready; leave it out")
-        if create.previous_response_id is not None:
-            message = f"no response {create.previous_response_id[:100]!r} on this socket"
-            error = fault("not-found", message, param="previous_response_id")
-            raise Failed(msgspec.structs.replace(error, code="previous_response_not_found"))
+        if create.previous_response_id is not None and create.conversation is not None:
+            raise BadRequest("previous_response_id", "not together with conversation")
         if not create.model:
             raise BadRequest("model", "missing; expected the name of a model")
         asked = {name: value for name, value in body.items() if name not in _OF_SOCKETS}
         asked["stream"] = _TRUE
         return Asked(
             DIALECT,
-            msgspec.json.encode(asked),
+            _json(asked),
             create.model,
             True,
             id=id,
@@ -238,28 +273,75 @@ class _Talk:
             reject_lossy=self._host.reject_lossy,
         )
 
-    async def _told(self, run: Run, create: _Create) -> None:
+    async def _recalled(self, asked: Asked, create: _Create) -> Asked:
+        """With what was said before; raises Failed, BadRequest, StoreError."""
+        previous, memory = create.previous_response_id, self._memory
+        state = None if previous is None else self._recent[previous]
+        keeps = memory is not None and create.store is not False
+        in_store = keeps and (state is None or state.stored)
+        if memory is not None and (previous is None or in_store):
+            return await memory.recalled(asked)
+        if previous is None:
+            return asked
+        if state is None:
+            raise Failed(unknown(previous))
+        return _continued(asked, previous, state, keeps=keeps)
+
+    async def _told(self, asked: Asked, create: _Create) -> None:
+        run = self._host.start(asked)
         send, frames = self._socket.send_text, Frames(create.stream_id)
+        last: bytes | None = None
         try:
             await run.open()
             while block := await run.next():
+                last = told(block) or last
                 for event in frames.feed(block):
                     await send(event)
+        except Failed as failed:
+            if last is None:
+                raise
+            end = run.ending(failed.error)
+            last = told(end)
+            for event in frames.feed(end):
+                await send(event)
         finally:
-            await run.close()
-            self._host.ended(run)
+            try:
+                await run.close()
+            finally:
+                self._host.ended(run)
+        ended = _ended(last or b"{}")
+        if ended.status in _WHOLE:
+            stored = asked.kept is not None and run.record.unstored is None
+            said = [one for one in ended.output if not history.shape(one).is_cut]
+            self._recent.keep(ended.id, [*given_in(asked.body), *said], stored=stored)
+        else:
+            self._recent.forget(create.previous_response_id)
 
     async def _tell(
-        self, error: ErrorPart, code: str | None = None, stream: str | None = None
+        self, failed: Failed, code: str | None = None, stream: str | None = None
     ) -> None:
+        error = failed.error
         status, data = answers.written(DIALECT, error)
+        if isinstance(failed, Shut):
+            status = failed.status
         told = msgspec.json.decode(data)["error"]
         told["code"] = code or told.get("code") or told.get("type")
         headers = error_headers(error)
         if headers:
             told["headers"] = headers
         frame = _Error("error", status, told, stream)
-        await self._socket.send_text(msgspec.json.encode(frame).decode())
+        await self._socket.send_text(_json(frame).decode())
+
+
+def _continued(asked: Asked, previous: str, state: State, *, keeps: bool) -> Asked:
+    """A request that goes on from what a socket remembers. What the store has not cannot be gone
+    on from there: a response that is stored all the same has it in its own input.
+    """
+    items = history.joined(state.items, given_in(asked.body))
+    body = history.with_input(asked.body, items, "previous_response_id")
+    if keeps:
+        return replace(asked, body=body, kept=Kept(asked.body, _json(items)))
+    return replace(asked, body=body, previous=previous)
 
 
 def _decoded(raw: bytes, shape: bodies.Shape) -> tuple[_Create, dict[str, Raw]]:

@@ -87,6 +87,9 @@ class Asked:
     response_id: str | None = None
     """The id that the answer has, if that was given already."""
 
+    resumable: bool = False
+    """Whether the client wants events with ids, to resume from."""
+
     kept: Kept | None = None
     """What is stored with the answer; None: it is not stored."""
 

@@ -9,6 +9,8 @@ import os
 import re
 import socket
 import time
+from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
@@ -24,11 +26,14 @@ from weft.parts import Json
 from weft.relay.asked import Asked, Kept
 from weft.relay.history import given, prefix, shape
 from weft.relay.log import Log
-from weft.sse import FrameReader
+from weft.sse import Frame, FrameReader
 from weft.store.base import Store
 from weft.store.records import Ending, Entry, Item, Status
 
 _ID = re.compile(rb'"id":\s*"([^"\\]{1,500})"')
+_LONGEST = 500
+"""Characters of an id that an answer can be stored under."""
+
 _SNAPSHOT = b'"response":'
 _json = msgspec.json.Encoder().encode
 
@@ -42,6 +47,19 @@ class _Snapshot(msgspec.Struct):
     output: list[Raw] = []
 
 
+class _Named(msgspec.Struct):
+    id: str | None = None
+
+
+class _First(_Named, rename={"response_id": "responseId"}):
+    """As much of an answer, or of its first event, as says its id: each wire in its place."""
+
+    message: _Named | None = None
+    response: _Named | None = None
+    response_id: str | None = None
+
+
+_first = msgspec.json.Decoder(_First).decode
 _event = msgspec.json.Decoder(_Event).decode
 _snapshot = msgspec.json.Decoder(_Snapshot).decode
 
@@ -89,9 +107,7 @@ class Keeping:
 
     async def begin(self, first: bytes) -> None:
         """Stores that there is such a response; `first` are the first events of it."""
-        found = _ID.search(first)
-        id = found[1].decode() if found is not None else fresh_context().ids.mint("resp")
-        await self.announce(id, "in_progress", told(first))
+        await self.announce(name_of(first), "in_progress", told(first))
 
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
         """Stores that there is a response under this id, whatever becomes of it."""
@@ -133,8 +149,9 @@ class Keeping:
     async def finish(self, last: bytes, response: Response, context: Context) -> None:
         """Stores the last events, and with them the end. Raises StoreError."""
         log = self.log
-        body = told(last) or _body(self._asked.dialect, response, context)
-        status = _status(response)
+        named = replace(context, response_id=log.id)
+        body = told(last) or _body(self._asked.dialect, response, named)
+        status = status_of(response)
         if body is not None and self._asked.dialect == "openai-responses":
             status = "cancelled" if status == "cancelled" else _snapshot(body).status
             body = with_status(body, status)
@@ -146,14 +163,12 @@ class Keeping:
 
     async def whole(self, body: bytes, response: Response) -> None:
         """Stores an answer that is told in one piece. Raises StoreError."""
-        found = _ID.search(body)
-        id = found[1].decode() if found is not None else fresh_context().ids.mint("resp")
         if self._log is None:
-            await self.announce(id, "in_progress", None)
+            await self.announce(name_of(body), "in_progress", None)
         log = self.log
-        log.append(body)
+        log.whole(body)
         log.flush()
-        status = _status(response)
+        status = status_of(response)
         if self._asked.dialect == "openai-responses":
             status = _snapshot(body).status
         await self._keeper.store.finish(log.id, self._ending(log, status, body, response))
@@ -161,7 +176,7 @@ class Keeping:
 
     def _ending(self, log: Log, status: Status, body: bytes | None, response: Response) -> Ending:
         items: tuple[Item, ...] = ()
-        if self._asked.conversation is not None:
+        if self._asked.conversation is not None and self._kept.visible:
             came, ids = given(Raw(self._kept.input)), fresh_context().ids
             items = tuple(Item(ids.mint(prefix(shape(one))), bytes(one)) for one in came)
             items += tuple(items_of(body)) if body is not None else ()
@@ -189,7 +204,7 @@ class Keeping:
 def ending(entry: Entry, log: bytes, response: Response) -> Ending:
     """How a response ended that is no longer told, but stored as this log."""
     body = told(log)
-    status = _status(response)
+    status = status_of(response)
     if body is not None and entry.dialect == "openai-responses":
         status = _snapshot(body).status
     return Ending(
@@ -201,6 +216,19 @@ def ending(entry: Entry, log: bytes, response: Response) -> Ending:
         events=log.count(b"\n\n"),
         size=len(log),
     )
+
+
+def name_of(told: bytes) -> str:
+    """The id that an answer, or its first events, tell; one of our own if there is none that can
+    be used."""
+    for frame in FrameReader().feed(told) or [Frame(told)]:
+        with suppress(ValueError, RecursionError):
+            found = _first(frame.data)
+            inner = [one.id for one in (found.response, found.message) if one is not None]
+            id = next(filter(None, (*inner, found.id, found.response_id)), "")
+            if 0 < len(id) <= _LONGEST:
+                return id
+    return fresh_context().ids.mint("resp")
 
 
 def items_of(body: bytes) -> list[Item]:
@@ -236,7 +264,8 @@ def _body(dialect: str, response: Response, context: Context) -> bytes | None:
 _STATUS: dict[str, Status] = {"length": "incomplete", "content-filter": "incomplete"}
 
 
-def _status(response: Response) -> Status:
+def status_of(response: Response) -> Status:
+    """How a response ended, where its wire has no word for it."""
     if response.error is not None:
         return "cancelled" if response.error.kind == "cancelled" else "failed"
     return _STATUS.get(response.finish_reason or "", "completed")

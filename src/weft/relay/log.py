@@ -14,7 +14,7 @@ from hashlib import sha256
 from weft.store.base import Store, StoreError
 from weft.store.records import Block
 
-PAUSE = 0.2
+PAUSE = 0.5
 """Seconds that what was told may wait before it goes to the store."""
 
 BATCH = 32 * 1024
@@ -27,6 +27,7 @@ POLL = 0.1
 """Seconds between two looks at a response that another process runs."""
 
 _END = b"\n\n"
+_COMMENT = b"\n\n:"
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
 
 
@@ -53,10 +54,19 @@ class Log:
         self._news: list[asyncio.Future[None]] = []
 
     def append(self, block: bytes) -> None:
-        """These events are told. Raises StoreError once the store takes no more."""
+        """These events are told; comments among them are not kept. Raises StoreError once the
+        store takes no more."""
         if self.fault is not None:
             raise self.fault
-        count = block.count(_END)
+        if block[:1] == b":" or _COMMENT in block:
+            block = _END.join(one for one in block.split(_END) if not one.startswith(b":"))
+        self._take(block, block.count(_END))
+
+    def whole(self, body: bytes) -> None:
+        """An answer is told in one piece: one event, whatever lines it has."""
+        self._take(body, 1)
+
+    def _take(self, block: bytes, count: int) -> None:
         self._hash.update(block)
         self._remember(Block(0, self.events, count, block))
         self.events += count

@@ -45,7 +45,7 @@ class _Over:
 
 def ended(entry: Entry, log: bytes, error: ErrorPart = INTERRUPTED) -> tuple[bytes, Response]:
     """Returns the events that end a response of which this was stored, and the fold of it all."""
-    request = _request(entry)
+    request = request_of(entry)
     if not log:
         nothing = Unanswered(entry.dialect, request, int(entry.created), entry.id)
         return nothing.failed(error), nothing.response
@@ -60,7 +60,7 @@ def ended(entry: Entry, log: bytes, error: ErrorPart = INTERRUPTED) -> tuple[byt
     return echo.tell(answer), pipe.response
 
 
-def _request(entry: Entry) -> Request:
+def request_of(entry: Entry) -> Request:
     """What was asked, as far as it can still be read."""
     try:
         return codec_of(entry.dialect).parse(entry.request, Context()).request

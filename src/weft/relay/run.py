@@ -39,7 +39,7 @@ from weft.relay.record import Attempt, Observer, Record
 from weft.relay.routing import Target
 from weft.relay.shown import Shown
 from weft.relay.splice import Splice
-from weft.relay.telling import Echo, Telling, Unanswered, as_asked
+from weft.relay.telling import Echo, Identified, Telling, Unanswered, as_asked
 from weft.request import Request
 from weft.scrub import Scrubber
 from weft.store.base import StoreError, Taken
@@ -96,7 +96,7 @@ class Run:
         """Why it was stopped from outside."""
         self._question: Question | None = None
         self._answer: Answer | None = None
-        self._telling: Telling | Echo | None = None
+        self._telling: Telling | Echo | Identified | None = None
         self._splice: Splice | None = None
         self._held: list[bytes] = []
         """What was read before there was content to tell."""
@@ -129,6 +129,11 @@ class Run:
         self.stop(ErrorPart("timeout", f"the answer took longer than {limit:g} seconds"))
 
     # Opening
+
+    @property
+    def background(self) -> bool:
+        """Whether it goes on without a client."""
+        return self._asked.background
 
     @property
     def keeping(self) -> Keeping | None:
@@ -255,12 +260,14 @@ class Run:
         self._arm(asking.place.timeouts.between_events)
         return answer
 
-    def _teller(self, incoming: Incoming, asking: Question, pipe: Pipe) -> Telling | Echo:
+    def _teller(
+        self, incoming: Incoming, asking: Question, pipe: Pipe
+    ) -> Telling | Echo | Identified:
         """The upstream's own bytes are told where they are events in the client's dialect."""
         kind = incoming.headers.get("content-type", "")
-        if self._is_echo(asking) and kind.startswith("text/event-stream"):
-            return Echo(self._asked.dialect, asking.telling, pipe)
-        return Telling(self._asked.dialect, asking.telling, pipe)
+        is_echo = self._is_echo(asking) and kind.startswith("text/event-stream")
+        told = (Echo if is_echo else Telling)(self._asked.dialect, asking.telling, pipe)
+        return Identified(told) if self._asked.resumable else told
 
     def _is_echo(self, asking: Question) -> bool:
         return asking.place.dialect == self._asked.dialect and not asking.changed

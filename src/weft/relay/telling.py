@@ -42,6 +42,7 @@ _AS_ASKED = ("anthropic-messages",)
 """Wires whose clients do not bring back what another model thought than the one they ask for, so
 that an answer names it as they did."""
 
+_ID = re.compile(rb'"id":\s*"([!-~]{1,200}?)"')
 _EVENT_END = b"\n\n"
 _BEGINS = re.compile(rb"response\.(?:created|in_progress)")
 _json = msgspec.json.Encoder().encode
@@ -229,6 +230,37 @@ class Echo:
     @property
     def findings(self) -> list[Finding]:
         return [] if self._told is None or self._raw is not None else self._told.findings
+
+
+class Identified:
+    """Gives each event an id to resume from, for clients that asked for ids: the response's, and
+    the number of the event.
+    """
+
+    def __init__(self, inner: Telling | Echo) -> None:
+        self._inner = inner
+        self._name = b""
+        self._number = 0
+
+    def tell(self, heard: Heard) -> bytes:
+        block = self._inner.tell(heard)
+        if not self._name:
+            found = _ID.search(block)
+            self._name = found[1] if found is not None else b""
+        return b"".join(map(self._named, block.split(_EVENT_END)[:-1])) if block else b""
+
+    def keepalive(self) -> bytes:
+        return self._inner.keepalive()
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._inner.findings
+
+    def _named(self, event: bytes) -> bytes:
+        if event.startswith(b":"):
+            return event + _EVENT_END
+        number, self._number = self._number, self._number + 1
+        return b"id: %b/%d\n%b\n\n" % (self._name, number, event)
 
 
 class Unanswered:

@@ -172,7 +172,7 @@ class Writer:
         self._running = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
-        """Writes what waits, as far as patience goes; what is left fails."""
+        """Writes what waits, as far as patience goes."""
         if self._running is None:
             return
         running, self._running = self._running, None  # nothing is let in any more
@@ -183,7 +183,7 @@ class Writer:
         await asyncio.wait({running})
         for work in self._batch + self._queue:
             if not isinstance(work, tuple):
-                work.fail(_closed() if work.phase is Phase.WAITING else _unknown())
+                work.fail(_unknown())
         self._batch, self._queue, self.waiting = [], [], 0
         if not running.cancelled():
             running.result()  # a fault of ours is not to go unseen
@@ -350,10 +350,6 @@ class Writer:
 
 def _weight(work: Work) -> int:
     return len(work[1].data) + ROW if isinstance(work, tuple) else work.size
-
-
-def _closed() -> StoreError:
-    return StoreError("the store was closed before this was written", "closed")
 
 
 def _unknown() -> StoreError:

@@ -113,7 +113,7 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds of silence before a client is told that the answer is still coming; 0: never."""
 
     resume_window: Seconds = 0.0
-    """Seconds that an answer goes on after its client went away. Not used yet."""
+    """Seconds that a stored stream goes on after its client went away, to be resumed."""
 
     drain: Seconds = 30.0
     """Seconds that open answers may go on after the server was asked to stop."""

@@ -1,0 +1,58 @@
+"""What one socket remembers: the latest responses, with all that was said up to each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from weft.relay.history import given
+
+MOST = 8
+"""Responses that may be gone on from."""
+
+SIZE = 16 * 1024 * 1024
+"""Bytes of all that was said."""
+
+_json = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How things stood after a response."""
+
+    said: bytes
+    """The items up to its end: a JSON array."""
+
+    stored: bool
+    """Whether the store has it, too."""
+
+    @property
+    def items(self) -> list[Raw]:
+        return given(Raw(self.said))
+
+
+class Recent:
+    """States by the ids of their responses. The oldest are forgotten where there is no room."""
+
+    def __init__(self, most: int = MOST, size: int = SIZE) -> None:
+        self._most = most
+        self._size = size
+        self._states: dict[str, State] = {}
+
+    def __getitem__(self, id: str) -> State | None:
+        return self._states.get(id)
+
+    def keep(self, id: str, items: Sequence[Raw], *, stored: bool) -> None:
+        """Remembers a response, unless it alone is too large."""
+        self.forget(id)
+        self._states[id] = State(_json(items), stored)
+        while len(self._states) > self._most or self._held > self._size:
+            del self._states[next(iter(self._states))]
+
+    def forget(self, id: str | None) -> None:
+        self._states.pop(id or "", None)
+
+    @property
+    def _held(self) -> int:
+        return sum(len(state.said) for state in self._states.values())
