@@ -26,7 +26,8 @@ from uvicorn._types import (
     Scope,
 )
 
-from weft.gateway.protocol import DoorLimits, protocol
+from weft.gateway import protocol
+from weft.gateway.protocol import DoorLimits
 from weft.gateway.server import Server, listen, serve
 from weft.gateway.workers import supervise
 
@@ -157,6 +158,52 @@ class Exchange:
             task.cancel()
         await self._piece(said.encode(), more=False)
 
+    async def watched(self) -> None:
+        """As `stream`; but the client is watched, and only its body is waited for."""
+        self.tiny.say("waiting")
+        await self._body()
+        over = asyncio.Event()
+        self.door.watch(lambda: self._left(over))
+        await self._start(200)
+        await self._piece(b"one,", more=True)
+        self.tiny.say("streaming")
+        waits = (self.tiny.going_on.wait(), self.tiny.cutting.wait(), over.wait())
+        tasks = [asyncio.ensure_future(one) for one in waits]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await self._piece(b"two", more=False)
+        if not over.is_set():
+            self.door.watch(lambda: self.tiny.say("left, though answered"))
+        self.tiny.say("told")
+
+    async def watched_late(self) -> None:
+        """Watches the client when it is told to."""
+        self.tiny.say("waiting")
+        await self.tiny.going_on.wait()
+        self.door.watch(lambda: self.tiny.say("left"))
+        self.tiny.say("watched")
+
+    async def poured(self) -> None:
+        """As much as there is room for, written at once; then the rest."""
+        await self._start(200)
+        await self._piece(b"one,", more=True)
+        while self.door.write(bytes(16384)):
+            self.tiny.sent += 16384
+        self.tiny.sent += 16384
+        self.tiny.say("full")
+        await self._piece(b",two", more=False)
+        self.tiny.say("more" if self.door.write(b"three") else "over")
+
+    def _left(self, over: asyncio.Event) -> None:
+        self.tiny.say("left" if not over.is_set() else "left again")
+        over.set()
+
+    @property
+    def door(self) -> protocol.Exchange:
+        exchange: protocol.Exchange = self.scope[protocol.EXCHANGE]  # type: ignore[literal-required]
+        return exchange
+
     async def flood(self) -> None:
         """More than anyone reads."""
         gone = asyncio.ensure_future(self._gone())
@@ -242,7 +289,7 @@ def running(
     tiny = Tiny(said.put)
     config = uvicorn.Config(
         tiny.app,
-        http=protocol(limits),
+        http=protocol.protocol(limits),
         loop=loop,
         interface="asgi3",
         lifespan="on",

@@ -832,6 +832,15 @@ def test_an_error_anywhere_leaves_a_legal_stream(before: list[Part], after: list
     assert guarded(once.parts).codes == []
 
 
+def test_a_guard_knows_that_an_error_ended_the_content_until_the_finish() -> None:
+    guard = Guard(Ids(b"seed"), Findings())
+    told = [guard.failed]
+    for part in (ResponseMetadata("r"), ErrorPart("upstream", "no"), Finish("error")):
+        guard.feed([part])
+        told.append(guard.failed)
+    assert told == [False, False, True, False]
+
+
 def test_after_an_error_the_end_of_arguments_that_cannot_go_out_waits_for_the_call() -> None:
     parts = [
         ResponseMetadata("r"),

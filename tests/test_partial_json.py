@@ -184,6 +184,15 @@ def test_what_is_no_object_or_array_is_never_finished(text: str) -> None:
     assert not scan.finished
 
 
+@pytest.mark.parametrize("text", ['["\\u00e9"]', '["\\ud83d\\ude00x"]', '{"\\u0041b":"\\uABCD"}'])
+def test_a_string_goes_on_after_an_escape_in_hex(text: str) -> None:
+    scan = scanned(*text[:-1])
+    assert scan.viable
+    assert not scan.finished
+    scan.feed(text[-1])
+    assert scan.finished
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -229,6 +238,10 @@ def test_parse_replaces_lone_halves_wherever_they_stand() -> None:
     value = {BROKEN: [BROKEN, {"a": "x" + BROKEN}], "b": "😀", "c": 1}
     assert parse(text) == parse(text.encode()) == value
     assert parse(b'"\xed\xa0\x80"') == parse('"\ud800"') != parse('""')
+
+
+def test_parse_keeps_the_numbers_beside_a_lone_half() -> None:
+    assert parse('["\\ud800",1.5,-2e3,7]') == [BROKEN, 1.5, -2000.0, 7]
 
 
 @QUICK
@@ -283,6 +296,10 @@ def test_deltas_escaped_apart_join_to_valid_json(data: st.DataObject, text: str)
     pieces = [escape(piece) for piece in data.draw(cuts(text))]
     assert "".join(pieces).isascii()
     assert parse('"' + "".join(pieces) + '"') == whole_characters(text)
+
+
+def test_an_escaped_text_is_plain_ascii_without_its_quotes() -> None:
+    assert escape('a"\n\\é\ud83d') == 'a\\"\\n\\\\\\u00e9\\ud83d'
 
 
 @THOROUGH

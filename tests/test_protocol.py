@@ -628,6 +628,88 @@ def test_each_request_of_a_pipeline_hears_that_its_client_left() -> None:
         door.expect("gone")
 
 
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_who_watches_is_told_once_that_the_client_left(loop: str) -> None:
+    with running(DoorLimits(), loop=loop) as door:
+        with door.client() as client:
+            client.send(request("/watched"))
+            client.until(b"one,\r\n")
+        door.expect("waiting", "streaming", "left", "told")
+        assert_quiet(door)
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_who_watches_a_client_that_left_before_is_told_at_once(loop: str) -> None:
+    with running(DoorLimits(), loop=loop) as door:
+        with door.client() as client:
+            client.send(request("/watched/late"))
+            door.expect("waiting")
+        wait_until(lambda: not door.server.server_state.connections)
+        door.tiny.go_on()
+        door.expect("left", "watched")
+        assert_quiet(door)
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_client_that_leaves_after_its_answer_has_not_left(loop: str) -> None:
+    with running(DoorLimits(), loop=loop) as door:
+        with door.client() as client:
+            door.tiny.go_on()
+            assert client.ask("/watched").body == b"one,two"
+            door.expect("waiting", "streaming", "told")
+            assert client.ask("/echo").status == 200
+        wait_until(lambda: not door.server.server_state.connections)
+        assert_quiet(door)
+
+
+def assert_quiet(door: Running) -> None:
+    """Nothing more is said by the time that others were served."""
+    with door.client() as other:
+        assert [other.ask().status for _ in range(3)] == [200] * 3
+    assert door.said.empty()
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("size", [0, 100_000, 200_000, 1_000_000])
+def test_a_client_that_leaves_is_noticed_however_large_its_request(loop: str, size: int) -> None:
+    """Its body came in one piece, after the app began to wait: then reading was paused."""
+    with running(DoorLimits(), loop=loop) as door:
+        with door.client() as client:
+            client.send(request("/watched", b"", f"Content-Length: {size}"))
+            door.expect("waiting")
+            client.send(bytes(size))
+            client.until(b"one,\r\n")
+        door.expect("streaming", "left", "told")
+
+
+def test_each_request_of_a_pipeline_that_is_watched_hears_that_its_client_left() -> None:
+    with running(DoorLimits()) as door, door.client() as other:
+        with door.client() as client:
+            client.send(request("/watched") + request("/watched") + request("/echo"))
+            client.until(b"one,\r\n")
+            assert [other.ask().status for _ in range(3)] == [200] * 3  # by then it was read
+        door.expect("waiting", "streaming", "left", "told")
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_what_is_written_at_once_comes_in_order_as_far_as_there_is_room(loop: str) -> None:
+    with running(DoorLimits(), loop=loop) as door, Client(door.port, receive_buffer=4096) as client:
+        client.send(request("/poured"))
+        door.expect("full")
+        assert client.answer().body == b"one," + bytes(door.tiny.sent) + b",two"
+        door.expect("over")
+        assert door.tiny.sent < 1_000_000
+        assert client.ask("/echo").status == 200  # nothing was written behind the end
+
+
+def test_nothing_is_written_to_a_client_that_left() -> None:
+    with running(DoorLimits()) as door:
+        with Client(door.port, receive_buffer=4096) as client:
+            client.send(request("/poured"))
+            door.expect("full")
+        door.expect("over")
+
+
 # Numbers
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.played import BODY, Play, Played
+from tests.played import BODY, Play, Played, PlayedAnswer
 from weft import decode_all
 from weft.dialects.faults import class_of
 from weft.parts import ErrorPart
@@ -17,7 +17,14 @@ from weft.relay.record import Record
 from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.scrub import Scrubber, Secret
-from weft.upstream.base import BreakerPolicy, Place, RetryPolicy, Timeouts, Unreachable
+from weft.upstream.base import (
+    BreakerPolicy,
+    Outgoing,
+    Place,
+    RetryPolicy,
+    Timeouts,
+    Unreachable,
+)
 
 T = TypeVar("T")
 AT_ONCE = RetryPolicy(attempts=3, base=0.0, longest=1.0)
@@ -474,3 +481,271 @@ def test_a_pause_that_does_not_go_on_is_an_error_in_the_upstreams_words(
     assert (response.text, response.finish_reason) == ("one ", "error")
     assert response.error is not None
     assert response.error.message == message
+
+
+# Flowing
+
+
+class FlowingAnswer(PlayedAnswer):
+    """Hands on what it has, as a network would."""
+
+    async def flow(self, take: Callable[[bytes], bool]) -> None:
+        while self._pieces and not self.aborted and not isinstance(self._pieces[0], Exception):
+            piece = self._pieces[0]
+            if isinstance(piece, asyncio.Event):
+                await self._either(piece)
+            del self._pieces[0]
+            if isinstance(piece, bytes) and not take(piece):
+                return
+
+
+class FlowingUpstream(Played):
+    async def ask(self, outgoing: Outgoing) -> PlayedAnswer:
+        played = await super().ask(outgoing)
+        play = Play(played._pieces, played.status, played.headers)
+        self.answers[-1] = answer = FlowingAnswer(play)
+        return answer
+
+
+ECHOED = asked("openai-chat", stream_options={"include_usage": True})
+
+
+@dataclass
+class Flow:
+    """A run that is told as the gateway tells it; `room` says after which writes there is none."""
+
+    run: Run
+    room: Callable[[int], bool] = lambda number: True
+    written: list[bytes] = field(default_factory=list)
+    read: list[bytes] = field(default_factory=list)
+
+    def write(self, block: bytes) -> bool:
+        self.written.append(block)
+        return self.room(len(self.written))
+
+    async def next(self) -> bytes:
+        self.read.append(await self.run.next())
+        return self.read[-1]
+
+    async def all(self) -> bytes:
+        told = b""
+        while block := await self.next():
+            done = len(self.written)
+            await self.run.flow(self.write)
+            told += block + b"".join(self.written[done:])
+        await self.run.flow(self.write)
+        assert await self.run.next() == b""
+        return told
+
+
+def flowing(
+    world: World, work: Callable[[Flow], Awaitable[T]], request: Asked = ECHOED, seconds: float = 5
+) -> T:
+    async def main() -> T:
+        run = world.run(request)
+        try:
+            await run.open()
+            return await work(Flow(run))
+        finally:
+            await run.close()
+
+    return within(main, seconds)
+
+
+def test_blocks_are_written_as_they_come_until_the_answer_ends() -> None:
+    world = World([FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, HELLO, STOP, DONE]))])
+
+    async def work(flow: Flow) -> list[list[bytes]]:
+        await flow.next()
+        await flow.run.flow(flow.write)
+        await flow.next()
+        return [flow.read, flow.written]
+
+    assert flowing(world, work) == [[HEAD + HELLO, b""], [HELLO, HELLO, STOP + DONE]]
+    (record,) = world.records
+    size = len(HEAD + 3 * HELLO + STOP + DONE)
+    assert (record.bytes_in, record.bytes_out, record.error) == (size, size, None)
+
+
+def test_where_there_is_no_room_the_next_block_is_asked_for() -> None:
+    world = World([FlowingUpstream(place(), Play([HEAD, *[HELLO] * 5, STOP, DONE]))])
+
+    async def work(flow: Flow) -> tuple[list[bytes], list[bytes]]:
+        flow.room = lambda number: number % 2 != 0
+        await flow.all()
+        return flow.read, flow.written
+
+    assert flowing(world, work) == (
+        [HEAD + HELLO, HELLO, b""],
+        [HELLO, HELLO, HELLO, STOP + DONE],
+    )
+
+
+def many(*texts: str) -> list[bytes]:
+    return [HELLO.replace(b"hello", text.encode()) for text in texts]
+
+
+TOLD: dict[str, tuple[str, Play | Exception]] = {
+    "an answer": ("openai-chat", Play([HEAD, *many("a", "b", "c"), STOP, DONE])),
+    "no end": ("openai-chat", Play([HEAD, *many("a", "b", "c")])),
+    "events cut in pieces": (
+        "openai-chat",
+        Play([HEAD, *many("a"), HELLO[:9], HELLO[9:50], HELLO[50:] + STOP[:9], STOP[9:], DONE]),
+    ),
+    "a reset": ("openai-chat", Play([HEAD, *many("a", "b"), Unreachable("reset", "truncated")])),
+    "an error": (
+        "openai-chat",
+        Play([HEAD, *many("a", "b"), b'data: {"error":{"message":"no"}}\n\n', *many("c"), DONE]),
+    ),
+    "too much": ("openai-chat", Play([HEAD, *many("a" * 400, "b" * 400, "c" * 400), STOP, DONE])),
+    "more behind the end": ("openai-chat", Play([HEAD, *many("a", "b"), STOP, DONE, HELLO, DONE])),
+    "a pause": ("anthropic-messages", Play(message("one ", "pause_turn"))),
+    "a pause in one piece": (
+        "anthropic-messages",
+        Play([b"".join(message("one ", "pause_turn"))]),
+    ),
+}
+
+
+@pytest.mark.parametrize("client", ASKED)
+@pytest.mark.parametrize("case", TOLD)
+def test_what_flows_is_what_would_have_been_told(case: str, client: str) -> None:
+    dialect, play = TOLD[case]
+    plays = (play, Play(message("two", "end_turn"))) if "pause" in case else (play,)
+    limits = Limits(grace=0.05, response=1000 if case == "too much" else 100_000)
+    told = []
+    for kind in (Played, FlowingUpstream):
+        upstream = kind(place(dialect=dialect), *plays)
+        world = World([upstream], limits)
+        raw = flowing(world, lambda flow: flow.all(), asked(client))
+        response = decode_all(raw, client)[0].response
+        (record,) = world.records
+        texts = (response.text, response.finish_reason, response.error, response.usage)
+        told.append((*texts, len(upstream.asked), record.bytes_in, record.error))
+    assert told[0] == told[1]
+
+
+def test_a_run_is_stopped_while_it_flows_and_the_next_block_tells_it() -> None:
+    upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO]))
+
+    async def work(flow: Flow) -> list[bytes]:
+        def write(block: bytes) -> bool:
+            error = ErrorPart("internal", "closing time", status=503)
+            asyncio.get_running_loop().call_soon(flow.run.stop, error)
+            return flow.write(block)
+
+        told = [await flow.next()]
+        await flow.run.flow(write)
+        return [*told, *flow.written, await flow.next(), await flow.next()]
+
+    first, second, third, end = flowing(World([upstream]), work)
+    assert (first, second, end) == (HEAD + HELLO, HELLO, b"")
+    assert b"closing time" in third
+    assert upstream.answers[0].aborted
+
+
+def test_a_run_that_was_stopped_does_not_flow() -> None:
+    upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO]))
+
+    async def work(flow: Flow) -> list[bytes]:
+        told = [await flow.next()]
+        flow.run.stop(ErrorPart("internal", "closing time", status=503))
+        await flow.run.flow(flow.write)
+        return [*told, *flow.written, await flow.next(), await flow.next()]
+
+    first, second, end = flowing(World([upstream]), work, seconds=0.5)
+    assert (first, end) == (HEAD + HELLO, b"")
+    assert b"closing time" in second
+
+
+def test_an_upstream_that_falls_silent_while_it_flows_is_a_timeout() -> None:
+    quick = replace(place(), timeouts=Timeouts(between_events=0.05))
+    upstream = FlowingUpstream(quick, Play([HEAD, HELLO, HELLO, asyncio.Event()]))
+    raw = flowing(World([upstream]), lambda flow: flow.all(), asked("openai-responses"))
+    response = decode_all(raw, "openai-responses")[0].response
+    assert (response.text, response.finish_reason) == ("hellohello", "error")
+    assert response.error is not None
+    assert "silent" in response.error.message
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        message("one ", "pause_turn"),
+        [b"".join(message("one ", "pause_turn"))],
+    ],
+    ids=["while it flows", "before"],
+)
+def test_where_a_turn_pauses_nothing_more_flows(pieces: list[bytes]) -> None:
+    async def work() -> tuple[bytes, bool]:
+        paused = Play([*pieces, asyncio.Event()])
+        upstream = FlowingUpstream(place(dialect="anthropic-messages"), paused, ENDED)
+        run = World([upstream]).run(asked("openai-chat"))
+        try:
+            await run.open()
+            return await Flow(run).all(), upstream.answers[0].aborted
+        finally:
+            await run.close()
+
+    raw, aborted = within(work, 0.5)
+    response = decode_all(raw, "openai-chat")[0].response
+    assert (response.text, response.finish_reason, aborted) == ("one two", "stop", True)
+
+
+def test_a_fault_of_the_writer_is_the_callers() -> None:
+    world = World([FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, STOP, DONE]))])
+
+    async def work(flow: Flow) -> None:
+        def write(block: bytes) -> bool:
+            raise LookupError(block)
+
+        await flow.next()
+        with pytest.raises(LookupError):
+            await flow.run.flow(write)
+
+    flowing(world, work)
+
+
+def test_what_is_not_open_or_no_stream_does_not_flow() -> None:
+    async def work() -> tuple[int, bytes]:
+        run = World([FlowingUpstream(place(), GOOD)]).run(asked(stream=False))
+        try:
+            await run.flow(lambda block: True)
+            await run.open()
+            await run.flow(lambda block: True)
+            return await run.whole()
+        finally:
+            await run.close()
+
+    status, body = within(work)
+    assert (status, decode_all(body, "openai-chat")[0].response.text) == (200, "hello")
+
+
+def test_a_client_that_leaves_while_it_flows_ends_the_upstream() -> None:
+    async def work() -> World:
+        upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event()]))
+        world = World([upstream])
+        written = asyncio.Event()
+
+        def write(block: bytes) -> bool:
+            written.set()
+            return True
+
+        async def tell() -> None:
+            run = world.run(ECHOED)
+            try:
+                await run.open()
+                await run.next()
+                await run.flow(write)
+            finally:
+                await run.close()
+
+        telling = asyncio.create_task(tell())
+        await written.wait()
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+        assert upstream.answers[0].aborted
+        return world
+
+    (record,) = within(work).records
+    assert (record.status, record.error and record.error.kind) == (499, "cancelled")

@@ -187,6 +187,23 @@ def test_line_ends_of_any_kind_mean_the_same(data: st.DataObject, ends: list[byt
     ]
 
 
+def test_events_that_come_once_the_first_one_is_over_are_read_like_it() -> None:
+    first, plain = b"data: 0\n\n", b"data: 1\n\ndata:\n\ndata: : ping\n\ndata:2 \n\n"
+    other = b"data: 3\ndata: 4\n\ndata: 5\n\nevent: a\ndata: 6\n\n"
+    reader = FrameReader()
+    assert reader.feed(first) == [Frame(b"0")]
+    assert reader.feed(plain) == [
+        Frame(b"1", number=1, offset=9),
+        Frame(b"2", number=2, offset=39),
+    ]
+    assert reader.boundary == len(first + plain)
+    assert reader.feed(other + b"data: 7") == frames(first + plain + other)[3:]
+    assert reader.boundary == len(first + plain + other)
+    assert reader.feed(b"\n\n") == [Frame(b"7", number=6, offset=92)]
+    assert reader.feed(b"data: 8\n") == []
+    assert reader.finish() == [Frame(b"8", number=7, offset=101, cut=True)]
+
+
 def test_lf_ends_an_event_after_a_line_that_crlf_ended() -> None:
     assert payloads(b"data: 1\r\n\ndata: 2\n\r\ndata: 3\r\n\r\n") == [b"1", b"2", b"3"]
 

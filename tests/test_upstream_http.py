@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import CERT_REQUIRED
 from typing import Protocol, TypeVar
@@ -38,7 +39,7 @@ from weft.parts import ErrorKind
 from weft.scrub import Secret
 from weft.upstream.base import Busy, Outgoing, Place, Timeouts, Tls, Unreachable
 from weft.upstream.http import STALE, HttpIncoming, HttpUpstream, unasked
-from weft.upstream.line import FIELDS, HEAD_SIZE, READ_SIZE, Broken, Line
+from weft.upstream.line import FIELDS, HEAD_SIZE, READ_SIZE, Broken, Line, State
 
 T = TypeVar("T")
 AT_ONCE = 0.5
@@ -587,6 +588,282 @@ def test_a_read_that_was_cancelled_loses_nothing(run: Run) -> None:
     with raw_upstream((HEAD + chunk(b"one"), hold, chunk(b"two") + LAST)) as far:
         run_of = run(main(far))
     assert b"".join(run_of) == b"onetwo"
+
+
+# Flowing
+
+
+async def flowed(upstream: HttpUpstream, most: int) -> Heard:
+    """As `heard`, of what is handed on, `most` pieces at a time, and of what is read between."""
+    status, pieces = None, list[bytes]()
+    try:
+        incoming = await upstream.ask(ASKED)
+        status = incoming.status
+        while await handed_on(incoming, pieces, most):
+            pass
+    except Unreachable as error:
+        assert_discreet(error)
+        return status, b"".join(pieces), error.kind
+    return status, b"".join(pieces), None
+
+
+def taker(taken: list[bytes]) -> Callable[[bytes], bool]:
+    """Wants one piece."""
+
+    def take(data: bytes) -> bool:
+        taken.append(data)
+        return False
+
+    return take
+
+
+async def handed_on(incoming: HttpIncoming, pieces: list[bytes], most: int) -> bytes:
+    """Has so many pieces handed on, or fewer, and reads one more."""
+    room = len(pieces) + most
+
+    def take(data: bytes) -> bool:
+        pieces.append(data)
+        return len(pieces) < room
+
+    await incoming.flow(take)
+    pieces.append(await incoming.read())
+    return pieces[-1]
+
+
+@pytest.mark.parametrize("most", [1, 1000])
+@pytest.mark.parametrize("name", WIRES)
+def test_what_flows_is_what_would_have_been_read(run: Run, name: str, most: int) -> None:
+    script, expected = WIRES[name]
+
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            return await flowed(upstream, most)
+
+    with raw_upstream(script) as far:
+        assert run(main(far)) == expected
+
+
+@pytest.mark.parametrize("most", [1, 1000])
+@pytest.mark.parametrize("flood", FLOODS)
+def test_all_of_a_flood_flows(run: Run, flood: str, most: int) -> None:
+    async def main(far: RawUpstream) -> Heard:
+        async with reaching(far) as upstream, asyncio.timeout(20):
+            return await flowed(upstream, most)
+
+    with raw_upstream(FLOODS[flood]) as far:
+        status, body, kind = run(main(far))
+    total = len(FLOOD) // 70_000 * 70_000 if "chunks" in flood else len(FLOOD)
+    assert (status, len(body), kind) == (200, total, None)
+
+
+def test_what_comes_flows_in_order_until_that_is_enough_and_is_read_from_there(run: Run) -> None:
+    holds = [Hold(), Hold(), Hold(), Hold()]
+
+    async def main(far: RawUpstream) -> list[list[bytes]]:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            incoming = await upstream.ask(ASKED)
+            taken: list[bytes] = []
+
+            def take(data: bytes) -> bool:
+                taken.append(data)
+                holds[len(taken)].release()
+                return len(taken) < 2
+
+            holds[0].release()
+            await incoming.flow(take)
+            read = [await incoming.read()]
+            holds[3].release()
+            return [taken, [*read, await incoming.read(), await incoming.read()]]
+
+    script: list[Step] = [HEAD]
+    for hold, text in zip(holds, (b"1", b"2", b"3", b"4" + LAST), strict=True):
+        script += hold, chunk(text[:1]) + text[1:]
+    with raw_upstream(script) as far:
+        assert run(main(far)) == [[b"1", b"2"], [b"3", b"4", b""]]
+
+
+@pytest.mark.parametrize("rest", [LAST, b""], ids=["an end", "no end"])
+def test_what_came_before_it_flows_is_read(run: Run, rest: bytes) -> None:
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            incoming = await upstream.ask(ASKED)
+            taken: list[bytes] = []
+            await incoming.flow(taker(taken))
+            return [*taken, await incoming.read()]
+
+    with raw_upstream((HEAD + chunk(b"one") + rest, SILENCE)) as far:
+        assert run(main(far)) == [b"one"]
+
+
+def test_after_it_flowed_to_its_end_the_connection_serves_on(run: Run) -> None:
+    first, second = Hold(), Hold()
+
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            incoming = await upstream.ask(ASKED)
+            taken: list[bytes] = []
+
+            def take(data: bytes) -> bool:
+                taken.append(data)
+                second.release()
+                return True
+
+            first.release()
+            await incoming.flow(take)
+            taken.append(await incoming.read())
+            await incoming.flow(take)  # nothing comes any more
+            return [*taken, await whole(upstream)]
+
+    script = (HEAD, first, chunk(b"one"), second, LAST)
+    with raw_upstream(script, (answer(b"two"),)) as far:
+        assert run(main(far)) == [b"one", b"", b"two"]
+        assert (len(far.requests), far.connections) == (2, 1)
+
+
+def test_a_fault_of_the_taker_is_the_readers_and_the_answer_goes_on(run: Run) -> None:
+    first, second = Hold(), Hold()
+
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            incoming = await upstream.ask(ASKED)
+
+            def take(data: bytes) -> bool:
+                raise LookupError(data)
+
+            first.release()
+            with pytest.raises(LookupError, match="one"):
+                await incoming.flow(take)
+            second.release()
+            return [await incoming.read(), await incoming.read(), await whole(upstream)]
+
+    script = (HEAD, first, chunk(b"one"), second, chunk(b"two") + LAST)
+    with raw_upstream(script, (answer(b"three"),)) as far:
+        assert run(main(far)) == [b"two", b"", b"three"]
+        assert far.connections == 1
+
+
+def test_what_flowed_and_was_cancelled_loses_nothing(run: Run) -> None:
+    hold = Hold()
+
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            incoming = await upstream.ask(ASKED)
+            taken = [await incoming.read()]
+            for _ in range(3):
+                waiting = asyncio.ensure_future(incoming.flow(taker(taken)))
+                await asyncio.sleep(0)
+                waiting.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+            hold.release()
+            return [*taken, await incoming.read(), await incoming.read()]
+
+    with raw_upstream((HEAD + chunk(b"one"), hold, chunk(b"two") + LAST)) as far:
+        assert run(main(far)) == [b"one", b"two", b""]
+
+
+def test_abort_ends_what_flows(run: Run) -> None:
+    async def main(far: RawUpstream) -> str:
+        async with reaching(far) as upstream, asyncio.timeout(5):
+            incoming = await upstream.ask(ASKED)
+            flowing = asyncio.ensure_future(incoming.flow(lambda data: True))
+            await asyncio.sleep(0)
+            incoming.abort()
+            await flowing
+            await incoming.flow(lambda data: True)
+            return await told_by(incoming)
+
+    with raw_upstream((HEAD, SILENCE)) as far:
+        assert run(main(far)) == "the answer of far was given up"
+
+
+@dataclass
+class Flowing:
+    """A line that is asked, without a network: its answer has begun, and flows."""
+
+    enough: int = 1000
+    taken: list[bytes] = field(default_factory=list)
+    line: Line = field(default_factory=lambda: Line(lambda line: None))
+
+    def __post_init__(self) -> None:
+        self.line.ask(b"")
+        self.line.data_received(HEAD)
+        self.flow = asyncio.ensure_future(self.line.flow(self._take))
+
+    def _take(self, data: bytes) -> bool:
+        self.taken.append(data)
+        if data == b"bad":
+            raise LookupError(data)
+        return len(self.taken) < self.enough
+
+    def come(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.line.data_received(piece)
+
+
+def test_a_piece_is_handed_on_in_the_turn_that_brings_it(run: Run) -> None:
+    async def main() -> None:
+        flowing = Flowing()
+        await asyncio.sleep(0)
+        flowing.come(chunk(b"one"))
+        assert flowing.taken == [b"one"]
+        flowing.come(chunk(b"two") + chunk(b"three"), chunk(b"four"))
+        assert flowing.taken == [b"one", b"twothree", b"four"]
+        flowing.come(chunk(b"five") + LAST)  # with its end: that is for whoever reads
+        await flowing.flow
+        assert flowing.taken == [b"one", b"twothree", b"four"]
+        assert (flowing.line.take(), flowing.line.state) == (b"five", State.COMPLETE)
+
+    run(main())
+
+
+def test_after_enough_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> None:
+    async def main() -> None:
+        flowing = Flowing(enough=2)
+        await asyncio.sleep(0)
+        flowing.come(chunk(b"one"), chunk(b"two"), chunk(b"three"), chunk(b"four"))
+        await flowing.flow
+        flowing.come(chunk(b"five"))
+        assert (flowing.taken, flowing.line.take()) == ([b"one", b"two"], b"threefourfive")
+
+    run(main())
+
+
+def test_after_a_fault_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> None:
+    async def main() -> None:
+        flowing = Flowing()
+        await asyncio.sleep(0)
+        flowing.come(chunk(b"bad"), chunk(b"two"), chunk(b"bad"))
+        with pytest.raises(LookupError):
+            await flowing.flow
+        assert (flowing.taken, flowing.line.take()) == ([b"bad"], b"twobad")
+
+    run(main())
+
+
+def test_after_it_was_cancelled_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> None:
+    async def main() -> None:
+        flowing = Flowing()
+        await asyncio.sleep(0)
+        flowing.come(chunk(b"one"))
+        flowing.flow.cancel()
+        flowing.come(chunk(b"two"), chunk(b"bad"))
+        with pytest.raises(asyncio.CancelledError):
+            await flowing.flow
+        assert (flowing.taken, flowing.line.take()) == ([b"one"], b"twobad")
+
+    run(main())
+
+
+def test_framing_alone_is_no_piece(run: Run) -> None:
+    async def main() -> None:
+        flowing = Flowing()
+        await asyncio.sleep(0)
+        flowing.come(b"3", b"\r\n", b"one", b"\r", b"\n3\r\ntw", b"o\r\n")
+        assert flowing.taken == [b"one", b"tw", b"o"]
+        flowing.flow.cancel()
+
+    run(main())
 
 
 # Giving up

@@ -165,14 +165,17 @@ class Line(asyncio.Protocol):
 
     def _handed_on(self, take: Callable[[bytes], bool]) -> bool:
         """Whether all that there is was taken, and more is wanted."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():  # whoever waited has not heard it yet
+            return False
         if self.state is not State.ANSWERING or self.fault is not None or self._inflater:
             return False
         try:
-            more = take(self.take())
+            data = self.take()
+            more = not data or take(data)  # framing alone is nothing to hand on
         except Exception as problem:
-            more = True
-            if self._waiter is not None and not self._waiter.done():
-                self._waiter.set_exception(problem)
+            waiter.set_exception(problem)
+            more = False
         if not more:
             self._taker = None
         return more

@@ -133,8 +133,10 @@ class ChatDecoder:
         return out
 
     def _cast(self, chunk: wire.Chunk, frame: Frame, part: Part) -> None:
-        """Remembers a chunk that brought text and nothing else."""
+        """Remembers a chunk that brought text and nothing else. Where there are calls it may have
+        brought some of one that is still held."""
         going = self._phase is _Phase.READING and self._reason is None and chunk.usage is None
+        going = going and not self._ledger
         if going and isinstance(part, TextDelta) and self._kind is _Kind.TEXT and not self._half:
             self._casts += 1
             self._mould = mould(frame, part.delta)
@@ -142,6 +144,7 @@ class ChatDecoder:
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""
         out: list[Part] = []
+        self._mould = None
         if self._phase is _Phase.CLOSED:
             return out
         if self._phase is _Phase.READING:

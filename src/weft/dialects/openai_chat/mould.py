@@ -45,14 +45,14 @@ class Mould:
 
 def mould(frame: Frame, text: str) -> Mould | None:
     """Returns the mould of a chunk that brought this text; None where its place is not certain:
-    the key must stand there once, and be no end of a longer one."""
+    the key must stand there once, and be spelled plainly, as all around it."""
     before, key, rest = frame.data.partition(_CONTENT)
     gap = b": " if rest.startswith(b": ") else b":"
     value = gap + msgspec.json.encode(text)
     if not _plain(frame) or not rest.startswith(value):
         return None
     after = rest[len(value) :]
-    if not after or _CONTENT in after or before.endswith(b"\\"):
+    if not after or _CONTENT in after or b"\\" in before or b"\\" in after:
         return None
     return Mould(b"".join((before, key, gap)), after)
 

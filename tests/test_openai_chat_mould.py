@@ -1,0 +1,361 @@
+"""The short way of the chat decoder: it gives what the long way gives, or it is not taken."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.strategies import THOROUGH
+from weft.context import Context
+from weft.dialects.openai_chat.decoder import ChatDecoder
+from weft.dialects.openai_chat.mould import CASTS, mould
+from weft.findings import Findings
+from weft.ids import Ids
+from weft.parts import Finish, Part, ResponseMetadata, TextDelta, TextEnd, TextStart, ToolCall
+from weft.sse import DONE, Frame
+
+BEFORE, AFTER = b'{"id":"1","choices":[{"index":0,"delta":{"content":', b'},"finish_reason":null}]}'
+
+
+def chunk(text: str) -> Frame:
+    return Frame(BEFORE + json.dumps(text).encode() + AFTER)
+
+
+# What fits
+
+FITTING: dict[str, tuple[bytes, str]] = {
+    "another text": (b'"b"', "b"),
+    "the same text": (b'"a"', "a"),
+    "a longer one": (b'"' + b"b" * 5000 + b'"', "b" * 5000),
+    "spaces": (b'"  "', "  "),
+    "spaces around it": (b' "b" ', "b"),
+    "escapes": (rb'"\"\\\/\n\t\u0041\u001f"', '"\\/\n\tA\x1f'),
+    "braces and quotes": (rb'"{\"content\":\"x\"}},"', '{"content":"x"}},'),
+    "its own end": (json.dumps(AFTER.decode()).encode(), AFTER.decode()),
+    "nothing": (b'""', ""),
+}
+
+
+@pytest.mark.parametrize("case", FITTING)
+def test_a_chunk_that_differs_only_in_its_text_gives_that_text(case: str) -> None:
+    value, text = FITTING[case]
+    made = mould(chunk("a"), "a")
+    assert made is not None
+    assert made.text(Frame(BEFORE + value + AFTER, number=7, offset=99)) == text
+
+
+@pytest.mark.parametrize("text", ["a", "é", "😀", "a\n", ' "', ""])
+@pytest.mark.parametrize("gap", [b":", b": "])
+def test_a_mould_is_made_of_any_text_that_is_written_plainly(text: str, gap: bytes) -> None:
+    before = BEFORE[:-1] + gap
+    value = json.dumps(text, ensure_ascii=False).encode()
+    made = mould(Frame(before + value + AFTER), text)
+    assert made is not None
+    assert made.text(Frame(before + b'"b"' + AFTER)) == "b"
+
+
+UNFITTING: dict[str, Frame] = {
+    "another id": Frame(BEFORE.replace(b'"1"', b'"2"') + b'"b"' + AFTER),
+    "a finish reason": Frame(BEFORE + b'"b"' + AFTER.replace(b"null", b'"stop"')),
+    "an end as long": Frame(BEFORE + b'"b"' + AFTER.replace(b"null", b'"no"')),
+    "more beside it": Frame(BEFORE + b'"b","refusal":"no"' + AFTER),
+    "a second content": Frame(BEFORE + b'"b","content":"c"' + AFTER),
+    "more choices": Frame(BEFORE + b'"b"},"finish_reason":null},{"delta":{"role":"x"' + AFTER),
+    "another spacing": Frame(BEFORE + b'"b"' + AFTER.replace(b",", b", ")),
+    "letters beyond ASCII": Frame(BEFORE + '"é"'.encode() + AFTER),
+    "letters beyond ASCII, escaped": Frame(BEFORE + rb'"\u00e9"' + AFTER),
+    "a whole pair": Frame(BEFORE + rb'"\ud83d\ude00"' + AFTER),
+    "a high half": Frame(BEFORE + rb'"b\ud83d"' + AFTER),
+    "a low half": Frame(BEFORE + rb'"\ude00b"' + AFTER),
+    "bytes that are no UTF-8": Frame(BEFORE + b'"\xff"' + AFTER),
+    "an escape cut in two": Frame(BEFORE + b'"b\\"' + AFTER),
+    "a line feed in the string": Frame(BEFORE + b'"b\n"' + AFTER),
+    "null": Frame(BEFORE + b"null" + AFTER),
+    "a number": Frame(BEFORE + b"7" + AFTER),
+    "a list": Frame(BEFORE + b'["b"]' + AFTER),
+    "no value": Frame(BEFORE + AFTER),
+    "its beginning alone": Frame(BEFORE),
+    "its end alone": Frame(AFTER),
+    "the terminator": Frame(DONE),
+    "a name": Frame(BEFORE + b'"b"' + AFTER, "delta"),
+    "a number of the event": Frame(BEFORE + b'"b"' + AFTER, "", "7"),
+    "an empty number": Frame(BEFORE + b'"b"' + AFTER, "", ""),
+    "no end of the event": Frame(BEFORE + b'"b"' + AFTER, cut=True),
+    "one of several lines": Frame(BEFORE + b'"b"' + AFTER, split=True),
+}
+
+
+@pytest.mark.parametrize("case", UNFITTING)
+def test_what_differs_in_anything_else_is_read_the_long_way(case: str) -> None:
+    made = mould(chunk("a"), "a")
+    assert made is not None
+    assert made.text(UNFITTING[case]) is None
+
+
+def test_what_is_shorter_than_its_two_ends_does_not_fit() -> None:
+    made = mould(Frame(b'{"a":"}","content":"a"}'), "a")
+    assert made is not None
+    assert made.text(Frame(b'{"a":"}","content":}')) is None
+    one = mould(Frame(b'"content":"a","content'), "a")
+    assert one is not None
+    assert one.text(Frame(b'"content":"","content')) == ""
+    assert one.text(Frame(b'"content":"content')) is None
+
+
+MOULDLESS: dict[str, Frame] = {
+    "a text written otherwise": Frame(BEFORE + rb'"\u0061"' + AFTER),
+    "another text": chunk("b"),
+    "more text": chunk("ab"),
+    "no text": Frame(BEFORE + b"null" + AFTER),
+    "a list": Frame(BEFORE + b'["a"]' + AFTER),
+    "a space before the colon": Frame(BEFORE[:-1] + b' :"a"' + AFTER),
+    "two spaces after it": Frame(BEFORE + b'  "a"' + AFTER),
+    "no such key": Frame((BEFORE + b'"a"' + AFTER).replace(b"content", b"text")),
+    "the key twice": Frame(BEFORE + b'"a","content":"a"' + AFTER),
+    "the key in another object": Frame(BEFORE + b'"a","x":{"content":"b"}' + AFTER),
+    "the word before": Frame(b'{"type":"content",' + BEFORE[1:] + b'"a"' + AFTER),
+    "the word behind": Frame(BEFORE + b'"a","type":"content"' + AFTER),
+    "a longer key": Frame(b'{"my\\"content":"a"}'),
+    "nothing behind": Frame(BEFORE + b'"a"'),
+    "a name": replace(chunk("a"), event="delta"),
+    "a number of the event": replace(chunk("a"), id="7"),
+    "no end of the event": replace(chunk("a"), cut=True),
+    "one of several lines": replace(chunk("a"), split=True),
+}
+
+
+@pytest.mark.parametrize("case", MOULDLESS)
+def test_where_the_place_of_the_text_is_not_certain_there_is_no_mould(case: str) -> None:
+    assert mould(MOULDLESS[case], "a") is None
+
+
+# The decoder
+
+
+@dataclass(frozen=True)
+class Decoded:
+    parts: list[Part]
+    codes: list[str]
+
+
+def decoded(frames: Sequence[Frame]) -> Decoded:
+    findings = Findings()
+    decoder = ChatDecoder(Context(ids=Ids(b"seed")), findings)
+    parts = [part for frame in frames for part in decoder.feed(frame)] + decoder.finish()
+    return Decoded(parts, [finding.code for finding in findings.found])
+
+
+def respaced(frames: Sequence[Frame]) -> list[Frame]:
+    """The same chunks, of which no two neighbours have the same bytes around their text."""
+    return [
+        replace(frame, data=b"{ " + frame.data[1:]) if at % 2 and may_be_spaced(frame) else frame
+        for at, frame in enumerate(frames)
+    ]
+
+
+def may_be_spaced(frame: Frame) -> bool:
+    """Numbered events are told apart by their bytes, and what is no JSON is shown as it came."""
+    try:
+        json.loads(frame.data)
+    except ValueError:
+        return False
+    return frame.data.startswith(b"{") and frame.id is None
+
+
+def test_the_texts_of_equal_chunks_are_deltas_of_one_text() -> None:
+    texts = ["a", "b", "é", "c", "\n", "d"]
+    stop = Frame(BEFORE + b'""' + AFTER.replace(b"null", b'"stop"'))
+    found = decoded([*map(chunk, texts), stop, Frame(DONE)])
+    assert found == Decoded(
+        [
+            ResponseMetadata("1", dialect="openai-chat"),
+            TextStart("text_0"),
+            *(TextDelta("text_0", text) for text in texts),
+            TextEnd("text_0"),
+            Finish("stop", raw_reason="stop"),
+        ],
+        [],
+    )
+
+
+def refusing(text: str) -> Frame:
+    """A chunk that refuses, and in a choice that is not read has a text."""
+    other = b'{"index":1,"delta":{"content":"%b"}}' % text.encode()
+    return Frame(b'{"id":"1","choices":[%b,{"index":0,"delta":{"refusal":"a"}}]}' % other)
+
+
+ODD: dict[str, list[Frame]] = {
+    "the text of another choice": [refusing("a"), refusing("a"), refusing("b"), refusing("c")],
+    **{name: [chunk("a"), chunk("b"), odd, odd, chunk("c")] for name, odd in UNFITTING.items()},
+    **{f"{name}, twice": [chunk("a"), odd, odd, chunk("b")] for name, odd in MOULDLESS.items()},
+    "a pair cut in two": [chunk("a"), chunk("b\ud83d"), chunk("\ude00c"), chunk("d")],
+    "a high half that stays alone": [chunk("a"), chunk("b\ud83d"), chunk("c"), chunk("d")],
+    "text after the end": [chunk("a"), chunk("b"), Frame(DONE), chunk("c"), chunk("d")],
+    "text after a finish reason": [
+        chunk("a"),
+        Frame(BEFORE + b'"b"' + AFTER.replace(b"null", b'"stop"')),
+        chunk("c"),
+        chunk("d"),
+    ],
+    "text after an error": [
+        chunk("a"),
+        chunk("b"),
+        Frame(b'{"error":{"message":"no"}}'),
+        chunk("c"),
+        chunk("d"),
+    ],
+    "more changes than moulds": [
+        one
+        for number in range(2 * CASTS)
+        for one in (chunk("a"), Frame(b'{"id":"%d",' % number + (BEFORE + b'"b"' + AFTER)[10:]))
+    ],
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_chunks_among_equal_ones_are_read_as_ever(case: str) -> None:
+    assert decoded(ODD[case]) == decoded(respaced(ODD[case]))
+
+
+def with_call(text: str, arguments: str) -> Frame:
+    """A chunk with text, and beside it a piece of a call whose name has not come yet."""
+    call = (
+        b'"tool_calls":[{"index":0,"function":{"arguments":%b}}],' % json.dumps(arguments).encode()
+    )
+    return Frame(
+        BEFORE.replace(b'"content"', call + b'"content"') + b'"%b"' % text.encode() + AFTER
+    )
+
+
+def misspelled(text: str) -> Frame:
+    """A chunk whose text stands under an escaped key, and another one where nobody looks."""
+    raw = BEFORE.replace(b'"content"', rb'"\u0063ontent"') + b'"a"' + AFTER
+    return Frame(raw.replace(b'"id"', b'"content":"%b","id"' % text.encode()))
+
+
+def test_a_chunk_with_a_piece_of_a_call_that_is_held_is_not_text_alone() -> None:
+    frames = [chunk("."), *(with_call(text, "1") for text in "abc"), Frame(DONE)]
+    assert decoded(frames) == decoded(respaced(frames))
+    assert [part.params for part in decoded(frames).parts if isinstance(part, ToolCall)] == ["111"]
+
+
+def test_a_key_that_only_looks_like_the_texts_is_not_taken_for_it() -> None:
+    frames = [chunk("."), misspelled("a"), misspelled("b"), Frame(DONE)]
+    assert decoded(frames) == decoded(respaced(frames))
+
+
+def test_after_the_end_a_chunk_that_fits_brings_nothing() -> None:
+    findings = Findings()
+    decoder = ChatDecoder(Context(ids=Ids(b"seed")), findings)
+    for text in "ab":
+        decoder.feed(chunk(text))
+    decoder.finish()
+    assert decoder.feed(chunk("c")) == []
+    assert [finding.code for finding in findings.found] == ["after-finish"]
+
+
+# Any stream
+
+TEXTS = st.sampled_from(
+    ["a", "b", "c ", "", "é", "😀", "\ud83d", "\ude00", '"', "\\", "\n", '"content"', '{"content":']
+)
+ASIDE: dict[str, list[object]] = {
+    "role": ["assistant"],
+    "refusal": [None, "", "no"],
+    "reasoning_content": [None, "", "why", "\ud83d"],
+    "reasoning_details": [
+        [],
+        [{"type": "reasoning.text", "text": "so"}],
+        [{"type": "reasoning.encrypted", "data": "x"}],
+        [{"type": "reasoning.text", "signature": "s"}],
+    ],
+    "tool_calls": [
+        None,
+        [],
+        [{"index": 0, "id": "c", "function": {"name": "look", "arguments": "1"}}],
+        [{"index": 0, "id": "c", "function": {"name": "look", "arguments": ""}}],
+        [{"index": 0, "function": {"arguments": "1"}}],
+        [{"index": 1, "id": "d", "function": {"arguments": "2"}}],
+    ],
+    "function_call": [None, {"name": "look", "arguments": "1"}, {"arguments": "1"}],
+    "annotations": [
+        [{"type": "other"}],
+        [{"type": "url_citation", "url_citation": {"url": "u", "title": "t"}}],
+    ],
+    "extra_content": [None, {"google": {"thought_signature": "s"}}],
+}
+AROUND: dict[str, list[object]] = {
+    "id": ["1", "2"],
+    "model": ["m", "n", None],
+    "object": ["chat.completion.chunk", "chat.completion"],
+    "created": [7],
+    "usage": [None, {"prompt_tokens": 1}, {"completion_tokens": 2}],
+    "citations": [["u"], ["u", "v"]],
+    "error": [None],
+    "x": [{"content": "a"}, "content"],
+}
+BESIDE: dict[str, list[object]] = {
+    "finish_reason": [None, None, "stop", "length"],
+    "usage": [None, {"prompt_tokens": 3}],
+    "message": [{"role": "assistant"}, {"content": "whole"}],
+}
+
+
+@st.composite
+def some_of(draw: st.DrawFn, table: Mapping[str, list[object]]) -> dict[str, object]:
+    names = draw(st.lists(st.sampled_from(sorted(table)), max_size=2, unique=True))
+    return {name: draw(st.sampled_from(table[name])) for name in names}
+
+
+@st.composite
+def runs(draw: st.DrawFn, spaced: bool) -> list[Frame]:
+    """Chunks that differ in their text alone."""
+    plain = draw(st.booleans())
+    aside: dict[str, object] = {} if plain else draw(some_of(ASIDE))
+    beside: dict[str, object] = {} if plain else draw(some_of(BESIDE))
+    around: dict[str, object] = {"id": "1"} if plain else draw(some_of(AROUND))
+    choice = {"index": draw(st.sampled_from([0, 0, 0, 1])), **beside}
+    frames = []
+    names = draw(st.permutations(["content", *aside]))
+    for text in draw(st.lists(TEXTS, min_size=1, max_size=4)):
+        said = {"content": text, **aside}
+        choices = [{**choice, "delta": {name: said[name] for name in names}}]
+        body = {**around, "choices": choices}
+        raw = json.dumps(body, separators=(", ", ": ") if spaced else (",", ":"))
+        frames.append(Frame(raw.encode()))
+    return frames
+
+
+LINES = st.sampled_from(
+    [
+        Frame(DONE),
+        Frame(b'{"error":{"message":"no"}}'),
+        Frame(b'{"choices":[],"usage":{"prompt_tokens":5}}'),
+        Frame(b"nonsense"),
+        Frame(b"{nonsense"),
+        replace(chunk("a"), event="delta"),
+        replace(chunk("a"), id="7"),
+        replace(chunk("b"), split=True),
+        chunk("a"),
+    ]
+)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[Frame]:
+    spaced = draw(st.booleans())
+    pieces = draw(st.lists(runs(spaced) | LINES.map(lambda one: [one]), max_size=6))
+    frames = [frame for piece in pieces for frame in piece]
+    if draw(st.booleans()) and frames:
+        frames[-1] = replace(frames[-1], cut=True)
+    return frames
+
+
+@THOROUGH
+@given(frames=streams())
+def test_the_short_way_and_the_long_way_give_the_same(frames: list[Frame]) -> None:
+    assert decoded(frames) == decoded(respaced(frames))
