@@ -10,6 +10,7 @@ from msgspec import NODEFAULT
 
 from weft.gateway.settings.reading import bounds, types_of, words
 from weft.gateway.settings.shape import (
+    Days,
     KeySettings,
     Limits,
     Seconds,
@@ -156,7 +157,7 @@ def rows(wanted: type) -> Iterator[str]:
 
 def _kind(hint: object) -> str:
     """The type in words, with its range. That nothing waits for more than a year goes unsaid."""
-    if hint == Seconds:
+    if hint in (Seconds, Days):
         return "a number"
     if hint == SomeSeconds:
         return "a number, more than 0"

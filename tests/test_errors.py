@@ -16,6 +16,7 @@ from weft.errors import (
 )
 from weft.gateway.settings import SettingsError
 from weft.relay.routing import UnknownModel
+from weft.store.base import Absent, StoreError, Taken, UnknownStore
 from weft.upstream.base import Busy, Unreachable
 
 TREE = {
@@ -29,9 +30,13 @@ TREE = {
     Unreadable: ClientError,
     UnknownModel: ClientError,
     SettingsError: ClientError,
+    Taken: ClientError,
+    Absent: ClientError,
+    UnknownStore: ClientError,
     BadRequest: ClientError,
     Refused: BadRequest,
     InternalError: WeftError,
+    StoreError: InternalError,
 }
 
 

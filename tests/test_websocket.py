@@ -3,13 +3,15 @@
 import json
 import signal
 import socket as sockets
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import uvicorn
 from openai import OpenAI
@@ -24,6 +26,7 @@ from tests.gateway_process import gateway
 from tests.open_responses import ERROR_FRAME, EVENT, TERMINAL, Object, problems, terminal
 from weft.gateway.app import Gateway
 from weft.gateway.protocol import DoorLimits, protocol
+from weft.gateway.recent import MOST
 from weft.gateway.server import Server, listen
 from weft.gateway.settings import load
 from weft.gateway.websocket import WAITING, Frames, ResponsesSocket
@@ -175,13 +178,22 @@ def test_the_openai_package_has_a_conversation_over_a_socket(world: World) -> No
             max_retries=0,
         )
         with manager as connection:
-            said = []
+            said, ids = [], []
             for model in ("demo/chat", "demo/nobody", "demo/error-midstream", "demo/chat"):
                 connection.response.create(model=model, input="Hello")
                 for event in connection:
                     if event.type in ("error", *TERMINAL):
                         said.append(event.type)
                         break
+                    if event.type == "response.created":
+                        ids.append(event.response.id)
+            connection.response.create(
+                model="demo/chat", input="Go on", store=False, previous_response_id=ids[-1]
+            )
+            for event in connection:
+                if event.type == "response.completed":
+                    assert event.response.previous_response_id == ids[-1]
+                    break
     assert said == ["response.completed", "error", "response.failed", "response.completed"]
 
 
@@ -213,9 +225,32 @@ WRONG: dict[str, tuple[object, int, str, str | None]] = {
         "stream_options",
     ),
     "the background": ({**CREATE, "background": False}, 400, "invalid_request", "background"),
-    "a warm-up": ({**CREATE, "generate": False}, 400, "invalid_request", "generate"),
+    "a warm-up that cannot be read": (
+        {**CREATE, "generate": False, "input": 5},
+        400,
+        "invalid_request",
+        "input",
+    ),
+    "two things to go on from": (
+        {**CREATE, "previous_response_id": "resp_1", "conversation": {"id": "conv_1"}},
+        400,
+        "invalid_request",
+        "previous_response_id",
+    ),
+    "a conversation that nobody has": (
+        {**CREATE, "conversation": "conv_1"},
+        404,
+        "invalid_request",
+        "conversation",
+    ),
     "an earlier response": (
         {**CREATE, "previous_response_id": "resp_1"},
+        404,
+        "previous_response_not_found",
+        "previous_response_id",
+    ),
+    "an earlier response that is not stored": (
+        {**CREATE, "previous_response_id": "resp_1", "store": False},
         404,
         "previous_response_not_found",
         "previous_response_id",
@@ -295,6 +330,279 @@ def test_errors_leave_no_gap_in_the_numbers_of_a_stream() -> None:
         ['{"type":"a","sequence_number":0}'],
         ['{"type":"b","sequence_number":1,"x":{"sequence_number":2}}'],
     ]
+
+
+# Going on
+
+
+def answered(socket: Connection, message: Object) -> Object:
+    say(socket, message)
+    found = terminal(turn(socket))
+    assert found["status"] == "completed"
+    return found
+
+
+def refused(socket: Connection, message: Object) -> str:
+    say(socket, message)
+    (frame,) = turn(socket)
+    return str(frame["error"]["code"])
+
+
+def messages(world: World, model: str, number: int) -> list[tuple[str, str]]:
+    """What the upstream was told, the last time of so many: text by text."""
+    body = json.loads(world.upstream.exchanges(model, number)[number - 1].body)
+    found: list[tuple[str, str]] = []
+    for one in body["messages"]:
+        content = one["content"]
+        parts = [{"text": content}] if isinstance(content, str) else content
+        found += [(one["role"], part["text"]) for part in parts]
+    return found
+
+
+def read(world: World, path: str, **query: str) -> httpx.Response:
+    url = f"{world.process.url}/v1/responses/{path}"
+    return httpx.get(url, params=query, trust_env=False, timeout=PATIENCE)
+
+
+def ask(world: World, **body: object) -> Object:
+    url = f"{world.process.url}/v1/responses"
+    told = httpx.post(url, json=body, trust_env=False, timeout=PATIENCE)
+    assert told.status_code == 200, told.text
+    found: Object = told.json()
+    return found
+
+
+SAID = "Warp and weft."
+"""What the upstream says, whatever it is asked."""
+
+
+@pytest.fixture
+def model(world: World) -> str:
+    return world.upstream.script(stream(*SPEECH.frames))
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_the_model_is_told_all_that_was_said_before(
+    store: bool, world: World, socket: Connection, model: str
+) -> None:
+    first = answered(socket, chat(model, store=store, input="One"))
+    more = {"store": store, "previous_response_id": first["id"]}
+    second = answered(socket, chat(model, input="Two", **more))
+    more = {"store": store, "previous_response_id": second["id"]}
+    third = answered(socket, chat(model, input="Three", **more))
+    said = [("user", "One"), ("assistant", SAID), ("user", "Two"), ("assistant", SAID)]
+    assert messages(world, model, 2) == said[:3]
+    assert messages(world, model, 3) == [*said, ("user", "Three")]
+    assert third["previous_response_id"] == second["id"]
+    assert read(world, third["id"]).status_code == (200 if store else 404)
+
+
+def test_a_chain_may_go_on_from_any_response_that_is_remembered(
+    world: World, socket: Connection, model: str
+) -> None:
+    first = answered(socket, chat(model, store=False, input="One"))
+    more = {"store": False, "previous_response_id": first["id"]}
+    for text in ("Two", "Another two"):
+        answered(socket, chat(model, input=text, **more))
+    said = [("user", "One"), ("assistant", SAID), ("user", "Another two")]
+    assert messages(world, model, 3) == said
+
+
+def test_what_was_stored_over_a_socket_is_read_over_http(
+    world: World, socket: Connection, model: str
+) -> None:
+    first = answered(socket, chat(model, input="One"))
+    more = {"previous_response_id": first["id"]}
+    say(socket, chat(model, input="Two", **more))
+    frames = turn(socket)
+    second = terminal(frames)
+    assert read(world, second["id"]).json() == second
+    (item,) = read(world, f"{second['id']}/input_items").json()["data"]
+    assert item["content"] == [{"type": "input_text", "text": "Two"}]
+    resumed = read(world, second["id"], stream="true").text
+    *events, done, last = resumed.split("\n\n")
+    assert (done, last) == ("data: [DONE]", "")
+    assert [json.loads(event.partition("data: ")[2]) for event in events] == frames
+    third = ask(world, model="demo/chat", input="Three", previous_response_id=second["id"])
+    assert third["previous_response_id"] == second["id"]
+
+
+def test_what_was_stored_over_http_goes_on_over_a_socket(
+    world: World, socket: Connection, model: str
+) -> None:
+    first = ask(world, model="demo/chat", input="One")
+    code = refused(socket, chat(model, store=False, previous_response_id=first["id"]))
+    assert code == "previous_response_not_found"
+    second = answered(socket, chat(model, input="Two", previous_response_id=first["id"]))
+    assert messages(world, model, 1)[::2] == [("user", "One"), ("user", "Two")]
+    third = chat(model, input="Three", store=False, previous_response_id=second["id"])
+    answered(socket, third)
+    assert messages(world, model, 2)[::2] == [("user", "One"), ("user", "Two"), ("user", "Three")]
+
+
+def test_what_is_stored_on_top_of_what_is_not_has_all_of_it(
+    world: World, socket: Connection, model: str
+) -> None:
+    first = answered(socket, chat(model, store=False, input="One"))
+    second = answered(socket, chat(model, input="Two", previous_response_id=first["id"]))
+    assert read(world, first["id"]).status_code == 404
+    assert read(world, second["id"]).json() == second
+    with dialled(world.address) as another:
+        answered(another, chat(model, input="Three", previous_response_id=second["id"]))
+    said = [("user", "One"), ("assistant", SAID), ("user", "Two"), ("assistant", SAID)]
+    assert messages(world, model, 3) == [*said, ("user", "Three")]
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_an_error_names_the_place_in_what_the_client_sent(store: bool, socket: Connection) -> None:
+    first = answered(socket, {**CREATE, "store": store, "input": "Places"})
+    items = [{"role": "user", "content": "Two"}, {"role": "robot", "content": "Three"}]
+    more = {"store": store, "previous_response_id": first["id"], "input": items}
+    say(socket, {**CREATE, **more})
+    (frame,) = turn(socket)
+    assert frame["error"]["param"] == "input[1].role"
+
+
+FAILING = ("demo/error-429", "demo/error-midstream", "demo/nobody", "nobody/nothing")
+
+
+@pytest.mark.parametrize("failing", FAILING)
+def test_a_response_that_was_gone_on_from_in_vain_is_forgotten(
+    failing: str, socket: Connection
+) -> None:
+    first = answered(socket, {**CREATE, "store": False})
+    more = {**CREATE, "store": False, "previous_response_id": first["id"]}
+    say(socket, {**more, "model": failing})
+    assert turn(socket)[-1]["type"] in ("error", "response.failed")
+    assert refused(socket, more) == "previous_response_not_found"
+
+
+def test_what_is_stored_goes_on_from_the_store_after_a_failure(socket: Connection) -> None:
+    first = answered(socket, {**CREATE, "input": "Stored"})
+    more = {**CREATE, "previous_response_id": first["id"]}
+    refused(socket, {**more, "model": "demo/error-429"})
+    answered(socket, more)
+
+
+def test_what_was_deleted_is_not_gone_on_from(world: World, socket: Connection) -> None:
+    first = answered(socket, {**CREATE, "input": "Deleted"})
+    url = f"{world.process.url}/v1/responses/{first['id']}"
+    assert httpx.delete(url, trust_env=False).status_code == 200
+    code = refused(socket, {**CREATE, "previous_response_id": first["id"]})
+    assert code == "previous_response_not_found"
+
+
+def test_a_socket_remembers_so_many_responses(socket: Connection) -> None:
+    ids = [
+        answered(socket, {**CREATE, "store": False, "input": f"Number {number}"})["id"]
+        for number in range(MOST + 1)
+    ]
+    more = {**CREATE, "store": False}
+    assert refused(socket, {**more, "previous_response_id": ids[0]}) == (
+        "previous_response_not_found"
+    )
+    answered(socket, {**more, "previous_response_id": ids[-1]})
+
+
+def test_a_response_of_another_key_is_not_there(guarded: World) -> None:
+    alice, bob = {"Authorization": "Bearer sk-alice"}, {"Authorization": "Bearer sk-bob"}
+    with dialled(guarded.address, **alice) as socket:
+        first = answered(socket, {**CREATE, "input": "Of Alice"})
+    more = {**CREATE, "previous_response_id": first["id"]}
+    with dialled(guarded.address, **bob) as socket:
+        say(socket, more)
+        (told,) = turn(socket)
+        say(socket, {**more, "previous_response_id": "resp_x"})
+        (absent,) = turn(socket)
+        assert json.dumps(told).replace(first["id"], "resp_x") == json.dumps(absent)
+    with dialled(guarded.address, **alice) as socket:
+        answered(socket, more)
+
+
+def test_without_a_store_a_socket_remembers_too(far: Upstream, tmp_path: Path) -> None:
+    model = far.script(stream(*SPEECH.frames))
+    with gateway(settings(far) + "\n[store]\nenabled = false\n", tmp_path) as running:
+        world = World(running, far)
+        with dialled(world.address) as socket:
+            first = answered(socket, chat(model, input="One"))
+            more = {"previous_response_id": first["id"]}
+            second = answered(socket, chat(model, input="Two", **more))
+        assert second["previous_response_id"] == first["id"]
+        said = [("user", "One"), ("assistant", SAID), ("user", "Two")]
+        assert messages(world, model, 2) == said
+        with dialled(world.address) as socket:
+            assert refused(socket, chat(model, **more)) == "previous_response_not_found"
+
+
+def test_a_response_whose_client_left_is_stored_as_far_as_it_came(world: World, model: str) -> None:
+    cut = world.upstream.script((STREAM, chunk(b"".join(SPEECH.frames[:2])), SILENCE))
+    with dialled(world.address) as socket:
+        say(socket, chat(cut))
+        began = heard(socket)["response"]
+    until(lambda: read(world, began["id"]).json()["status"] != "in_progress")
+    found = read(world, began["id"]).json()
+    assert (found["status"], found["output"][0]["content"][0]["text"]) == ("cancelled", "Warp ")
+
+
+def test_a_response_goes_on_for_a_while_when_its_client_has_left(
+    far: Upstream, tmp_path: Path
+) -> None:
+    hold = Hold()
+    frames = stream(*SPEECH.frames)
+    model = far.script((*frames[:-2], hold, *frames[-2:]), frames)
+    with gateway(settings(far, "resume_window = 30.0"), tmp_path) as running:
+        world = World(running, far)
+        with dialled(world.address) as socket:
+            say(socket, chat(model, input="One"))
+            began = heard(socket)["response"]
+        hold.release()
+        until(lambda: read(world, began["id"]).json()["status"] == "completed")
+        with dialled(world.address) as socket:
+            answered(socket, chat(model, input="Two", previous_response_id=began["id"]))
+            say(socket, {**CREATE, "model": "demo/error-midstream"})
+            assert terminal(turn(socket))["status"] == "failed"
+            assert refused(socket, {**CREATE, "model": "demo/error-429"}) == "rate_limit_exceeded"
+        assert messages(world, model, 2)[1:] == [("assistant", SAID), ("user", "Two")]
+
+
+def test_a_response_whose_end_cannot_be_stored_is_not_told_as_whole(
+    far: Upstream, tmp_path: Path
+) -> None:
+    hold = Hold()
+    frames = stream(*SPEECH.frames)
+    model = far.script((*frames[:-2], hold, *frames[-2:]))
+    with (
+        gateway(settings(far), tmp_path) as running,
+        dialled(World(running, far).address) as socket,
+        closing(sqlite3.connect(tmp_path / "weft.db", isolation_level=None)) as store,
+    ):
+        say(socket, chat(model))
+        id = heard(socket)["response"]["id"]
+        until(lambda: store.execute("DELETE FROM block").rowcount > 0)
+        hold.release()
+        told = turn(socket)[-1]
+        assert (told["type"], told["response"]["status"]) == ("response.failed", "failed")
+        more = {**CREATE, "store": False, "previous_response_id": id}
+        assert refused(socket, more) == "previous_response_not_found"
+        assert is_answered(socket)
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_a_warm_up_asks_nobody_and_is_gone_on_from(
+    store: bool, world: World, socket: Connection, model: str
+) -> None:
+    warm = answered(socket, chat(model, generate=False, input="One", store=store))
+    assert (warm["output"], warm["store"], warm["usage"]["total_tokens"]) == ([], False, 0)
+    assert world.upstream.exchanges(model) == []
+    assert read(world, warm["id"]).status_code == 404
+    more = {"previous_response_id": warm["id"], "store": store}
+    first = answered(socket, chat(model, input=[], **more))
+    assert messages(world, model, 1) == [("user", "One")]
+    more["previous_response_id"] = first["id"]
+    warm = answered(socket, chat(model, generate=False, input="Two", **more))
+    answered(socket, chat(model, input="Three", store=store, previous_response_id=warm["id"]))
+    said = [("user", "One"), ("assistant", SAID), ("user", "Two"), ("user", "Three")]
+    assert messages(world, model, 2) == said
 
 
 # What no socket takes

@@ -36,8 +36,9 @@ EVERY = 0.005
 
 
 def load(streams: int) -> Load:
-    """So many streams, each with an event every 200 ms; they begin over the time that one takes."""
-    return Load("paced-40-200", 40, streams, streams, stagger=8_000_000 // streams)
+    """So many streams, each with an event every 300 ms: half of what a core can do. They begin over
+    a third of the time that one takes."""
+    return Load("paced-100-300", 100, streams, streams, stagger=10_000_000 // streams)
 
 
 class Probe:

@@ -10,9 +10,13 @@
     │   ├── Unreadable      a capture that is no stream, or whose dialect cannot be told
     │   ├── UnknownModel    no upstream and no alias of that name (relay/routing.py)
     │   ├── SettingsError   what is wrong in weft.toml (gateway/settings)
+    │   ├── Taken           there is something of that id already (store/base.py)
+    │   ├── Absent          there is nothing of that id (store/base.py)
+    │   ├── UnknownStore    the address of no database (store/base.py)
     │   └── BadRequest      a request body that cannot be read
     │       └── Refused     one that can, but that the target cannot say
     └── InternalError       our fault; please report it with the capture
+        └── StoreError      the database cannot do it; `kind` says why (store/base.py)
 
 A broken stream is not an exception: it decodes to an `error` part and a `finish` with the
 reason `error`. Exceptions are for what cannot become a stream at all.

@@ -25,11 +25,33 @@ class Route:
 
 
 _CALLS = "/v1beta/{call:path}"
+_RESPONSE = "/v1/responses/{id}"
+_CONVERSATION = "/v1/conversations/{id}"
+_COMPLETION = "/v1/chat/completions/{id}"
+
+
+def _stored(method: str, path: str, dialect: str = RESPONSES) -> Route:
+    """What is stored there, under ids that nobody has."""
+    return Route(method, path, path.format(id="resp_1", item_id="msg_1"), dialect)
+
 
 ROUTES = (
     Route("WEBSOCKET", "/v1/responses", "/v1/responses", RESPONSES),
     Route("POST", "/v1/chat/completions", "/v1/chat/completions", CHAT),
     Route("POST", "/v1/responses", "/v1/responses", RESPONSES),
+    *(_stored(method, _RESPONSE) for method in ("GET", "DELETE")),
+    _stored("GET", f"{_RESPONSE}/input_items"),
+    _stored("POST", f"{_RESPONSE}/cancel"),
+    _stored("POST", f"{_RESPONSE}/submit_tool_outputs"),
+    _stored("GET", "/v1/chat/completions", CHAT),
+    *(_stored(method, _COMPLETION, CHAT) for method in ("GET", "POST", "DELETE")),
+    _stored("GET", f"{_COMPLETION}/messages", CHAT),
+    _stored("POST", "/v1/conversations"),
+    *(_stored(method, _CONVERSATION) for method in ("GET", "POST", "DELETE")),
+    *(_stored(method, f"{_CONVERSATION}/items") for method in ("GET", "POST")),
+    *(_stored(method, f"{_CONVERSATION}/items/{{item_id}}") for method in ("GET", "DELETE")),
+    Route("POST", "/v1/responses/compact", "/v1/responses/compact", RESPONSES),
+    Route("POST", "/v1/responses/input_tokens", "/v1/responses/input_tokens", RESPONSES),
     Route("POST", "/v1/messages", "/v1/messages", MESSAGES),
     Route("POST", "/v1/messages/count_tokens", "/v1/messages/count_tokens", MESSAGES),
     Route("POST", _CALLS, "/v1beta/models/gemini/m:generateContent", GEMINI),

@@ -10,7 +10,7 @@ except ModuleNotFoundError:  # the library was installed without its command lin
 from importlib import import_module
 from importlib.metadata import version
 
-COMMANDS = ("assemble", "check", "config", "convert", "demo", "parts", "serve")
+COMMANDS = ("assemble", "check", "config", "convert", "demo", "parts", "serve", "verify")
 """Each is a module here, and in it a command of the same name."""
 
 

@@ -7,6 +7,9 @@ field holds bytes has the same envelope in base64.
 
 What signs a call travels the same way: on the call where the wire has a field for it, else in a
 reasoning that stands before the call; so the envelope names the call.
+
+What stands for turns that were summed up travels as `weft1-summary:<base64>`. It proves nothing:
+whoever reads it has a text that the client might have sent as well.
 """
 
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
@@ -27,6 +30,7 @@ from weft.request import CallContent, ReasoningContent
 
 _MARK = "weft1"
 _MARK_IN_BASE64 = "d2VmdDE6"
+_SUMMARY = "weft1-summary:"
 
 
 class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,6 +86,21 @@ def in_base64(envelope: str) -> str:
 def _plain(text: str) -> str | None:
     try:
         return b64decode(text, validate=True).decode()
+    except ValueError:
+        return None
+
+
+def sealed_summary(text: str) -> str:
+    """The envelope of a summary."""
+    return _SUMMARY + urlsafe_b64encode(text.encode()).decode()
+
+
+def opened_summary(text: str | None) -> str | None:
+    """The summary in an envelope; None for anything that is not one of ours."""
+    if text is None or not text.startswith(_SUMMARY):
+        return None
+    try:
+        return b64decode(text.removeprefix(_SUMMARY), b"-_", validate=True).decode()
     except ValueError:
         return None
 

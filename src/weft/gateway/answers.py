@@ -208,8 +208,14 @@ class Stream:
             task.add_done_callback(self._beats.discard)
 
     async def _alive(self) -> None:
-        if not self._writing:
-            await self._put(self._run.keepalive())
+        """What has a number goes out at once: the next event must not overtake it."""
+        if self._writing:
+            return
+        told = self._run.keepalive()
+        if self._begun:
+            self._write_now(told)
+        else:
+            await self._put(told)
 
     def _quiet(self) -> None:
         if self._timer is not None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,15 +18,24 @@ from weft.codec import fresh_context
 from weft.dialects.faults import ErrorClass, fault
 from weft.gateway import answers, logs
 from weft.gateway.bodies import Shape
-from weft.gateway.counting import CountTokens
+from weft.gateway.compacting import Compact
+from weft.gateway.completions import CompletionMessages, Completions, OneCompletion
+from weft.gateway.conversations import (
+    ConversationItems,
+    NewConversation,
+    OneConversation,
+    OneItem,
+)
+from weft.gateway.counting import CountTokens, InputTokens
 from weft.gateway.doors import Doors, Shut
 from weft.gateway.endpoints import Endpoint, Gemini, Messages, Receive, Scope, Send, headers_of
-from weft.gateway.memory import Memory
+from weft.gateway.memory import Memory, Policy
 from weft.gateway.models import Models, shape_of
-from weft.gateway.responses import Responses
+from weft.gateway.responses import RememberedMessages, Remembering, Responses
 from weft.gateway.settings import Settings
 from weft.gateway.settings.shape import Store as StoreSettings
-from weft.gateway.stored import Cancel, InputItems, Stored
+from weft.gateway.stored import LAST_SEEN, Cancel, InputItems, Resume, Stored
+from weft.gateway.submitting import Submit
 from weft.gateway.websocket import ResponsesSocket
 from weft.parts import ErrorPart
 from weft.relay.asked import Asked, Failed, Limits
@@ -39,6 +49,7 @@ from weft.upstream.base import Place, Upstream
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 
+DAY = 86_400
 POST = ["POST"]
 GET = ["GET"]
 
@@ -80,6 +91,7 @@ class Gateway:
         )
         self._level = server.log
         self._per_key = limits.streams_per_key
+        self._tool_session = server.tool_session
         keys = {key.name: key.secret.reveal() for key in settings.keys}
         self._doors = Doors(server.host, server.hosts, keys)
         self._routing = Routing(
@@ -88,13 +100,16 @@ class Gateway:
         self._memory = _memory(settings.store, server.resume_window)
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
-            "/v1/responses": self._responses(),
+            "/v1/responses": Endpoint(self, "openai-responses"),
             "/v1/messages": Messages(self, "anthropic-messages"),
         }
+        self._resumes: dict[str, Resume] = {}
+        """Where streams are asked for again by the id of an event."""
+        if self._memory is not None:
+            self._endpoints, self._resumes = self._remembering(self._memory)
         """Where nearly every request goes: found at once."""
-        self._sockets = ResponsesSocket(
-            self, self._memory, per_key=limits.websockets_per_key
-        )
+        sockets = limits.websockets_per_key
+        self._sockets = ResponsesSocket(self, self._memory, per_key=sockets)
         self._ids = fresh_context().ids
         """Of requests."""
         self._runs: set[Run] = set()
@@ -105,17 +120,26 @@ class Gateway:
             lifespan=self._lifespan,
         )
 
-    def _responses(self) -> Endpoint:
-        if self._memory is None:
-            return Endpoint(self, "openai-responses")
-        return Responses(self, "openai-responses", self._memory)
+    def _remembering(self, memory: Memory) -> tuple[dict[str, Endpoint], dict[str, Resume]]:
+        endpoints: dict[str, Endpoint] = {
+            "/v1/chat/completions": Remembering(self, "openai-chat", memory),
+            "/v1/responses": Responses(self, "openai-responses", memory),
+            "/v1/messages": RememberedMessages(self, "anthropic-messages", memory),
+        }
+        resumed = ("/v1/chat/completions", "/v1/messages")
+        return endpoints, {
+            path: Resume(memory, dialect_of(path, {}), self.keepalive) for path in resumed
+        }
 
     def _routes(self, *, websocket: bool) -> list[BaseRoute]:
         models = Models(self._routing)
+        tokens = InputTokens(self, self._routing, self._memory)
         call = "/v1beta/{call:path}"  # some clients leave `models/` out where a name has a slash
         socket = [WebSocketRoute("/v1/responses", self._sockets)] if websocket else []
         return [
             *socket,
+            Route("/v1/responses/compact", Compact(self, self._memory), methods=POST),
+            Route("/v1/responses/input_tokens", tokens, methods=POST),
             *self._remembered(),
             *(Route(path, endpoint, methods=POST) for path, endpoint in self._endpoints.items()),
             Route("/v1/messages/count_tokens", CountTokens(self, self._routing), methods=POST),
@@ -134,10 +158,20 @@ class Gateway:
         if memory is None:
             return []
         one = "/v1/responses/{id}"
+        talk = "/v1/conversations/{id}"
+        done = "/v1/chat/completions"
         return [
             Route(one, Stored(memory, self.keepalive), methods=[*GET, "DELETE"]),
             Route(f"{one}/input_items", InputItems(memory), methods=GET),
             Route(f"{one}/cancel", Cancel(memory), methods=POST),
+            Route(f"{one}/submit_tool_outputs", Submit(self, memory), methods=POST),
+            Route(done, Completions(self, memory), methods=GET),
+            Route(f"{done}/{{id}}", OneCompletion(self, memory), methods=[*GET, *POST, "DELETE"]),
+            Route(f"{done}/{{id}}/messages", CompletionMessages(self, memory), methods=GET),
+            Route("/v1/conversations", NewConversation(self, memory), methods=POST),
+            Route(talk, OneConversation(self, memory), methods=[*GET, *POST, "DELETE"]),
+            Route(f"{talk}/items", ConversationItems(self, memory), methods=[*GET, *POST]),
+            Route(f"{talk}/items/{{item_id}}", OneItem(self, memory), methods=[*GET, "DELETE"]),
         ]
 
     @asynccontextmanager
@@ -147,7 +181,7 @@ class Gateway:
         gc.freeze()  # what is there now stays: it need not be looked at again and again
         gc.set_threshold(20_000, 20, 20)
         if self._memory is not None:
-            await self._memory.start()
+            await self._memory.start(self._runs)
         try:
             yield
         finally:
@@ -180,7 +214,9 @@ class Gateway:
             else:
                 await _turned_away(send, shut, dialect)
             return
-        endpoint = self._endpoints.get(path)
+        endpoint: Endpoint | Resume | None = self._endpoints.get(path)
+        if LAST_SEEN in headers:
+            endpoint = self._resumes.get(path, endpoint)
         if endpoint is not None and not socket and method == "POST":
             await endpoint(scope, receive, send)
             return
@@ -208,7 +244,12 @@ class Gateway:
             targets = self._routing.targets(asked.model)
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
-        keeping = None if self._memory is None else self._memory.keeper.keeping(asked)
+        if self._tool_session and asked.dialect == "openai-responses":
+            asked = replace(asked, tool_session=True)
+        keeping = None
+        if self._memory is not None:
+            asked = self._memory.kept(asked)
+            keeping = self._memory.keeper.keeping(asked)
         run = Run(asked, targets, self._limits, self.scrub, (self._log,), keeping)
         self._runs.add(run)
         return run
@@ -217,7 +258,8 @@ class Gateway:
         self._runs.discard(run)
 
     def _log(self, record: Record) -> None:
-        if logs.LEVELS[self._level] <= logs.LEVELS["info"] or record.error is not None:
+        wrong = record.error is not None or record.unstored is not None
+        if wrong or logs.LEVELS[self._level] <= logs.LEVELS["info"]:
             logs.write(logs.request(record, self.scrub))
 
     # Leaving
@@ -245,7 +287,8 @@ class Gateway:
 def _memory(store: StoreSettings, window: float) -> Memory | None:
     if not store.enabled:
         return None
-    return Memory(Keeper(store_at(store.url), required=store.required), window)
+    policy = Policy(store.persist == "all", DAY * store.retention, DAY * store.log_retention)
+    return Memory(Keeper(store_at(store.url), required=store.required), window, policy)
 
 
 class _Begun:

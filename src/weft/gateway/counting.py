@@ -1,27 +1,67 @@
-"""`POST /v1/messages/count_tokens`: counted by the upstream that can, else estimated."""
+"""Tokens of a request: counted by the upstream that can, else estimated.
+
+`POST /v1/messages/count_tokens` and `POST /v1/responses/input_tokens`. What is estimated says so
+in a header.
+"""
+
+import asyncio
 
 import msgspec
 
 from weft.dialects.faults import fault
+from weft.errors import BadRequest
 from weft.gateway import answers
-from weft.gateway.bodies import ClientGone
+from weft.gateway.bodies import LARGE, ClientGone
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send
-from weft.relay.asked import Asked, Failed, passed_on
-from weft.relay.routing import Routing, UnknownModel
-from weft.upstream.base import Outgoing, Place, Unreachable, Upstream
+from weft.gateway.memory import DIALECT, Memory
+from weft.relay.asked import Asked, Failed, Limits, bad_request, passed_on, question
+from weft.relay.routing import Routing, Target, UnknownModel
+from weft.upstream.base import Outgoing, Unreachable, Upstream
 
 PER_TOKEN = 4
 """Bytes of a request's text that are about one token."""
 
 _ESTIMATED = (b"weft-findings", b"warned:estimated")
 _READ = 64 * 1024
+_UNCOUNTED = frozenset(
+    ("data", "type", "model", "image_url", "file_data", "signature", "encrypted_content")
+)
+"""Keys of what is no text: pictures, files, proofs, and names."""
+
+_COUNTABLE = frozenset(
+    (
+        "model",
+        "input",
+        "instructions",
+        "parallel_tool_calls",
+        "previous_response_id",
+        "reasoning",
+        "text",
+        "tool_choice",
+        "tools",
+        "truncation",
+    )
+)
+"""Fields of a request for a response that one for its tokens has too."""
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _Count(msgspec.Struct):
+    input_tokens: int
+
+
+_count = msgspec.json.Decoder(_Count).decode
 
 
 class CountTokens(Endpoint):
-    """Asks the upstream if it speaks this dialect. What is estimated says so in a header."""
+    """Asks the upstream if it speaks this dialect."""
 
-    def __init__(self, host: Host, routing: Routing) -> None:
-        super().__init__(host, "anthropic-messages")
+    PATH = "/v1/messages/count_tokens"
+    """Where an upstream is asked."""
+
+    def __init__(self, host: Host, routing: Routing, dialect: str = "anthropic-messages") -> None:
+        super().__init__(host, dialect)
         self._routing = routing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,24 +82,60 @@ class CountTokens(Endpoint):
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
         place = target.upstream.place
+        body = await self._asking(asked, target)
         if place.dialect == self._dialect:
-            told = await _told(target.upstream, _outgoing(asked, target.model, place))
+            outgoing = Outgoing(self.PATH, body, passed_on(asked, place))
+            told = await _told(target.upstream, outgoing)
             if told is not None:
                 return told, [(b"weft-upstream", place.name.encode())]
-        count = max(1, sum(map(len, _texts(msgspec.json.decode(asked.body)))) // PER_TOKEN)
-        return msgspec.json.encode({"input_tokens": count}), [_ESTIMATED]
+        count = max(1, sum(map(len, _texts(msgspec.json.decode(body)))) // PER_TOKEN)
+        return self._written(count), [_ESTIMATED]
+
+    async def _asking(self, asked: Asked, target: Target) -> bytes:
+        if len(asked.body) > LARGE:
+            return await asyncio.to_thread(self._sent, asked, target)
+        return self._sent(asked, target)
+
+    def _sent(self, asked: Asked, target: Target) -> bytes:
+        """What is counted: the same, about the upstream's own model."""
+        model = msgspec.Raw(msgspec.json.encode(target.model))
+        return msgspec.json.encode(_fields(asked.body) | {"model": model})
+
+    def _written(self, count: int) -> bytes:
+        return msgspec.json.encode({"input_tokens": count})
 
 
-def _outgoing(asked: Asked, model: str, place: Place) -> Outgoing:
-    """What the upstream is asked: the same, about its own model."""
-    body = msgspec.json.decode(asked.body, type=dict[str, msgspec.Raw])
-    body["model"] = msgspec.Raw(msgspec.json.encode(model))
-    path = "/v1/messages/count_tokens"
-    return Outgoing(path, msgspec.json.encode(body), passed_on(asked, place))
+class InputTokens(CountTokens):
+    """The same of a request for a response, with all that it goes on from. What is estimated is
+    what the upstream would be asked.
+    """
+
+    PATH = "/responses/input_tokens"
+
+    def __init__(self, host: Host, routing: Routing, memory: Memory | None) -> None:
+        super().__init__(host, routing, DIALECT)
+        self._memory = memory
+
+    async def _read(self, scope: Scope, receive: Receive) -> Asked:
+        asked = await super()._read(scope, receive)
+        try:
+            return asked if self._memory is None else await self._memory.recalled(asked)
+        except BadRequest as problem:
+            raise Failed(bad_request(problem)) from None
+
+    def _sent(self, asked: Asked, target: Target) -> bytes:
+        body = question(asked, target, Limits()).translated.body
+        if target.upstream.place.dialect != self._dialect:
+            return body
+        countable = {name: one for name, one in _fields(body).items() if name in _COUNTABLE}
+        return msgspec.json.encode(countable)
+
+    def _written(self, count: int) -> bytes:
+        return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})
 
 
 async def _told(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
-    """What the upstream counted; nothing if it cannot."""
+    """What the upstream counted, in its words; nothing if it cannot."""
     try:
         incoming = await upstream.ask(outgoing)
     except Unreachable:
@@ -68,11 +144,12 @@ async def _told(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
     try:
         while len(data) < _READ and (more := await incoming.read()):
             data += more
-    except Unreachable:
+        _count(data)  # there are upstreams that answer whatever they are asked
+        return data if incoming.status == 200 else None
+    except (Unreachable, ValueError):
         return None
     finally:
         incoming.abort()
-    return data if incoming.status == 200 else None
 
 
 def _texts(value: object) -> list[str]:
@@ -82,6 +159,6 @@ def _texts(value: object) -> list[str]:
     if isinstance(value, list):
         return [text for one in value for text in _texts(one)]
     if isinstance(value, dict):
-        inner = {key: one for key, one in value.items() if key not in ("data", "type", "model")}
+        inner = {key: one for key, one in value.items() if key not in _UNCOUNTED}
         return [text for one in inner.values() for text in _texts(one)]
     return []

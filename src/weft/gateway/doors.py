@@ -79,6 +79,9 @@ class Doors:
         if method != "POST":
             return
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        is_empty = not kind and headers.get(b"content-length", b"0") == b"0"
+        if is_empty and b"transfer-encoding" not in headers:
+            return  # what is not there needs no type
         if kind != b"application/json":
             message = f"Content-Type {kind.decode('latin-1')[:100]!r}; expected application/json"
             raise Shut(415, fault("bad-request", message))

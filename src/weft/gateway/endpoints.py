@@ -10,13 +10,14 @@ from collections.abc import Callable, MutableMapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec import UNSET, Raw
 
 from weft.dialects.faults import Extra, fault
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
 from weft.gateway.doors import Shut
 from weft.gateway.protocol import EXCHANGE, Exchange
-from weft.parts import ErrorPart
+from weft.parts import ErrorPart, Json
 from weft.relay.asked import Asked, Failed, bad_request
 from weft.relay.run import Run
 
@@ -70,6 +71,21 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(scope["headers"])
 
 
+async def body_of(host: Host, scope: Scope, receive: Receive) -> bytes:
+    """Reads a body that may be parsed; raises Shut, BadRequest, ClientGone."""
+    headers = headers_of(scope)
+    coding = headers.get(b"content-encoding", b"identity").lower()
+    if coding != b"identity":
+        message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
+        raise Shut(415, fault("bad-request", message))
+    body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
+    if len(body) > bodies.LARGE:
+        await asyncio.to_thread(bodies.check, body, host.shape)
+    else:
+        bodies.check(body, host.shape)
+    return body
+
+
 class Endpoint:
     """Takes requests of one dialect."""
 
@@ -100,23 +116,9 @@ class Endpoint:
     async def _read(self, scope: Scope, receive: Receive) -> Asked:
         """What is asked; raises Failed for what cannot be, ClientGone if nobody asks any more."""
         try:
-            return self._asked(scope, await self._body(scope, receive))
+            return self._asked(scope, await body_of(self._host, scope, receive))
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
-
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        headers = headers_of(scope)
-        coding = headers.get(b"content-encoding", b"identity").lower()
-        if coding != b"identity":
-            message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
-            raise Shut(415, fault("bad-request", message))
-        host = self._host
-        body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
-        if len(body) > bodies.LARGE:
-            await asyncio.to_thread(bodies.check, body, host.shape)
-        else:
-            bodies.check(body, host.shape)
-        return body
 
     def _asked(self, scope: Scope, body: bytes) -> Asked:
         """What the relay is asked; raises BadRequest, or Failed."""
@@ -139,6 +141,7 @@ class Endpoint:
             id=scope["weft.id"],
             caller=scope["weft.caller"],
             reject_lossy=self._host.reject_lossy,
+            resumable=stream and headers.get(b"weft-resume") == b"1" and self._dialect in _NAMED,
         )
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
@@ -204,7 +207,8 @@ class Messages(Endpoint):
     """Threads are kept by the upstream that made them: clients are told, and know what to do."""
 
     def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> Asked:
-        if msgspec.json.decode(body, type=_Thread).thread is not None:
+        thread = msgspec.json.decode(body, type=_Thread).thread
+        if isinstance(thread, Raw) and bytes(thread) != b"null":
             extra = Extra(param="thread", error_code="thread_unsupported_request")
             error = ErrorPart(
                 "internal",
@@ -217,7 +221,7 @@ class Messages(Endpoint):
 
 
 class _Thread(msgspec.Struct):
-    thread: msgspec.Raw | None = None
+    thread: Json = UNSET
 
 
 class Gemini(Endpoint):
@@ -237,5 +241,8 @@ class Gemini(Endpoint):
         is_events = b"alt=sse" in scope["query_string"].split(b"&")
         return answers.Stream if is_events else answers.Array
 
+
+_NAMED = ("openai-chat", "anthropic-messages")
+"""Wires whose events get ids, for clients that want to resume a stream; one has numbers anyway."""
 
 _VERBS = {"generateContent": False, "streamGenerateContent": True}

@@ -69,7 +69,7 @@ def request(record: Record, scrub: Scrubber) -> dict[str, object]:
     failure = record.error or (response.error if response is not None else None)
     line: dict[str, object] = {
         "time": round(ended, 3),
-        "level": "info" if failure is None else "warning",
+        "level": "info" if failure is None and record.unstored is None else "warning",
         "from": "weft.request",
         "id": record.id,
         "dialect": record.dialect,
@@ -92,6 +92,8 @@ def request(record: Record, scrub: Scrubber) -> dict[str, object]:
     if failure is not None:
         kind = "client-gone" if failure.kind == "cancelled" else failure.kind
         line["error"] = {"kind": kind, "message": scrub(failure.message)}
+    if record.unstored is not None:
+        line["unstored"] = scrub(record.unstored)
     if response is not None:
         line["finish"] = response.finish_reason
         usage = response.usage

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -32,11 +32,19 @@ from weft.store.base import Store, StoreError
 from weft.store.records import Block, Entry
 
 DIALECT = "openai-responses"
+COMPLETIONS = "openai-chat"
 BEAT = 2.0
 """Seconds between two signs of life of this process."""
 
 DEAD = 15.0
 """Seconds without one after which what a process left is ended by another."""
+
+PRUNE = 3600.0
+"""Seconds between two removals of what is old."""
+
+REFERENCE = "item_reference"
+REFERRED = 100
+"""Turns whose items a request can name by their ids."""
 
 CANCEL_WAIT = 10.0
 """Seconds to wait until a response that another process runs has stopped."""
@@ -45,6 +53,9 @@ GONE = ErrorPart("cancelled", "the client went away")
 CANCELLED = ErrorPart("cancelled", "the response was cancelled")
 LEAVING = fault("overloaded", "the server is shutting down", retry_after=1)
 RUNNING = ("queued", "in_progress")
+_STORE = b'"store"'
+_OURS = ("previous_response_id", "conversation", "background")
+"""Fields that are looked after here: no upstream is asked for them."""
 
 log = logging.getLogger("weft.gateway")
 
@@ -63,22 +74,46 @@ class _Named(msgspec.Struct):
     id: str
 
 
+class _Stored(msgspec.Struct):
+    store: bool | None = None
+
+
 _wish = msgspec.json.Decoder(_Wish).decode
+_stored = msgspec.json.Decoder(_Stored).decode
 _named = msgspec.json.Decoder(_Named).decode
 _name = msgspec.json.Decoder(str).decode
 _json = msgspec.json.Encoder().encode
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is kept, and for how long."""
+
+    everything: bool = False
+    """Whether answers are kept that nobody asked to keep; only those that were can be retrieved."""
+
+    retention: float = 0.0
+    """Seconds after which an answer is removed; 0: never."""
+
+    log_retention: float = 0.0
+    """Seconds after which its log is."""
+
+
+KEEP = Policy()
+
+
 class Memory:
     """One process's memory. `start` before the first request, `close` after the last."""
 
-    def __init__(self, keeper: Keeper, window: float = 0.0) -> None:
+    def __init__(self, keeper: Keeper, window: float = 0.0, policy: Policy = KEEP) -> None:
         """`window`: seconds that a response goes on when nobody listens."""
         self._keeper = keeper
+        self._policy = policy
+        self._pruned = 0.0
+        """When what is old was removed last."""
         self.window = window
         self._followers: dict[str, int] = {}
-        self._runs: dict[str, Run] = {}
-        """Of responses that are kept and run here, by their id."""
+        self._runs: Collection[Run] = ()
         self._tasks: set[asyncio.Task[None]] = set()
         self._care: asyncio.Task[None] | None = None
 
@@ -92,16 +127,20 @@ class Memory:
 
     # The process
 
-    async def start(self) -> None:
+    async def start(self, runs: Collection[Run]) -> None:
+        """`runs` are all that are under way in this process, at any time."""
+        self._runs = runs
         await self.store.open()
         await self._beat()
-        await self._bury()
+        with suppress(StoreError):
+            await self._bury()
+            await self._prune()
         self._care = asyncio.get_running_loop().create_task(self._look_after())
 
     async def close(self) -> None:
         if self._care is not None:
             self._care.cancel()
-        for run in self._runs.values():
+        for run in list(self._running.values()):
             run.stop(LEAVING)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CANCEL_WAIT)
@@ -114,8 +153,11 @@ class Memory:
                 await self._heed()
                 await self._beat()
                 await self._bury()
+                await self._prune()
             except StoreError as problem:
                 log.warning("the store: %s", problem)
+            except Exception as problem:  # whatever it is: others rely on our beat
+                log.error("the store could not be looked after", exc_info=problem)
 
     async def _beat(self) -> None:
         keeper = self._keeper
@@ -123,18 +165,35 @@ class Memory:
 
     async def _heed(self) -> None:
         """Stops what another process was asked to stop."""
-        if self._runs:
-            for id in await self.store.cancelling(list(self._runs)):
+        running = self._running
+        if running:
+            for id in await self.store.cancelling(running):
                 self._stop(id)
 
     async def _bury(self) -> None:
-        """Ends what processes that died had not ended."""
+        """Ends what processes that died had not ended, and what the store took no end of."""
         keeper = self._keeper
         for entry in await self.store.orphans(time.time(), DEAD, self._is_alive):
             if entry.server != keeper.server and await self.store.adopt(
                 entry.id, keeper.server, entry.server
             ):
-                await self._end(entry)
+                keeper.lost.add(entry.id)
+        for id in list(keeper.lost):
+            left = await self.store.entry(id)
+            if left is not None and left.ended is None:
+                await self._end(left)
+            keeper.lost.discard(id)
+
+    async def _prune(self) -> None:
+        """Removes what is old, from time to time."""
+        now, policy = time.time(), self._policy
+        if now - self._pruned < PRUNE or not (policy.retention or policy.log_retention):
+            return
+        await self.store.prune(
+            now - policy.retention if policy.retention else 0.0,
+            now - policy.log_retention if policy.log_retention else 0.0,
+        )
+        self._pruned = now
 
     def _is_alive(self, host: str, pid: int) -> bool:
         if host != self._keeper.host:
@@ -153,8 +212,8 @@ class Memory:
         last, response = recovery.ended(entry, logged)
         number = blocks[-1].number + 1 if blocks else 0
         first = blocks[-1].first + blocks[-1].count if blocks else 0
-        self.store.append(entry.id, Block(number, first, last.count(b"\n\n"), last))
-        await self.store.finish(entry.id, ending(entry, logged + last, response))
+        rest = Block(number, first, last.count(b"\n\n"), last)
+        await self.store.finish(entry.id, ending(entry, logged + last, rest, response))
 
     # Requests
 
@@ -168,29 +227,56 @@ class Memory:
         if wish.background and wish.store is False:
             raise BadRequest("background", "what is not stored cannot run in the background")
         new = history.given(wish.input)
-        body = asked.body
+        if any(history.shape(one).type == REFERENCE for one in new):
+            new = await self._resolved(asked.caller, new)
+        body, items = asked.body, new
         if wish.previous_response_id is not None:
-            before = await self._turns(asked.caller, wish.previous_response_id)
-            body = history.with_input(body, history.joined(before, new), "previous_response_id")
+            items = history.joined(await self._turns(asked.caller, wish.previous_response_id), new)
         elif conversation is not None:
-            before = await self._items(asked.caller, conversation)
-            body = history.with_input(body, history.joined(before, new), "conversation")
-        if wish.background:
-            body = history.with_input(body, given_in(body), "background")
-        kept = None if wish.store is False else Kept(asked.body, _json(new))
+            items = history.joined(await self._items(asked.caller, conversation), new)
+        if items is not new or wish.background or REFERENCE.encode() in body:
+            body = history.with_input(body, items, *_OURS)
+        visible = wish.store is not False
+        is_kept = visible or conversation is not None or self._policy.everything
+        kept = Kept(asked.body, _json(new), visible) if is_kept else None
         return replace(
             asked,
             body=body,
             previous=wish.previous_response_id,
             conversation=conversation,
+            before=len(items) - len(new),
             background=bool(wish.background),
             response_id=fresh_context().ids.mint("resp") if wish.background else None,
             kept=kept,
         )
 
+    def kept(self, asked: Asked) -> Asked:
+        """A request with what is kept of it, if that was not settled before."""
+        if asked.kept is not None or asked.dialect == DIALECT:
+            return asked
+        visible = asked.dialect == COMPLETIONS and _is_to_be_stored(asked.body)
+        if not (visible or asked.resumable or self._policy.everything):
+            return asked
+        return replace(asked, kept=Kept(asked.body, visible=visible))
+
+    async def _resolved(self, owner: str, items: list[Raw]) -> list[Raw]:
+        """Items that are named by their ids, as they were said in one of the last turns."""
+        known: dict[str, Raw] = {}
+        for turn in await self.store.last(owner, REFERRED):
+            said = history.said([turn]) if _can_go_on(turn) else []
+            known.update({id: one for one in said if (id := history.shape(one).id)})
+        found: list[Raw] = []
+        for place, one in enumerate(items):
+            told = history.shape(one)
+            if told.type == REFERENCE and told.id not in known:
+                message = f"Item with id '{str(told.id)[:100]}' not found."
+                raise Shut(404, fault("bad-request", message, param=f"input[{place}]"))
+            found.append(known[told.id] if told.type == REFERENCE and told.id else one)
+        return found
+
     async def _turns(self, owner: str, id: str) -> list[Raw]:
         turns = await self.store.chain(owner, id)
-        if not turns or turns[0].previous is not None or not all(one.visible for one in turns):
+        if not turns or turns[0].previous is not None or not all(map(_can_go_on, turns)):
             raise Failed(unknown(id))
         if turns[-1].status in RUNNING:
             raise BadRequest("previous_response_id", f"{id} is still {turns[-1].status}")
@@ -241,15 +327,14 @@ class Memory:
         task.add_done_callback(self._tasks.discard)
         return driving
 
-    def remember(self, id: str, run: Run) -> None:
-        """This one runs here, under this id."""
-        self._runs[id] = run
-
-    def forget(self, id: str) -> None:
-        self._runs.pop(id, None)
+    @property
+    def _running(self) -> dict[str, Run]:
+        """What runs here and is stored, by its id."""
+        kept = ((run, run.keeping) for run in self._runs)
+        return {one.log.id: run for run, one in kept if one is not None and one.running}
 
     def _stop(self, id: str) -> bool:
-        run = self._runs.get(id)
+        run = self._running.get(id)
         if run is not None:
             run.stop(CANCELLED)
         return run is not None
@@ -277,12 +362,12 @@ class Memory:
 
     def _abandoned(self, id: str) -> None:
         """Nobody listens any more: what need not go on has a while until it is stopped."""
-        run = self._runs.get(id)
+        run = self._running.get(id)
         if run is not None and not run.background:
             asyncio.get_running_loop().call_later(self.window, self._give_up, id)
 
     def _give_up(self, id: str) -> None:
-        run = self._runs.get(id)
+        run = self._running.get(id)
         if run is not None and id not in self._followers:
             run.stop(GONE)
 
@@ -317,15 +402,12 @@ class _Driving:
             error = fault("server", "an error of our own")
             await self._failed(error, Failed(error))
         finally:
-            if keeping.begun:
-                memory.forget(keeping.log.id)
             with suppress(StoreError):
                 await run.close()
             self._ended(run)
 
     def _begun(self, id: str) -> None:
         if not self.begun.done():
-            self._memory.remember(id, self._run)
             self.begun.set_result(id)
 
     async def _failed(self, error: ErrorPart, failed: Failed) -> None:
@@ -334,6 +416,18 @@ class _Driving:
             self.begun.exception()  # its client may have left
         with suppress(StoreError):
             await self._run.fail(error)
+
+
+def _can_go_on(turn: Entry) -> bool:
+    return turn.visible and turn.dialect == DIALECT
+
+
+def _is_to_be_stored(body: bytes) -> bool:
+    """Whether a client wants to retrieve the answer to a request of a wire that says so."""
+    if _STORE in body:
+        with suppress(ValueError, RecursionError):  # whoever reads all of it refuses it
+            return bool(_stored(body).store)
+    return False
 
 
 def _anything(block: bytes) -> bool:
@@ -356,12 +450,9 @@ def given_in(body: bytes) -> list[Raw]:
 
 def unknown(id: str) -> ErrorPart:
     """What a client is told of a response that is not there, or not its own."""
-    error = fault(
-        "not-found",
-        f"Previous response with id '{id[:100]}' not found.",
-        param="previous_response_id",
-    )
-    return msgspec.structs.replace(error, status=400, code="previous_response_not_found")
+    message = f"Previous response with id '{id[:100]}' not found."
+    error = fault("not-found", message, param="previous_response_id")
+    return msgspec.structs.replace(error, code="previous_response_not_found")
 
 
 def queued(asked: Asked) -> bytes:

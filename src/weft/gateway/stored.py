@@ -11,7 +11,10 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Raw
 
+from weft.codec import convert, fresh_context
+from weft.context import Context
 from weft.dialects.faults import fault
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.errors import BadRequest
 from weft.gateway import answers
 from weft.gateway.doors import Shut
@@ -20,8 +23,8 @@ from weft.gateway.memory import DIALECT, RUNNING, Memory
 from weft.gateway.protocol import EXCHANGE
 from weft.relay import history
 from weft.relay.asked import Failed, bad_request
-from weft.relay.keeping import with_status
-from weft.relay.log import numbered_from
+from weft.relay.keeping import waits, with_status
+from weft.relay.recovery import request_of
 from weft.relay.run import Run
 from weft.sse import comment
 from weft.store.base import StoreError
@@ -31,8 +34,10 @@ PAGE = 20
 MOST = 100
 """Items of one page."""
 
+LAST_SEEN = b"last-event-id"
 _EVENT_END = b"\n\n"
 _NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
+_NAMED = re.compile(rb"^id: \S*/(\d+)$", re.MULTILINE)
 _json = msgspec.json.Encoder().encode
 
 Query = dict[str, list[str]]
@@ -120,11 +125,20 @@ class Stored:
 
     async def _resumed(self, scope: Scope, send: Send, entry: Entry, query: Query) -> None:
         after = number_in(query, "starting_after", -1, -1, 10**9 - 1)
-        if entry.pruned:
+        if entry.pruned and entry.stream:
             raise missing("The log of the response", entry.id)
         client = answers.Client(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
-        events = await unseen(self._memory, entry, after)
+        told = self._memory.events(entry.id) if entry.stream else self._in_one_piece(entry.id)
+        events = unseen(told, _NUMBER, after)
         await follow(scope, client, events, self._keepalive)
+
+    async def _in_one_piece(self, id: str) -> AsyncIterator[bytes]:
+        """The events of a response that was not streamed, once it has ended."""
+        async for _ in self._memory.events(id):
+            pass
+        entry = await self._memory.store.entry(id)
+        if entry is not None:
+            yield as_events(entry)
 
 
 class InputItems(Stored):
@@ -144,30 +158,58 @@ class Cancel(Stored):
         await self._told(scope, send, shown(await self._found(scope)))
 
 
+class Resume:
+    """A stream that is asked for again, from behind the event whose id its client saw last."""
+
+    def __init__(self, memory: Memory, dialect: str, keepalive: float) -> None:
+        self._memory = memory
+        self._dialect = dialect
+        self._keepalive = keepalive
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        id = scope["weft.id"]
+        told = dict(scope["headers"]).get(LAST_SEEN, b"").decode("latin-1")
+        name, _, number = told.rpartition("/")
+        client = answers.Client(id, self._dialect, send, scope[EXCHANGE].write)
+        try:
+            entry = await self._memory.store.owned(scope["weft.caller"], name)
+            if entry is None or entry.dialect != self._dialect or not number.isdecimal():
+                raise missing("A stream", told)
+            events = unseen(self._memory.events(entry.id), _NAMED, int(number[:9]))
+        except Failed as failed:
+            await answers.failure(send, self._dialect, failed, answers.about(id))
+        except StoreError as problem:
+            ours = answers.own_fault(id, problem)
+            await answers.failure(send, self._dialect, ours, answers.about(id))
+        else:
+            await follow(scope, client, events, self._keepalive)
+
+
+def as_events(entry: Entry) -> bytes:
+    """The events of a response that was told in one piece."""
+    body = entry.body or b"{}"
+    accent = ResponsesQuirks(tool_session=waits(body))
+    ids, now = fresh_context().ids, int(entry.created)
+    context = Context(request_of(entry), accent, ids, now, response_id=entry.id)
+    return convert(body, DIALECT, DIALECT, context=context)
+
+
 def shown(entry: Entry) -> bytes:
     """The response object, as it stands."""
     return with_status(entry.body or b"{}", entry.status)
 
 
-async def unseen(memory: Memory, entry: Entry, after: int) -> AsyncIterator[bytes]:
-    """The events numbered above this one, as they were sent."""
-    if entry.ended is not None:
-        return _numbered_above(memory.events(entry.id), after)
-    first = await numbered_from(memory.store, memory.keeper.logs, entry.id)
-    return memory.events(entry.id, max(0, after + 1 - first))
-
-
-async def _numbered_above(events: AsyncIterator[bytes], after: int) -> AsyncIterator[bytes]:
-    """By the numbers that they have: whoever ended a response for another left some out."""
+async def unseen(
+    events: AsyncIterator[bytes], numbers: re.Pattern[bytes], after: int
+) -> AsyncIterator[bytes]:
+    """The events numbered above this one, as they were sent; by the numbers that they have, since
+    whoever ended a response for another left some out. One without a number is at the end.
+    """
     async for block in events:
-        told = [one for one in block.split(_EVENT_END)[:-1] if _is_above(one, after)]
-        if told:
-            yield b"".join(one + _EVENT_END for one in told)
-
-
-def _is_above(event: bytes, after: int) -> bool:
-    number = _NUMBER.search(event)
-    return number is None or int(number[1]) > after
+        for event in block.split(_EVENT_END)[:-1]:
+            number = numbers.search(event)
+            if number is None or int(number[1]) > after:
+                yield event + _EVENT_END
 
 
 async def follow(

@@ -6,7 +6,8 @@ A socket remembers its latest responses, stored or not, so that the next one nee
 is new. What is not to be stored goes on from there alone; what is stored goes on from the store
 as well. A response that was gone on from in vain is forgotten: the client sends all of it anew.
 What is stored of a response is what a client over HTTP would have been sent, so it is read and
-resumed there like any other.
+resumed there like any other. A create with `generate: false` is answered at once, by a response
+without content that the next one goes on from.
 
 Clients take an error frame for the end of a turn, and a failed response as well. So each turn has
 one of them: the frame if there is no response yet, the failed response if there is. A client that
@@ -19,21 +20,21 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from weft.codec import fresh_context
+from weft.codec import encode, fresh_context
 from weft.dialects.faults import fault
 from weft.dialects.faults import headers as error_headers
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
 from weft.gateway.doors import Shut
 from weft.gateway.endpoints import Host, Receive, Scope, Send
-from weft.gateway.memory import Memory, given_in, unknown
+from weft.gateway.memory import RUNNING, Memory, given_in, unknown
 from weft.gateway.recent import Recent, State
-from weft.parts import ErrorPart
+from weft.parts import ErrorPart, Finish, Json, ResponseMetadata, Usage
 from weft.relay import history
-from weft.relay.asked import Asked, Failed, Kept, bad_request
+from weft.relay.asked import Asked, Failed, bad_request, codec_of
 from weft.relay.keeping import told
 from weft.relay.run import Run
 from weft.sse import DONE, FrameReader
@@ -52,6 +53,7 @@ WAITING_SIZE = 32 * 1024 * 1024
 """Characters of these, after which no more are taken."""
 
 _TRUE = Raw(b"true")
+_NONE = (UNSET, Raw(b"null"))
 _FORBIDDEN = ("stream", "stream_options", "background")
 _OF_SOCKETS = ("type", "stream_id", "generate")
 """Fields that a request over HTTP has not."""
@@ -66,7 +68,7 @@ class _Create(msgspec.Struct):
     type: str = ""
     model: str | None = None
     previous_response_id: str | None = None
-    conversation: Raw | None = None
+    conversation: Json = UNSET
     store: bool | None = None
     stream_id: str | None = None
     generate: bool = True
@@ -227,7 +229,8 @@ class _Talk:
         try:
             create, body = await self._read(text.encode())
             asked = await self._recalled(self._asked(id, create, body), create)
-            await self._told(asked, create)
+            tell = self._told if create.generate else self._warmed
+            await tell(asked, create)
             return
         except BadRequest as problem:
             failed = Failed(bad_request(problem))
@@ -255,9 +258,7 @@ class _Talk:
         ]
         if extra:
             raise BadRequest(extra[0], "must not be present over a WebSocket")
-        if not create.generate:
-            raise BadRequest("generate", "nothing is kept here to get ready; leave it out")
-        if create.previous_response_id is not None and create.conversation is not None:
+        if create.previous_response_id is not None and create.conversation not in _NONE:
             raise BadRequest("previous_response_id", "not together with conversation")
         if not create.model:
             raise BadRequest("model", "missing; expected the name of a model")
@@ -275,47 +276,94 @@ class _Talk:
 
     async def _recalled(self, asked: Asked, create: _Create) -> Asked:
         """With what was said before; raises Failed, BadRequest, StoreError."""
-        previous, memory = create.previous_response_id, self._memory
-        state = None if previous is None else self._recent[previous]
-        keeps = memory is not None and create.store is not False
-        in_store = keeps and (state is None or state.stored)
-        if memory is not None and (previous is None or in_store):
-            return await memory.recalled(asked)
+        previous = create.previous_response_id
         if previous is None:
-            return asked
+            return await self._settled(asked)
+        state = self._recent[previous]
+        in_store = self._memory is not None and create.store is not False
+        if in_store and (state is None or state.stored):
+            return await self._settled(asked)
         if state is None:
             raise Failed(unknown(previous))
-        return _continued(asked, previous, state, keeps=keeps)
+        return await self._continued(asked, previous, state)
+
+    async def _settled(self, asked: Asked) -> Asked:
+        """With what the store has of it, and what it is to keep."""
+        return asked if self._memory is None else await self._memory.recalled(asked)
+
+    async def _continued(self, asked: Asked, previous: str, state: State) -> Asked:
+        """With what the socket remembers. The store cannot go on from what it has not: a response
+        that it keeps all the same has everything in its own input.
+        """
+        new = given_in(asked.body)
+        items = history.joined(state.items, new)
+        body = history.with_input(asked.body, items, "previous_response_id")
+        whole = await self._settled(replace(asked, body=body))
+        whole = replace(whole, before=len(items) - len(new))
+        if whole.kept is None:
+            return replace(whole, previous=previous)
+        return replace(whole, kept=replace(whole.kept, request=asked.body))
 
     async def _told(self, asked: Asked, create: _Create) -> None:
-        run = self._host.start(asked)
-        send, frames = self._socket.send_text, Frames(create.stream_id)
-        last: bytes | None = None
+        """Has one response told, and remembers it."""
+        run, memory = self._host.start(asked), self._memory
+        frames = Frames(create.stream_id)
+        if memory is not None and memory.window and run.keeping is not None:
+            ended = _ended(await self._followed(run, memory, frames))
+        else:
+            ended = _ended(await self._driven(run, frames))
+        if ended.status in _WHOLE:
+            items = [*given_in(asked.body), *ended.output]
+            self._recent.keep(ended.id, items, stored=_is_stored(asked, run))
+        else:
+            self._recent.forget(create.previous_response_id)
+
+    async def _warmed(self, asked: Asked, create: _Create) -> None:
+        """Tells a response that no model was asked for, and remembers what it goes on from."""
+        block = _prepared(asked)
+        await self._send(Frames(create.stream_id).feed(block))
+        id = _ended(told(block) or b"{}").id
+        self._recent.keep(id, given_in(asked.body), stored=False)
+
+    async def _driven(self, run: Run, frames: "Frames") -> bytes:
+        """Tells a response that ends with the socket; returns it as it was told last."""
         try:
-            await run.open()
-            while block := await run.next():
-                last = told(block) or last
-                for event in frames.feed(block):
-                    await send(event)
-        except Failed as failed:
-            if last is None:
-                raise
-            end = run.ending(failed.error)
-            last = told(end)
-            for event in frames.feed(end):
-                await send(event)
+            return await self._streamed(run, frames)
         finally:
             try:
                 await run.close()
             finally:
                 self._host.ended(run)
-        ended = _ended(last or b"{}")
-        if ended.status in _WHOLE:
-            stored = asked.kept is not None and run.record.unstored is None
-            said = [one for one in ended.output if not history.shape(one).is_cut]
-            self._recent.keep(ended.id, [*given_in(asked.body), *said], stored=stored)
-        else:
-            self._recent.forget(create.previous_response_id)
+
+    async def _followed(self, run: Run, memory: Memory, frames: "Frames") -> bytes:
+        """The same of a response that goes on for a while when the client has left."""
+        id = await memory.detach(run, self._host.ended)
+        last = b"{}"
+        async for block in memory.events(id):
+            last = told(block) or last
+            await self._send(frames.feed(block))
+        if _ended(last).status in RUNNING:  # its end could not be stored
+            raise Failed(fault("server", "the answer could not be stored"))
+        return last
+
+    async def _streamed(self, run: Run, frames: "Frames") -> bytes:
+        last: bytes | None = None
+        try:
+            await run.open()
+            while block := await run.next():
+                last = told(block) or last
+                await self._send(frames.feed(block))
+        except Failed as failed:
+            if last is None:
+                raise
+            end = run.ending(failed.error)
+            last = told(end)
+            await self._send(frames.feed(end))
+        return last or b"{}"
+
+    async def _send(self, events: list[str]) -> None:
+        for event in events:
+            await self._socket.send_text(event)
 
     async def _tell(
         self, failed: Failed, code: str | None = None, stream: str | None = None
@@ -333,15 +381,22 @@ class _Talk:
         await self._socket.send_text(_json(frame).decode())
 
 
-def _continued(asked: Asked, previous: str, state: State, *, keeps: bool) -> Asked:
-    """A request that goes on from what a socket remembers. What the store has not cannot be gone
-    on from there: a response that is stored all the same has it in its own input.
-    """
-    items = history.joined(state.items, given_in(asked.body))
-    body = history.with_input(asked.body, items, "previous_response_id")
-    if keeps:
-        return replace(asked, body=body, kept=Kept(asked.body, _json(items)))
-    return replace(asked, body=body, previous=previous)
+def _prepared(asked: Asked) -> bytes:
+    """The events of a response that says nothing, and is not stored. Raises BadRequest."""
+    context = fresh_context()
+    request = msgspec.structs.replace(
+        codec_of(DIALECT).parse(asked.body, context).request,
+        model=asked.model,
+        previous_response_id=asked.previous,
+        store=False,
+    )
+    parts = [ResponseMetadata("", model=asked.model), Finish("stop", usage=Usage(0, 0, 0))]
+    return b"".join(encode(parts, DIALECT, context=replace(context, request=request)))
+
+
+def _is_stored(asked: Asked, run: Run) -> bool:
+    """Whether the store has a response that is over, and may show it."""
+    return asked.kept is not None and asked.kept.visible and run.record.unstored is None
 
 
 def _decoded(raw: bytes, shape: bodies.Shape) -> tuple[_Create, dict[str, Raw]]:

@@ -1,5 +1,6 @@
 """What a client asked, and what each target is asked for it."""
 
+import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -11,15 +12,22 @@ from weft.codec import Translated
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.faults import ErrorClass, fault
-from weft.dialects.requests import Loss, Losses, RequestCodec
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.dialects.requests import Loss, Losses, RequestCodec, keys_of
 from weft.errors import BadRequest, InternalError, Refused
 from weft.ids import Ids
-from weft.parts import ErrorPart
+from weft.parts import ErrorPart, Json
 from weft.relay.routing import Target
 from weft.request import AnyContent, CallContent, Message, ReasoningContent, Request
 from weft.upstream.base import Outgoing, Place, endpoint
 
+RESPONSES = "openai-responses"
+WAITING = "required_action"
+"""What clients include who want to be told which outputs an answer waits for."""
+
+_ITEM = re.compile(r"input\[(\d+)\]")
 _replace = msgspec.structs.replace
+_json = msgspec.json.Encoder().encode
 
 
 class Failed(Exception):
@@ -81,6 +89,9 @@ class Asked:
     """The response it goes on from."""
 
     conversation: str | None = None
+    before: int = 0
+    """How many items of the input were said in earlier turns."""
+
     background: bool = False
     """The answer is wanted whether the client waits for it or not."""
 
@@ -92,6 +103,9 @@ class Asked:
 
     kept: Kept | None = None
     """What is stored with the answer; None: it is not stored."""
+
+    tool_session: bool = False
+    """An answer that waits for tool outputs says so, whether the client asked for that or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +122,8 @@ class Question:
     """For the encoder: proofs travel sealed."""
 
     own: bool = False
-    """Whether the answer tells what the upstream does not know: an id, what it goes on from."""
+    """Whether the answer tells what the upstream does not know: an id, what it goes on from, what
+    it waits for."""
 
     @property
     def place(self) -> Place:
@@ -177,8 +192,12 @@ def question(
         sent = _replace(request, model=target.model, stream=asked.stream, betas=betas)
         rendered = codec_of(place.dialect).render(sent, context, losses)
     except BadRequest as problem:
-        raise Failed(bad_request(problem)) from None
-    found = [Loss(parsed.places.source(one.path), one.outcome, one.detail) for one in losses.found]
+        shown = type(problem)(_in_own_body(problem.path, asked), problem.reason)
+        raise Failed(bad_request(shown)) from None
+    found = [
+        Loss(_in_own_body(parsed.places.source(one.path), asked), one.outcome, one.detail)
+        for one in losses.found
+    ]
     if thoughtless:
         detail = "the upstream refused the proofs of earlier reasoning: left out"
         found.append(Loss(parsed.places.source("messages"), "warned", detail))
@@ -189,16 +208,36 @@ def question(
         request = _replace(
             request, background=asked.background, previous_response_id=asked.previous
         )
+    if asked.conversation is not None:
+        request = _replace(request, extra=_naming(request.extra, asked.conversation))
     if asked.kept is not None and request.store is None:
         request = _replace(request, store=True)
+    accent = ResponsesQuirks(tool_session=True) if asked.tool_session else None
+    waiting = asked.dialect == RESPONSES and (asked.tool_session or WAITING in request.include)
     return Question(
         target,
         request,
         Translated(request, rendered, tuple(found)),
         Context(request, place.quirks, ids, now, origin=place.origin),
-        Context(request, None, ids, now, response_id=asked.response_id),
-        own,
+        Context(request, accent, ids, now, response_id=asked.response_id),
+        own or waiting,
     )
+
+
+def _in_own_body(path: str, asked: Asked) -> str:
+    """A path in the body that the client sent, which may be a part of the one that was read."""
+    found = _ITEM.match(path) if asked.before else None
+    if found is None:
+        return path
+    number = int(found[1]) - asked.before
+    if number < 0:
+        return "conversation" if asked.previous is None else "previous_response_id"
+    return f"input[{number}]{path[found.end() :]}"
+
+
+def _naming(extra: Json, conversation: str) -> Json:
+    """What only the client's wire says, and the conversation that was looked up here."""
+    return Raw(_json({**keys_of(extra), "conversation": conversation}))
 
 
 def _checked(request: Request, limits: Limits) -> Request:

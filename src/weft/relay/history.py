@@ -132,13 +132,14 @@ def said(turns: Sequence[Entry]) -> list[Raw]:
     for turn in turns:
         items += _items(turn.input)
         if turn.body is not None:
-            items += [one for one in _answer(turn.body).output if not shape(one).is_cut]
+            items += _answer(turn.body).output
     return items
 
 
 def joined(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     """History and the new input: every call with its result. Raises BadRequest for a result of a
     call that nobody made."""
+    before = _usable(before)
     shapes = [shape(one) for one in (*before, *new)]
     calls = {one.call_id for one in shapes if one.is_call}
     answered = {one.call_id for one in shapes if one.is_output}
@@ -157,10 +158,16 @@ def joined(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     return items
 
 
-def pending(body: bytes) -> list[Shape]:
-    """The calls of an answer that its client has to answer."""
-    found = map(shape, _answer(body).output)
-    return [one for one in found if one.is_call and not one.is_cut]
+def _usable(items: Sequence[Raw]) -> list[Raw]:
+    """History without what no turn can hold: calls that were never whole, and results of calls
+    that are not there."""
+    shapes = [shape(one) for one in items]
+    calls = {one.call_id for one in shapes if one.is_call and not one.is_cut}
+    return [
+        item
+        for item, one in zip(items, shapes, strict=True)
+        if not one.is_cut and not (one.is_output and one.call_id not in calls)
+    ]
 
 
 def with_input(body: bytes, items: Sequence[Raw], *without: str) -> bytes:

@@ -5,13 +5,15 @@ stored before the client sees it, the ending before the client sees that; what l
 follows within moments. So whatever a client was told has ended can be read, and equals it.
 """
 
+import asyncio
 import os
-import re
 import socket
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -26,15 +28,20 @@ from weft.parts import Json
 from weft.relay.asked import Asked, Kept
 from weft.relay.history import given, prefix, shape
 from weft.relay.log import Log
-from weft.sse import Frame, FrameReader
-from weft.store.base import Store
-from weft.store.records import Ending, Entry, Item, Status
+from weft.sse import FrameReader
+from weft.store.base import Store, StoreError
+from weft.store.records import Block, Ending, Entry, Item, Status
 
-_ID = re.compile(rb'"id":\s*"([^"\\]{1,500})"')
 _LONGEST = 500
 """Characters of an id that an answer can be stored under."""
 
 _SNAPSHOT = b'"response":'
+_OUTPUTS = (b"_output", b"_approval_response")
+"""What stands in input that brings the outputs of calls."""
+
+ANSWERED: tuple[Status, ...] = ("completed", "incomplete")
+"""How a turn ends that led to an answer."""
+
 _json = msgspec.json.Encoder().encode
 
 
@@ -43,8 +50,27 @@ class _Event(msgspec.Struct):
 
 
 class _Snapshot(msgspec.Struct):
-    status: Status = "completed"
-    output: list[Raw] = []
+    status: Json = UNSET
+    output: Json = UNSET
+    required_action: Json = UNSET
+
+    def word(self, otherwise: Status) -> Status:
+        """Its status, if that is a word of ours."""
+        with suppress(ValueError):
+            return _word(self.status) if isinstance(self.status, Raw) else otherwise
+        return otherwise
+
+    @property
+    def items(self) -> list[Raw]:
+        with suppress(ValueError):
+            return _raws(self.output) if isinstance(self.output, Raw) else []
+        return []
+
+    @property
+    def waits(self) -> bool:
+        """Whether the client is to bring the outputs of tools."""
+        told = self.required_action
+        return isinstance(told, Raw) and bytes(told) != b"null"
 
 
 class _Named(msgspec.Struct):
@@ -61,7 +87,17 @@ class _First(_Named, rename={"response_id": "responseId"}):
 
 _first = msgspec.json.Decoder(_First).decode
 _event = msgspec.json.Decoder(_Event).decode
-_snapshot = msgspec.json.Decoder(_Snapshot).decode
+_word: Callable[[bytes], Status] = msgspec.json.Decoder(Status).decode
+_raws = msgspec.json.Decoder(list[Raw]).decode
+_read = msgspec.json.Decoder(_Snapshot).decode
+
+
+def _snapshot(body: bytes) -> _Snapshot:
+    """A response object, as far as it is one."""
+    try:
+        return _read(body)
+    except (ValueError, RecursionError):
+        return _Snapshot()
 
 
 class Keeper:
@@ -75,6 +111,8 @@ class Keeper:
         self.server = f"{self.host}:{os.getpid()}:{time.monotonic_ns()}"
         self.logs: dict[str, Log] = {}
         """Of what runs here."""
+        self.lost: set[str] = set()
+        """Responses that began here, and whose end the store did not take."""
 
     def keeping(self, asked: Asked) -> "Keeping | None":
         return None if asked.kept is None else Keeping(self, asked, asked.kept)
@@ -106,13 +144,33 @@ class Keeping:
         return self._log is not None
 
     async def begin(self, first: bytes) -> None:
-        """Stores that there is such a response; `first` are the first events of it."""
-        await self.announce(name_of(first), "in_progress", told(first))
+        """Stores that there is such a response, and the first events of it: nobody sees them
+        before."""
+        id = name_of(first)
+        log = Log(self._keeper.store, id)
+        beginning = self._keeper.store.begin(self._entry(id, "in_progress", told(first)))
+        both = asyncio.gather(beginning, log.open(first))  # asked for at once, written at once
+        await self._written(id, both)
+        self._log = self._keeper.logs[id] = log
 
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
         """Stores that there is a response under this id, whatever becomes of it."""
-        await self._keeper.store.begin(self._entry(id, status, body))
+        beginning = self._keeper.store.begin(self._entry(id, status, body))
+        await self._written(id, asyncio.ensure_future(beginning))
         self._log = self._keeper.logs[id] = Log(self._keeper.store, id)
+
+    async def _written(self, id: str, beginning: "asyncio.Future[Any]") -> None:
+        """Waits for a beginning. If nobody waits any more it may be written all the same, and is
+        then to be ended."""
+        try:
+            await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(lambda done: self._left(id, done))
+            raise
+
+    def _left(self, id: str, done: "asyncio.Future[Any]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._keeper.lost.add(id)
 
     def _entry(self, id: str, status: Status, body: bytes | None) -> Entry:
         asked, kept = self._asked, self._kept
@@ -148,17 +206,18 @@ class Keeping:
 
     async def finish(self, last: bytes, response: Response, context: Context) -> None:
         """Stores the last events, and with them the end. Raises StoreError."""
+        if self._log is None:  # they are all there are
+            await self.announce(name_of(last), "in_progress", None)
         log = self.log
         named = replace(context, response_id=log.id)
         body = told(last) or _body(self._asked.dialect, response, named)
         status = status_of(response)
         if body is not None and self._asked.dialect == "openai-responses":
-            status = "cancelled" if status == "cancelled" else _snapshot(body).status
+            status = "cancelled" if status == "cancelled" else _snapshot(body).word(status)
             body = with_status(body, status)
-        if last:
-            log.append(last)
-        log.flush()
-        await self._keeper.store.finish(log.id, self._ending(log, status, body, response))
+        rest = log.close(last)
+        await self._keeper.store.finish(log.id, self._ending(log, rest, status, body, response))
+        await self._resume(status)
         self._end(log)
 
     async def whole(self, body: bytes, response: Response) -> None:
@@ -166,20 +225,30 @@ class Keeping:
         if self._log is None:
             await self.announce(name_of(body), "in_progress", None)
         log = self.log
-        log.whole(body)
-        log.flush()
+        rest = log.close(body, is_body=True)
         status = status_of(response)
         if self._asked.dialect == "openai-responses":
-            status = _snapshot(body).status
-        await self._keeper.store.finish(log.id, self._ending(log, status, body, response))
+            status = _snapshot(body).word(status)
+        await self._keeper.store.finish(log.id, self._ending(log, rest, status, body, response))
+        await self._resume(status)
         self._end(log)
 
-    def _ending(self, log: Log, status: Status, body: bytes | None, response: Response) -> Ending:
-        items: tuple[Item, ...] = ()
-        if self._asked.conversation is not None and self._kept.visible:
-            came, ids = given(Raw(self._kept.input)), fresh_context().ids
-            items = tuple(Item(ids.mint(prefix(shape(one))), bytes(one)) for one in came)
-            items += tuple(items_of(body)) if body is not None else ()
+    async def _resume(self, status: Status) -> None:
+        """The answer that waited for the outputs of this turn is complete, now that they have led
+        to one."""
+        previous, came = self._asked.previous, self._kept.input
+        if previous is not None and status in ANSWERED and any(one in came for one in _OUTPUTS):
+            with suppress(StoreError):  # what they led to is stored, and that is what counts
+                await resumed(self._keeper.store, previous)
+
+    def _ending(
+        self,
+        log: Log,
+        rest: Block | None,
+        status: Status,
+        body: bytes | None,
+        response: Response,
+    ) -> Ending:
         return Ending(
             status=status,
             ended=time.time(),
@@ -188,7 +257,8 @@ class Keeping:
             digest=log.digest,
             events=log.events,
             size=log.size,
-            items=items,
+            rest=rest,
+            items=_turn(self._asked.conversation, self._kept.input, body),
         )
 
     def _end(self, log: Log) -> None:
@@ -196,17 +266,32 @@ class Keeping:
         self._keeper.logs.pop(log.id, None)
 
     def give_up(self) -> None:
-        """Nothing more is kept: the store does not take it."""
-        if self._log is not None:
-            self._end(self._log)
+        """Nothing more is kept: the store does not take it. What it took is ended later."""
+        log = self._log
+        if log is not None and not log.ended:
+            log.end(stored=False)
+            self._keeper.logs.pop(log.id, None)
+            self._keeper.lost.add(log.id)
 
 
-def ending(entry: Entry, log: bytes, response: Response) -> Ending:
-    """How a response ended that is no longer told, but stored as this log."""
+async def resumed(store: Store, id: str) -> None:
+    """Nothing is required any more of the client of a response that waited for it."""
+    entry = await store.entry(id)
+    if entry is not None and entry.body is not None and waits(entry.body):
+        await store.change(id, "completed", ("incomplete",))
+
+
+def waits(body: bytes) -> bool:
+    """Whether an answer said that it is incomplete until its client brings outputs."""
+    return _snapshot(body).waits
+
+
+def ending(entry: Entry, log: bytes, rest: Block, response: Response) -> Ending:
+    """How a response ended that is no longer told, but stored as this log; `rest` is the last."""
     body = told(log)
     status = status_of(response)
     if body is not None and entry.dialect == "openai-responses":
-        status = _snapshot(body).status
+        status = _snapshot(body).word(status)
     return Ending(
         status=status,
         ended=time.time(),
@@ -215,15 +300,18 @@ def ending(entry: Entry, log: bytes, response: Response) -> Ending:
         digest=sha256(log).hexdigest(),
         events=log.count(b"\n\n"),
         size=len(log),
+        rest=rest,
+        items=_turn(entry.conversation, entry.input, body),
     )
 
 
 def name_of(told: bytes) -> str:
     """The id that an answer, or its first events, tell; one of our own if there is none that can
     be used."""
-    for frame in FrameReader().feed(told) or [Frame(told)]:
+    is_body = told.lstrip()[:1] == b"{"
+    for data in [told] if is_body else [one.data for one in FrameReader().feed(told)]:
         with suppress(ValueError, RecursionError):
-            found = _first(frame.data)
+            found = _first(data)
             inner = [one.id for one in (found.response, found.message) if one is not None]
             id = next(filter(None, (*inner, found.id, found.response_id)), "")
             if 0 < len(id) <= _LONGEST:
@@ -231,10 +319,27 @@ def name_of(told: bytes) -> str:
     return fresh_context().ids.mint("resp")
 
 
+def _turn(conversation: str | None, input: bytes, body: bytes | None) -> list[Item]:
+    """What a turn adds to its conversation: what came in, and what went out. One that failed
+    before it said anything adds nothing: it may have failed for what came in."""
+    answer = _snapshot(body or b"{}")
+    if conversation is None or (answer.word("completed") == "failed" and not answer.items):
+        return []
+    ids = fresh_context().ids
+    came = [Item(ids.mint(prefix(shape(one))), bytes(one)) for one in given(Raw(input))]
+    return came + items_of(body or b"{}")
+
+
 def items_of(body: bytes) -> list[Item]:
-    """The output of a response object, item by item."""
-    found = [(one, _ID.search(one)) for one in map(bytes, _snapshot(body).output)]
-    return [Item(id[1].decode(), one) for one, id in found if id is not None]
+    """The output of a response object, item by item; one without an id gets one."""
+    ids = fresh_context().ids
+    found = [(one, shape(one)) for one in _snapshot(body).items]
+    return [Item(_short(of.id) or ids.mint(prefix(of)), bytes(one)) for one, of in found]
+
+
+def _short(id: str | None) -> str:
+    """An id, if it is one to store."""
+    return id if id is not None and len(id) <= _LONGEST else ""
 
 
 def told(block: bytes) -> bytes | None:
@@ -242,16 +347,27 @@ def told(block: bytes) -> bytes | None:
     if _SNAPSHOT not in block:
         return None
     for frame in reversed(FrameReader().feed(block)):
-        found = _event(frame.data).response if _SNAPSHOT in frame.data else UNSET
-        if isinstance(found, Raw):
-            return bytes(found)
+        with suppress(ValueError, RecursionError):
+            found = _event(frame.data).response if _SNAPSHOT in frame.data else UNSET
+            if isinstance(found, Raw):
+                return bytes(found)
     return None
 
 
 def with_status(body: bytes, status: Status) -> bytes:
-    if _snapshot(body).status == status:
+    """A response object with another status: one that is complete requires nothing."""
+    if _snapshot(body).status == Raw(_json(status)):
         return body
-    return _json({**msgspec.json.decode(body, type=dict[str, Raw]), "status": status})
+    nothing: dict[str, None] = (
+        {"required_action": None} if status == "completed" and waits(body) else {}
+    )
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, Raw])
+    except ValueError:
+        return body
+    if status == "cancelled":
+        nothing["error"] = None  # it did not go wrong: somebody wanted it so
+    return _json({**fields, "status": status, **nothing})
 
 
 def _body(dialect: str, response: Response, context: Context) -> bytes | None:

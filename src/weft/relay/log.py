@@ -6,7 +6,6 @@ still in memory from there, the rest from the store, also of another process.
 """
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
@@ -28,7 +27,6 @@ POLL = 0.1
 
 _END = b"\n\n"
 _COMMENT = b"\n\n:"
-_NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
 
 
 class Log:
@@ -38,6 +36,8 @@ class Log:
         self.id = id
         self.events = 0
         self.size = 0
+        self.shown = 0
+        """Events that whoever follows may see."""
         self.fault: StoreError | None = None
         """Why the store took no more of it."""
         self._store = store
@@ -53,24 +53,20 @@ class Log:
         self._ended = False
         self._news: list[asyncio.Future[None]] = []
 
+    async def open(self, first: bytes) -> None:
+        """Returns when the first events are stored. Raises StoreError."""
+        self.append(first)
+        self.flush()
+        await self._store.flushed(self.id)
+
     def append(self, block: bytes) -> None:
         """These events are told; comments among them are not kept. Raises StoreError once the
         store takes no more."""
         if self.fault is not None:
             raise self.fault
-        if block[:1] == b":" or _COMMENT in block:
-            block = _END.join(one for one in block.split(_END) if not one.startswith(b":"))
-        self._take(block, block.count(_END))
-
-    def whole(self, body: bytes) -> None:
-        """An answer is told in one piece: one event, whatever lines it has."""
-        self._take(body, 1)
-
-    def _take(self, block: bytes, count: int) -> None:
-        self._hash.update(block)
-        self._remember(Block(0, self.events, count, block))
-        self.events += count
-        self.size += len(block)
+        block = _without_comments(block)
+        self._count(block, block.count(_END))
+        self.shown = self.events
         self._waiting.append(block)
         self._waiting_size += len(block)
         if self._waiting_size >= BATCH:
@@ -78,6 +74,27 @@ class Log:
         elif self._timer is None:
             self._timer = self._loop.call_later(PAUSE, self._flush_late)
         self._tell()
+
+    def close(self, last: bytes, *, is_body: bool = False) -> Block | None:
+        """Hands on what waits, and returns the last of the log: it is stored with the ending, and
+        nobody sees it before. A body is one event, whatever lines it has. Raises StoreError.
+        """
+        if self.fault is not None:
+            raise self.fault
+        self.flush()
+        if not last:
+            return None
+        data = last if is_body else _without_comments(last)
+        count = 1 if is_body else data.count(_END)
+        block = Block(self._blocks, self.events, count, data)
+        self._count(data, count)
+        return block
+
+    def _count(self, block: bytes, count: int) -> None:
+        self._hash.update(block)
+        self._remember(Block(0, self.events, count, block))
+        self.events += count
+        self.size += len(block)
 
     def flush(self) -> None:
         """Hands on what waits. Raises StoreError."""
@@ -110,8 +127,11 @@ class Log:
         """Whether nothing more will come."""
         return self._ended
 
-    def end(self) -> None:
+    def end(self, *, stored: bool = True) -> None:
+        """Nothing more will come; what came last is shown if it was stored."""
         self._ended = True
+        if stored:
+            self.shown = self.events
         if self._timer is not None:
             self._timer.cancel()
         self._tell()
@@ -123,7 +143,7 @@ class Log:
 
     def since(self, number: int) -> bytes:
         """The events in memory from this one on."""
-        return b"".join(rest(one, number) for one in self._recent)
+        return b"".join(rest(one, number) for one in self._recent if one.first < self.shown)
 
     async def news(self) -> None:
         """Returns when more was told, or nothing will be."""
@@ -148,6 +168,12 @@ class Log:
                 future.set_result(None)
 
 
+def _without_comments(block: bytes) -> bytes:
+    if block[:1] != b":" and _COMMENT not in block:
+        return block
+    return _END.join(one for one in block.split(_END) if not one.startswith(b":"))
+
+
 def rest(block: Block, number: int) -> bytes:
     """The events of a block from the one with this number on."""
     if number <= block.first:
@@ -167,7 +193,7 @@ async def follow(
     while True:
         log = logs.get(id)
         if log is not None and number >= log.oldest:
-            told, upto, ended = log.since(number), log.events, log.ended
+            told, upto, ended = log.since(number), log.shown, log.ended
             if told:
                 yield told
             elif ended:
@@ -188,12 +214,3 @@ async def follow(
             return
         if not blocks and log is None:
             await asyncio.sleep(POLL)
-
-
-async def numbered_from(store: Store, logs: Mapping[str, Log], id: str) -> int:
-    """The number that the first event of a response says it has: 0, unless an upstream counts
-    otherwise."""
-    async for told in follow(store, logs, id):
-        found = _NUMBER.search(told.partition(_END)[0])
-        return int(found[1]) if found is not None else 0
-    return 0

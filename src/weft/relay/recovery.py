@@ -48,7 +48,7 @@ def ended(entry: Entry, log: bytes, error: ErrorPart = INTERRUPTED) -> tuple[byt
     request = request_of(entry)
     if not log:
         nothing = Unanswered(entry.dialect, request, int(entry.created), entry.id)
-        return nothing.failed(error), nothing.response
+        return nothing.failed(error, GAP), nothing.response
     fresh = fresh_context()
     context = Context(request, ids=fresh.ids, now=int(time.time()), response_id=entry.id)
     pipe = Pipe(DIALECTS[entry.dialect], context)

@@ -42,6 +42,7 @@ from weft.relay.splice import Splice
 from weft.relay.telling import Echo, Identified, Telling, Unanswered, as_asked
 from weft.request import Request
 from weft.scrub import Scrubber
+from weft.sse import comment
 from weft.store.base import StoreError, Taken
 from weft.upstream.base import Busy, Incoming, Unreachable
 from weft.upstream.retry import wait
@@ -95,6 +96,8 @@ class Run:
         self._verdict: ErrorPart | None = None
         """Why it was stopped from outside."""
         self._question: Question | None = None
+        self._request = Request(asked.model)
+        """As much of what was asked as could be read."""
         self._answer: Answer | None = None
         self._telling: Telling | Echo | Identified | None = None
         self._splice: Splice | None = None
@@ -115,14 +118,23 @@ class Run:
                 self._task.cancel()
 
     def keepalive(self) -> bytes:
-        """What to send while there is nothing to say."""
-        told = self._telling.keepalive() if self._telling is not None else b""
+        """What to send, at once, while there is nothing to say. Where that is an event it is stored
+        like any other; none is made while one with a smaller number is on its way.
+        """
+        if self.record.first is None:
+            return self._unanswered().keepalive()
+        telling, keeping = self._telling, self._keeping
+        if telling is None or not self._waiting or self._held:
+            return comment("keepalive")
+        told = telling.keepalive()
+        is_event = told.endswith(b"\n\n") and not told.startswith(b":")
+        if is_event and keeping is not None and not keeping.took(told, last=False):
+            return comment("keepalive")
         return told or self._unanswered().keepalive()
 
     def _unanswered(self) -> Unanswered:
-        asked, asking = self._asked, self._question
-        request = Request(asked.model) if asking is None else asking.request
-        return Unanswered(asked.dialect, request, int(time.time()), asked.response_id)
+        asked = self._asked
+        return Unanswered(asked.dialect, self._request, int(time.time()), asked.response_id)
 
     def _too_long(self) -> None:
         limit = self._limits.duration
@@ -152,7 +164,12 @@ class Run:
             raise Failed(failure)
 
     async def _stoppable(self, work: Awaitable[T]) -> T:
-        """Waits for an upstream; raises Stopped if the run is stopped meanwhile."""
+        """Waits for an upstream; raises Stopped if the run is stopped meanwhile, or was before."""
+        stopped = self._verdict
+        if stopped is not None:
+            if asyncio.iscoroutine(work):
+                work.close()
+            raise Stopped(stopped)
         before, self._waiting = self._waiting, True
         try:
             return await work
@@ -196,6 +213,7 @@ class Run:
             asking = await self._asking(target, thoughtless)
         except Failed as failed:
             return failed.error
+        self._request = asking.request
         now = self._loop.time()
         if not breaker.admits(now):
             message = f"{name} failed too often and is left alone for a while"
@@ -305,8 +323,9 @@ class Run:
         """Returns the next block for the client; nothing at the end. Raises Failed if it cannot be
         stored, and must be."""
         block = await self._next()
-        if block and self._keeping is not None:
-            await self._keep(self._keeping, block)
+        keeping = self._keeping
+        if keeping is not None and (block or keeping.running):  # an end may have no words
+            await self._keep(keeping, block)
         return block
 
     async def _keep(self, keeping: Keeping, block: bytes) -> None:
@@ -315,9 +334,9 @@ class Run:
         if answer is None or asking is None:
             raise InternalError("there is no answer")
         try:
-            if not keeping.begun:
+            if not keeping.begun and not answer.ended:
                 await keeping.begin(block)
-            if answer.ended:
+            elif answer.ended:
                 await keeping.finish(block, answer.pipe.response, asking.telling)
             else:
                 keeping.append(block)
@@ -325,7 +344,7 @@ class Run:
             self._unkept(keeping, problem)
 
     def _unkept(self, keeping: Keeping, problem: WeftError) -> None:
-        self._events = keeping.log.events if keeping.begun else 0
+        self._events = keeping.log.shown if keeping.begun else 0
         keeping.give_up()
         self._keeping = None
         self.record.unstored = str(problem)
@@ -352,6 +371,8 @@ class Run:
         answer, telling, splice = self._answer, self._telling, self._splice
         keeping = self._keeping
         if answer is None or telling is None or self._verdict is not None:
+            return
+        if splice is not None and splice.paused:  # nothing more of it is wanted
             return
 
         def taken(data: bytes) -> bool:

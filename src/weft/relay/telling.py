@@ -250,7 +250,9 @@ class Identified:
         return b"".join(map(self._named, block.split(_EVENT_END)[:-1])) if block else b""
 
     def keepalive(self) -> bytes:
-        return self._inner.keepalive()
+        """A ping is an event like any other."""
+        told = self._inner.keepalive()
+        return self._named(told.removesuffix(_EVENT_END)) if told.endswith(_EVENT_END) else told
 
     @property
     def findings(self) -> list[Finding]:
@@ -281,10 +283,16 @@ class Unanswered:
     def keepalive(self) -> bytes:
         return self._telling.keepalive()
 
-    def failed(self, error: ErrorPart) -> bytes:
-        """A whole stream that tells this error."""
+    def failed(self, error: ErrorPart, gap: int = 0) -> bytes:
+        """A whole stream that tells this error, so many numbers behind its beginning."""
         self.parts = self._pipe.fail(error) + self._pipe.finish()
-        return self._telling.tell(self)
+        told = self._telling.tell(self)
+        if not gap or self._dialect != "openai-responses":
+            return told
+        events = told.split(_EVENT_END)
+        begun = [one for one in events if _BEGINS.search(one[:100])]
+        ends = Numbered(len(begun) + gap).fitted(_EVENT_END.join(events[len(begun) :]))
+        return b"".join(one + _EVENT_END for one in begun) + ends
 
     def failed_after(self, error: ErrorPart, events: int) -> bytes:
         """The end of a stream of which so many events were told, if it tells this error."""

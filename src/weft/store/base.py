@@ -112,9 +112,9 @@ class Store(Protocol):
         """Ends a response: the rest of its log, the ending, and the items for its conversation.
 
         Returns whether this call ended it: False if it had ended before, or is not there. Items
-        are left out if the conversation is gone, or holds one of that id. Raises StoreError
-        (`torn`) if the log is not the one described. If it raises, the response goes on running
-        as far as others can see: finish it again.
+        are left out if the conversation is gone; one whose id it holds gets another. Raises
+        StoreError (`torn`) if the log is not the one described. If it raises, the response goes
+        on running as far as others can see: finish it again.
         """
         ...
 
@@ -142,6 +142,10 @@ class Store(Protocol):
         """Notes which response goes on from this one. Returns whether it was the first to."""
         ...
 
+    async def set_context(self, owner: str, id: str, context: bytes) -> bool:
+        """Replaces the context of a response. Returns whether it is there."""
+        ...
+
     async def ask_cancel(self, id: str) -> bool:
         """Asks whoever runs a response to stop it. Returns whether it is there and runs."""
         ...
@@ -156,6 +160,12 @@ class Store(Protocol):
 
     async def last(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
         """The newest, newest first."""
+        ...
+
+    async def told(
+        self, owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
+    ) -> list[Entry]:
+        """Visible responses of a dialect that have ended, by their time, from behind `after` on."""
         ...
 
     async def chain(self, owner: str, id: str) -> list[Entry]:

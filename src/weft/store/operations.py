@@ -69,6 +69,16 @@ ONE = ENTRY + " WHERE r.id = ?"
 OWNED = ENTRY + " WHERE r.id = ? AND r.owner = ?"
 ALL = ENTRY + " WHERE r.id > ? ORDER BY r.id LIMIT ?"
 NEWEST = ENTRY + " WHERE r.owner = ? ORDER BY r.created DESC, r.id DESC LIMIT ?"
+FORTH = (
+    ENTRY
+    + """ WHERE r.owner = ? AND r.dialect = ? AND r.visible AND r.ended IS NOT NULL
+        AND (r.created, r.id) > (?, ?) ORDER BY r.created, r.id LIMIT ?"""
+)
+BACK = (
+    ENTRY
+    + """ WHERE r.owner = ? AND r.dialect = ? AND r.visible AND r.ended IS NOT NULL
+        AND (r.created, r.id) < (?, ?) ORDER BY r.created DESC, r.id DESC LIMIT ?"""
+)
 CHAIN = (
     """WITH RECURSIVE chain (id, previous, depth) AS (
         SELECT id, previous, 1 FROM response WHERE id = ? AND owner = ?
@@ -110,6 +120,8 @@ def begin(entry: Entry) -> Steps[None]:
 RUNNING = "SELECT conversation FROM response WHERE id = ? AND ended IS NULL"
 LOGGED = """SELECT coalesce(sum(count), 0), coalesce(sum(length(data)), 0) FROM block
     WHERE response = ?"""
+LAST_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING"""
 END = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?
     WHERE id = ?"""
 
@@ -120,6 +132,9 @@ def finish(id: str, ending: Ending) -> Steps[bool]:
     if not running:
         return False
     events, size = (int(number or 0) for number in (yield LOGGED, (id,))[0])
+    rest = ending.rest
+    if rest is not None:
+        events, size = events + rest.count, size + len(rest.data)
     if (events, size) != (ending.events, ending.size):
         raise StoreError(
             f"the log holds {events} events and {size} bytes, "
@@ -130,6 +145,8 @@ def finish(id: str, ending: Ending) -> Steps[bool]:
         END,
         (ending.status, ending.ended, ending.digest, ending.events, ending.size, id),
     )
+    if rest is not None:
+        yield LAST_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
     yield INSERT_ANSWER, (id, ending.body, ending.record)
     conversation = running[0][0]
     if (
@@ -155,6 +172,15 @@ def entries(after: str, limit: int) -> Steps[list[Entry]]:
 
 def last(owner: str, limit: int) -> Steps[list[Entry]]:
     return _each(Entry, (yield NEWEST, (owner, _up_to(limit))))
+
+
+def told(
+    owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
+) -> Steps[list[Entry]]:
+    edge = (float(BEYOND), "") if descending else (-1.0, "")
+    created, id = edge if after is None else (after.created, after.id)
+    query = BACK if descending else FORTH
+    return _each(Entry, (yield query, (owner, dialect, created, id, _up_to(limit))))
 
 
 def chain(owner: str, id: str) -> Steps[list[Entry]]:
@@ -187,6 +213,8 @@ CHANGE = """UPDATE response SET status = ? WHERE id = ? AND status IN (?, ?, ?, 
     RETURNING id"""
 STATUSES = 6
 ANSWERED = "UPDATE response SET answered = ? WHERE id = ? AND answered IS NULL RETURNING id"
+SET_CONTEXT = """UPDATE asked SET context = ? WHERE response = ?
+    AND EXISTS (SELECT 1 FROM response WHERE id = ? AND owner = ?) RETURNING response"""
 ASK_CANCEL = """UPDATE response SET cancelling = TRUE WHERE id = ? AND ended IS NULL
     RETURNING id"""
 CANCELLING = "SELECT id FROM response WHERE cancelling AND ended IS NULL"
@@ -203,6 +231,10 @@ def change(id: str, status: Status, of: tuple[Status, ...]) -> Steps[bool]:
 
 def set_answered(id: str, next_id: str) -> Steps[bool]:
     return bool((yield ANSWERED, (next_id, id)))
+
+
+def set_context(owner: str, id: str, context: bytes) -> Steps[bool]:
+    return bool((yield SET_CONTEXT, (context, id, id, owner)))
 
 
 def ask_cancel(id: str) -> Steps[bool]:
@@ -322,7 +354,7 @@ def delete_conversation(owner: str, id: str) -> Steps[bool]:
 
 TOP = "SELECT coalesce(max(position), -1) FROM item WHERE conversation = ?"
 INSERT_ITEM = """INSERT INTO item (conversation, position, id, data) VALUES (?, ?, ?, ?)
-    ON CONFLICT (conversation, id) DO NOTHING"""
+    ON CONFLICT (conversation, id) DO NOTHING RETURNING id"""
 ITEM = "SELECT id, data FROM item WHERE conversation = ? AND id = ?"
 POSITION = "SELECT position FROM item WHERE conversation = ? AND id = ?"
 DELETE_ITEM = "DELETE FROM item WHERE conversation = ? AND id = ? RETURNING id"
@@ -349,10 +381,11 @@ def _distinct(items: Sequence[Item]) -> None:
 
 
 def _append_items(conversation: str, items: Sequence[Item]) -> Steps[None]:
-    """One whose id is there already stays as it is."""
+    """One whose id is taken gets its position behind it: some upstreams repeat theirs."""
     top = int((yield TOP, (conversation,))[0][0] or 0)
     for position, item in enumerate(items, top + 1):
-        yield INSERT_ITEM, (conversation, position, item.id, item.data)
+        if not (yield INSERT_ITEM, (conversation, position, item.id, item.data)):
+            yield INSERT_ITEM, (conversation, position, f"{item.id}_{position}", item.data)
 
 
 def items(

@@ -98,6 +98,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     digest: str | None = None
     events: int = 0
     size: int = 0
+    rest: Block | None = None
+    """The last of the log: it is written with the ending, or not at all."""
+
     items: Sequence[Item] = ()
     """To be appended to the conversation of the response, if it has one."""
 

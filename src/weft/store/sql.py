@@ -108,6 +108,7 @@ class SqlStore:
     async def finish(self, id: str, ending: Ending) -> bool:
         size = len(ending.body or b"") + len(ending.record or b"")
         size += sum(len(item.data) for item in ending.items)
+        size += len(ending.rest.data) if ending.rest is not None else 0
         ended = await self._writer.submit(
             partial(operations.finish, id, ending), size, durable=True
         )
@@ -132,6 +133,10 @@ class SqlStore:
     async def set_answered(self, id: str, next_id: str) -> bool:
         return await self._writer.submit(partial(operations.set_answered, id, next_id))
 
+    async def set_context(self, owner: str, id: str, context: bytes) -> bool:
+        make = partial(operations.set_context, owner, id, context)
+        return await self._writer.submit(make, len(context))
+
     async def ask_cancel(self, id: str) -> bool:
         return await self._writer.submit(partial(operations.ask_cancel, id))
 
@@ -143,6 +148,11 @@ class SqlStore:
 
     async def last(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
         return await self._read(partial(operations.last, owner, limit))
+
+    async def told(
+        self, owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
+    ) -> list[Entry]:
+        return await self._read(partial(operations.told, owner, dialect, after, limit, descending))
 
     async def chain(self, owner: str, id: str) -> list[Entry]:
         return await self._read(partial(operations.chain, owner, id))

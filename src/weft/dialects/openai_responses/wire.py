@@ -231,6 +231,13 @@ def beside_names(keys: Mapping[str, Raw | str] | None) -> Fields:
     return {key: told[key] for key in told if key not in ("type", "id")}
 
 
+class Conversation(msgspec.Struct):
+    """The conversation that a response is part of. Open Responses has none: it is told where the
+    request named one."""
+
+    id: str
+
+
 class Resource(msgspec.Struct, kw_only=True):
     """The response object, as it stands in every snapshot."""
 
@@ -265,4 +272,5 @@ class Resource(msgspec.Struct, kw_only=True):
     metadata: dict[str, str]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    conversation: Conversation | UnsetType = UNSET
     required_action: RequiredAction | UnsetType | None = UNSET

@@ -17,6 +17,7 @@ _YEAR = 31_536_000
 
 Seconds = Annotated[float, Meta(ge=0, le=_YEAR)]
 SomeSeconds = Annotated[float, Meta(gt=0, le=_YEAR)]
+Days = Annotated[float, Meta(ge=0, le=36_525)]
 Amount = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -127,6 +128,10 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     websocket: bool = True
     """Whether `/v1/responses` is served over WebSocket too."""
 
+    tool_session: bool = False
+    """Every client of `/v1/responses` gets tool sessions: an answer that waits for tool outputs
+    says so, as it does for clients that ask with `include: ["required_action"]`."""
+
     reject_lossy: bool = False
     """Refuse requests that cannot be told to the upstream without a loss."""
 
@@ -151,6 +156,17 @@ class Store(Struct, frozen=True, forbid_unknown_fields=True):
 
     required: bool = True
     """Whether an answer that cannot be stored is an error to its client."""
+
+    persist: Literal["asked", "all"] = "asked"
+    """Which answers are kept: those that their client may ask for later (`store`; Responses that
+    do not say otherwise), or all, also of Messages and Gemini. Nobody can retrieve the others."""
+
+    retention: Days = 0.0
+    """Days after which an answer is removed; 0: never."""
+
+    log_retention: Days = 0.0
+    """Days after which the log of an answer is removed, and with it its resumption; the answer
+    and the digest of the log stay. 0: never."""
 
 
 class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -142,6 +142,10 @@ class Reasoning(Tagged, tag="reasoning"):
     status: str | None = None
 
 
+class Compaction(Tagged, tag="compaction"):
+    encrypted_content: str | None = None
+
+
 # Tools
 
 

@@ -8,7 +8,14 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
-from weft.dialects.envelope import Proof, Sealed, opened, restored, with_proof
+from weft.dialects.envelope import (
+    Proof,
+    Sealed,
+    opened,
+    opened_summary,
+    restored,
+    with_proof,
+)
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
@@ -29,6 +36,7 @@ from weft.request import (
 _NOTHING = (TextContent(""),)
 _CLIENTS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
 _ERROR = "Error: "
+_SUMMED_UP = "What was said before, summed up:\n\n"
 
 Read = tuple[Message, Raw | None]
 """A message, and the bytes it may go out in again."""
@@ -190,6 +198,14 @@ class Items:
         )
         return Message("assistant", tuple(contents)), None
 
+    def _compaction(self, raw: Raw, path: str) -> Read:
+        """Turns that we summed up are told by the user; those of another only it can read."""
+        said = read(raw, asked.Compaction, path)
+        summary = opened_summary(said.encrypted_content)
+        if summary is None:
+            return self._other(raw, "compaction")
+        return Message("user", (TextContent(_SUMMED_UP + summary),)), None
+
     _READERS: ClassVar[Mapping[str, Callable[["Items", Raw, str], Read | None]]] = {
         "message": _message,
         "function_call": _function_call,
@@ -197,6 +213,7 @@ class Items:
         "function_call_output": _function_output,
         "custom_tool_call_output": _custom_output,
         "reasoning": _reasoning,
+        "compaction": _compaction,
     }
 
     def _contents(self, content: str | list[Raw], path: str, key: str) -> tuple[AnyContent, ...]:

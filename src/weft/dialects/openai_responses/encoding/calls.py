@@ -70,7 +70,7 @@ class Calls:
         self.late: CallItem | None = None
         """An item whose `added` waits for the next part, which may tell more of it."""
         self.pending: list[wire.PendingCall] = []
-        """Calls that wait for the client."""
+        """What waits for the client: calls of every kind, and approvals."""
         self.cut = False
         """A call was announced and never ended: a response with it is not whole."""
 
@@ -222,8 +222,8 @@ class Calls:
         self.cut = self.cut or part.invalid == "stream-failed"
         if part.signature is not None and part.id not in self._signed:
             self._output.lost(part.type, "it has no place for a proof")
-        if _asks_the_client(part) and item.kind in (FUNCTION, CUSTOM):
-            self.pending.append(_pending(part))
+        if _asks_the_client(part):
+            self.pending.append(_pending(part, item.kind))
         if item.kind.answered is None:
             self._output.said(item)
 
@@ -275,16 +275,21 @@ class Calls:
         item = self._calls.get(part.id)
         if item is None or item.kind is not KINDS["mcp_approval_request"]:
             self._output.lost(part.type, "only remote tools are approved here")
+        else:
+            self.pending.append(wire.PendingCall(part.approval_id, item.kind.type))
 
 
 def _asks_the_client(part: ToolCall) -> bool:
     return part.invalid is None and not part.provider_executed
 
 
-def _pending(part: ToolCall) -> wire.PendingCall:
-    if part.format == "text":
+def _pending(part: ToolCall, kind: Kind) -> wire.PendingCall:
+    """What a call wants of the client; a call of a tool of the wire's own says it in its item."""
+    if kind is CUSTOM:
         return wire.PendingCall(
             part.id, "custom", custom=wire.PendingCustom(part.name, part.params)
         )
+    if kind is not FUNCTION:
+        return wire.PendingCall(part.id, kind.type)
     function = wire.PendingFunction(part.name, part.params)
     return wire.PendingCall(part.id, "function", function=function)

@@ -2,15 +2,23 @@
 
 from typing import TypeVar
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.openai_responses import wire
-from weft.parts import Usage
+from weft.parts import Json, Usage
 from weft.request import OutputFormat, Request, Tool, ToolChoice
 
 T = TypeVar("T")
 
 _NULL = Raw(b"null")
+
+
+class _Naming(msgspec.Struct):
+    conversation: str | wire.Conversation | None = None
+
+
+_naming = msgspec.json.Decoder(_Naming).decode
 
 
 def resource(id: str, created: int, model: str, request: Request | None) -> wire.Resource:
@@ -45,6 +53,7 @@ def resource(id: str, created: int, model: str, request: Request | None) -> wire
         metadata=asked.metadata or {},
         safety_identifier=asked.safety_identifier or asked.user,
         prompt_cache_key=asked.prompt_cache_key,
+        conversation=_conversation(asked.extra),
     )
 
 
@@ -60,6 +69,17 @@ def usage(told: Usage | None) -> wire.Usage | None:
         wire.InputDetails(_or(told.cache_read_tokens, 0), UNSET if written is None else written),
         wire.OutputDetails(_or(told.reasoning_tokens, 0)),
     )
+
+
+def _conversation(extra: Json) -> wire.Conversation | UnsetType:
+    """What the request named, by its id or as an object."""
+    if not isinstance(extra, Raw):
+        return UNSET
+    try:
+        named = _naming(extra).conversation
+    except ValueError:  # whatever it is, it names none
+        return UNSET
+    return wire.Conversation(named) if isinstance(named, str) else named or UNSET
 
 
 def _or(value: T | None, default: T) -> T:

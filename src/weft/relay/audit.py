@@ -1,0 +1,360 @@
+"""The audit: whether what is stored is what was told.
+
+Of every response that has ended:
+
+1. the log is the one that was told: its SHA-256, its events and its bytes are those noted at the
+   end;
+2. the record says what the log says. The record is the fold of what the upstream said, the log is
+   in the client's dialect: they are compared as `Meaning`, field by field. What a dialect cannot
+   carry (docs/carrying.md) is no difference: the record is told once more in the client's dialect,
+   and a field may say what it says there;
+3. the body is what the log ends with: its last snapshot, or all of it if it was told in one piece;
+   where a wire has neither, what the record says as a body. That a response was cancelled, or that
+   the outputs it waited for have come, is newer than its log;
+4. what it goes on from, what goes on from it, and its conversation belong to the same owner, if
+   they are still there.
+
+A log that was pruned is counted, and not read: digest, events and size still tell what it was.
+"""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from hashlib import sha256
+
+import msgspec
+from msgspec import Raw
+
+from weft.assembler import ReasoningItem, Response, TextItem
+from weft.codec import Decoder, encode
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.dialects.openai_responses.encoding.folded import parts as parts_of
+from weft.errors import InternalError, WeftError
+from weft.findings import Findings
+from weft.ids import Ids
+from weft.partial_json import canonical
+from weft.parts import ErrorPart, Finish, Part, ToolCall, ToolParamsEnd, ToolResult, Usage
+from weft.relay.history import given
+from weft.relay.keeping import status_of, told, waits, with_status
+from weft.relay.recovery import request_of
+from weft.store.base import Store
+from weft.store.records import Block, Entry, Status
+
+_SNAPSHOTS = "openai-responses"
+
+
+class _Status(msgspec.Struct):
+    status: Status | None = None
+
+
+_fold = msgspec.json.Decoder(Response).decode
+_status = msgspec.json.Decoder(_Status).decode
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Something of a stored response that is not as it was told."""
+
+    id: str
+    what: str
+    """log, record, body, status, input, previous, answered or conversation."""
+
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.what}: {self.detail}"
+
+
+class Audited(msgspec.Struct, frozen=True):
+    """What a walk over a store came to."""
+
+    whole: int
+    """Responses that were compared with their log."""
+
+    pruned: int
+    running: int
+    differences: int
+
+
+# What a response says
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """What a response says, without what any conversion may change: how text is cut into parts,
+    where it stands between calls, ids of items and of calls that the upstream ran, how JSON is
+    spelled, a sum of tokens, or a zero, beside what it sums up, and calls that an error cut before
+    their arguments began: not every wire had announced them."""
+
+    text: str
+    refusal: str
+    reasoning: str
+    calls: tuple[tuple[str, ...], ...]
+    results: tuple[tuple[str, ...], ...]
+    proofs: tuple[str, ...]
+    finish: str | None
+    usage: tuple[tuple[str, int], ...]
+    error: str | None
+
+
+def meaning(response: Response) -> Meaning:
+    names = _names(response)
+    items, error = response.items, response.error
+    calls = [one for one in items if isinstance(one, ToolCall) and not _is_nothing(one)]
+    results = [one for one in items if isinstance(one, ToolResult)]
+    return Meaning(
+        text=response.text,
+        refusal=response.refusal,
+        reasoning=response.reasoning,
+        calls=tuple(sorted(_call(one, names[one.id]) for one in calls)),
+        results=tuple(sorted(_result(one, names.get(one.id, one.id)) for one in results)),
+        proofs=tuple(sorted(set(_proofs(response)))),
+        finish=response.finish_reason,
+        usage=_usage(response.usage or Usage()),
+        error=None if error is None else error.kind,
+    )
+
+
+def _names(response: Response) -> dict[str, str]:
+    """Calls by their ids; those that the upstream ran by how many of their tool ran before."""
+    names: dict[str, str] = {}
+    ran: dict[str, int] = {}
+    for item in response.items:
+        if isinstance(item, ToolCall):
+            names[item.id] = item.id
+            if item.provider_executed:
+                ran[item.name] = ran.get(item.name, -1) + 1
+                names[item.id] = f"#{ran[item.name]}"
+    return names
+
+
+def _is_nothing(call: ToolCall) -> bool:
+    """Whether it was cut before it asked for anything."""
+    return call.invalid == "stream-failed" and not call.params.strip()
+
+
+def _call(call: ToolCall, name: str) -> tuple[str, ...]:
+    ran = "ran" if call.provider_executed else call.invalid or "asked"
+    return (name, call.name, ran, _spelled(call.params))
+
+
+def _result(result: ToolResult, name: str) -> tuple[str, ...]:
+    how = "preliminary" if result.preliminary else "final"
+    return (name, how, str(result.is_error), _spelled(bytes(result.result).decode()))
+
+
+def _proofs(response: Response) -> Iterable[str]:
+    for item in response.items:
+        if isinstance(item, TextItem | ReasoningItem | ToolCall) and item.signature is not None:
+            yield item.signature
+        if isinstance(item, ReasoningItem):
+            yield from (one for one in (item.encrypted, item.redacted) if one is not None)
+
+
+def _usage(usage: Usage) -> tuple[tuple[str, int], ...]:
+    counts: dict[str, int | None] = msgspec.structs.asdict(usage)
+    if usage.total_tokens == (usage.input_tokens or 0) + (usage.output_tokens or 0):
+        del counts["total_tokens"]
+    return tuple((name, count) for name, count in counts.items() if count)
+
+
+def _spelled(text: str) -> str:
+    found = canonical(text)
+    return text if found is None else found.decode()
+
+
+def unlike(said: Meaning, *others: Meaning) -> list[str]:
+    """The fields of which none of the others says the same."""
+    return [
+        name
+        for name in Meaning.__struct_fields__
+        if all(getattr(said, name) != getattr(other, name) for other in others)
+    ]
+
+
+# What was told
+
+
+class _Told:
+    """How one response reads in its client's dialect."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._dialect = DIALECTS[entry.dialect]
+        request = msgspec.structs.replace(request_of(entry), model=entry.model, stream=entry.stream)
+        created = int(entry.created)
+        self._context = Context(request, ids=Ids(b"audit"), now=created, response_id=entry.id)
+
+    def read(self, raw: bytes) -> Response:
+        decoder = Decoder(self._dialect.name, context=self._context)
+        decoder.feed(raw)
+        decoder.finish()
+        return decoder.response
+
+    def streamed(self, record: Response) -> Response:
+        """The record, once it was told in events."""
+        events = encode(_again(record), self._dialect.name, context=self._context)
+        return self.read(b"".join(events))
+
+    def whole(self, record: Response) -> Response:
+        """The record, once it was told in one piece."""
+        if self._dialect.body is None:
+            raise InternalError(f"{self._dialect.name} has no bodies")
+        return self.read(self._dialect.body(record, self._context, Findings()))
+
+
+def _again(record: Response) -> list[Part]:
+    """Parts that fold to this record. What was cut by an error ends after it."""
+    said, error = parts_of(record), record.error
+    if error is None:
+        return said
+    cut = {one.id for one in said if isinstance(one, ToolCall) and one.invalid == "stream-failed"}
+    ends = [one for one in said if isinstance(one, ToolCall | ToolParamsEnd) and one.id in cut]
+    kept = [one for one in said if one not in ends and not isinstance(one, Finish)]
+    part = ErrorPart(error.kind, error.message, error.code, error.status, error.retryable)
+    return [*kept, part, *ends, said[-1]]
+
+
+# One response
+
+
+def examined(entry: Entry, blocks: list[Block]) -> list[Difference]:
+    """What is wrong with a response that has ended, and whose log is this."""
+    log = b"".join(block.data for block in blocks)
+    found = [("log", why) for why in _log(entry, blocks, log)]
+    try:
+        record = _fold(entry.record or b"")
+    except ValueError:
+        record = None
+        found.append(("record", "it cannot be read"))
+    if record is not None:
+        try:
+            found += _record(entry, record, log)
+        except (ValueError, RecursionError, WeftError):
+            found.append(("log", "it cannot be read"))
+    found += [("input", "it is no list of items") for _ in [0] if not _is_list(entry.input)]
+    return [Difference(entry.id, what, why) for what, why in found]
+
+
+def _log(entry: Entry, blocks: list[Block], log: bytes) -> Iterable[str]:
+    if [one.number for one in blocks] != list(range(len(blocks))):
+        yield "blocks are missing"
+    events = sum(one.count for one in blocks)
+    if events != entry.events:
+        yield f"it holds {events} events, {entry.events} were told"
+    if len(log) != entry.size:
+        yield f"it holds {len(log)} bytes, {entry.size} were told"
+    if sha256(log).hexdigest() != entry.digest:
+        yield "its digest is not that of what was told"
+
+
+def _record(entry: Entry, record: Response, log: bytes) -> Iterable[tuple[str, str]]:
+    heard, in_one = _Told(entry), log.lstrip()[:1] == b"{"
+    said, stored = meaning(heard.read(log)), meaning(record)
+    again = meaning(heard.whole(record) if in_one else heard.streamed(record))
+    for name in unlike(said, stored, again):
+        yield "record", f"its {name} is not what the log tells"
+    snapshot = log if in_one else told(log)
+    if snapshot is None:
+        yield from _folded(entry, record, heard)
+    else:
+        yield from _snapshot(entry, record, snapshot)
+
+
+def _folded(entry: Entry, record: Response, heard: _Told) -> Iterable[tuple[str, str]]:
+    """A stream without snapshots: body and status are what the record says."""
+    if entry.status != status_of(record):
+        yield "status", f"it is {entry.status}; the record says {status_of(record)}"
+    if entry.body is None:
+        if record.error is None:
+            yield "body", "there is none"
+        return
+    said = meaning(heard.read(entry.body))
+    for name in unlike(said, meaning(record), meaning(heard.whole(record))):
+        yield "body", f"its {name} is not what the record says"
+
+
+def _snapshot(entry: Entry, record: Response, snapshot: bytes) -> Iterable[tuple[str, str]]:
+    """A log that ends with the whole answer."""
+    status = status_of(record)
+    statuses = {status}
+    if entry.dialect == _SNAPSHOTS:
+        status = status if status == "cancelled" else _word(snapshot, status)
+        statuses = {status, "completed"} if waits(snapshot) else {status}
+        snapshot = with_status(snapshot, status)
+    if entry.body != snapshot:
+        yield "body", "it is not what the log ends with"
+    if entry.status not in statuses:
+        yield "status", f"it is {entry.status}; the log says {' or '.join(sorted(statuses))}"
+
+
+def _word(snapshot: bytes, otherwise: Status) -> Status:
+    """The status that a response object says it has, if that is a word of ours."""
+    with suppress(ValueError):
+        return _status(snapshot).status or otherwise
+    return otherwise
+
+
+def _is_list(input: bytes) -> bool:
+    try:
+        given(Raw(input))
+    except WeftError:
+        return False
+    return True
+
+
+# The store
+
+
+async def audit(store: Store, tell: Callable[[Difference], None]) -> Audited:
+    """Walks the store, and tells every difference. Raises StoreError."""
+    whole = pruned = running = differences = 0
+    last = ""
+    while entries := await store.entries(last):
+        for entry in entries:
+            if entry.ended is None:
+                running += 1
+                continue
+            found = await _sure(store, entry)
+            differences += len(found)
+            for one in found:
+                tell(one)
+            pruned += entry.pruned
+            whole += not entry.pruned
+        last = entries[-1].id
+    return Audited(whole, pruned, running, differences)
+
+
+async def _sure(store: Store, entry: Entry) -> list[Difference]:
+    """The differences of a response that is still there when they were found: others may change
+    it meanwhile."""
+    found = await _compared(store, entry)
+    if not found:
+        return []
+    again = await store.entry(entry.id)
+    return [] if again is None else found if again == entry else await _compared(store, again)
+
+
+async def _compared(store: Store, entry: Entry) -> list[Difference]:
+    found = [] if entry.pruned else examined(entry, await _blocks(store, entry.id))
+    return found + [Difference(entry.id, *one) for one in await _links(store, entry)]
+
+
+async def _blocks(store: Store, id: str) -> list[Block]:
+    found: list[Block] = []
+    while more := await store.blocks(id, found[-1].first + found[-1].count - 1 if found else -1):
+        found += more
+    return found
+
+
+async def _links(store: Store, entry: Entry) -> list[tuple[str, str]]:
+    """What a response is tied to may be gone; what is there must belong to the same owner."""
+    found: list[tuple[str, str]] = []
+    for what, id in (("previous", entry.previous), ("answered", entry.answered)):
+        other = None if id is None else await store.entry(id)
+        if other is not None and (other.owner != entry.owner or other.id == entry.id):
+            found.append((what, f"{id} is not another response of the same owner"))
+    if (
+        entry.conversation is not None
+        and await store.conversation(entry.owner, entry.conversation) is None
+        and (await store.items(entry.conversation, limit=1)).items
+    ):
+        found.append(("conversation", f"{entry.conversation} is another owner's"))
+    return found

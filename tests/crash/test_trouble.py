@@ -1,0 +1,174 @@
+"""What goes wrong beside a kill: databases that are locked, full or away, clients that leave at the
+wrong moment, gateways that die under those who listen elsewhere.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chat import chunk
+from tests.crash.positions import echoed, played
+from tests.crash.scene import (
+    DONE,
+    TERMINAL,
+    Scene,
+    Stream,
+    ended,
+    events,
+    get,
+    http,
+    id_in,
+    idle,
+    kill,
+    numbers,
+    post,
+    resumed,
+    scene,
+)
+from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Step, Upstream
+from tests.faults.upstream import chunk as piece
+from tests.faults.world import until
+from tests.stores import KINDS, Kind, entry
+from weft.store.records import Block
+
+HELLO = piece(chunk({"content": "Hello "}))
+END = (piece(chunk({"content": "world."}, "stop")), piece(b"data: [DONE]\n\n"), LAST)
+
+
+def streamed(made: Scene, *steps: Step) -> dict[str, object]:
+    return made.begin(f"chat/{made.upstream.script(steps)}", stream=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_listens_elsewhere_is_told_the_end_of_what_a_dead_gateway_ran(
+    kind: Kind, staged: Upstream, tmp_path: Path
+) -> None:
+    """Also where it was told more than was stored."""
+    with scene(kind, tmp_path, staged) as made:
+        here, there = made.start(), made.start()
+        holds, script = played()
+        body = made.begin(f"chat/{staged.script(script)}", stream=True)
+        first = Stream(here.url, "/v1/responses", body)
+        for name in ("head", "first"):
+            holds[name].release()
+        id = id_in(first.until(b"Hello ").until(b"\n\n").seen)
+        made.database.holds(id, b"Hello ")
+        follower = Stream(there.url, f"/v1/responses/{id}?stream=true", None)
+        follower.until(b"Hello ")
+        for name in ("text", "call"):
+            holds[name].release()
+        first.until(b'{\\"city\\":').until(b"\n\n")
+        kill(here)
+        last = max(numbers(first.seen))
+        later = resumed(there, id, last)
+        log = resumed(there, id)
+        assert follower.rest() == log
+        assert events(later)[-1]["type"] == "response.failed"
+        assert min(numbers(later)) > last
+        assert later.endswith(DONE)
+        assert log.endswith(later)
+        first.close()
+        follower.close()
+
+
+def test_a_client_that_leaves_before_its_answer_could_begin_leaves_nothing_running(
+    staged: Upstream, tmp_path: Path
+) -> None:
+    with scene("sqlite", tmp_path, staged) as made:
+        running = made.start()
+        hold = Hold()
+        assert made.database.entries() == []
+        body = streamed(made, hold, STREAM, HELLO, SILENCE)
+        client = Stream(running.url, "/v1/responses", body)
+        hold.here()
+        with made.database.locked():
+            hold.release()
+            idle(running)
+            client.close()
+            staged.exchange(str(body["model"]).partition("/")[2]).left()
+        until(lambda: all(one.ended for one in made.database.entries()), "the end of all", 5.0)
+
+
+def test_deleting_a_stream_that_runs_ends_it_at_once(staged: Upstream, tmp_path: Path) -> None:
+    with scene("sqlite", tmp_path, staged) as made:
+        running = made.start()
+        body = streamed(made, STREAM, HELLO, SILENCE)
+        with Stream(running.url, "/v1/responses", body) as stream:
+            id = id_in(stream.until(b"Hello ").until(b"\n\n").seen)
+            deleted = http.delete(f"{running.url}/v1/responses/{id}")
+            assert deleted.elapsed.total_seconds() < 3
+            assert get(running, f"/v1/responses/{id}").status_code == 404
+            assert events(stream.rest())[-1]["type"] in TERMINAL
+
+
+def test_whoever_resumes_what_is_silent_has_an_answer_at_once(
+    staged: Upstream, tmp_path: Path
+) -> None:
+    with scene("sqlite", tmp_path, staged) as made:
+        running = made.start()
+        hold = Hold()
+        model = made.upstream.script([hold, STREAM, HELLO, *END])
+        asked = made.begin(f"chat/{model}", background=True)
+        id = post(running, "/v1/responses", asked).json()["id"]
+        hold.here()
+        with Stream(running.url, f"/v1/responses/{id}?stream=true", None) as stream:
+            until(lambda: stream.begins(), "the head", 3.0)
+            hold.release()
+            assert stream.rest().endswith(DONE)
+
+
+@pytest.mark.parametrize("times", [30])
+def test_cancel_right_after_the_beginning_ends_it(
+    times: int, staged: Upstream, tmp_path: Path
+) -> None:
+    with scene("sqlite", tmp_path, staged) as made:
+        running = made.start()
+        body = made.begin(f"chat/{staged.script([SILENCE])}", background=True)
+        for _ in range(times):
+            id = post(running, "/v1/responses", body).json()["id"]
+            answer = post(running, f"/v1/responses/{id}/cancel", {})
+            assert answer.json()["status"] == "cancelled"
+            assert answer.elapsed.total_seconds() < 3
+
+
+@pytest.mark.parametrize(
+    "log",
+    [b"data: \xff{\n\n", b'data: {"type":"response.completed","response":{"status":"x"}}\n\n'],
+)
+def test_a_log_that_cannot_be_read_keeps_no_gateway_from_starting(
+    log: bytes, staged: Upstream, tmp_path: Path
+) -> None:
+    with scene("sqlite", tmp_path, staged) as made:
+        store = made.database.store
+
+        async def spoil() -> None:
+            await store.begin(entry("resp_spoiled", server="dead", stream=True))
+            store.append("resp_spoiled", Block(0, 0, 1, log))
+            await store.flushed("resp_spoiled")
+
+        made.database.run(spoil())
+        running = made.start()
+        assert ended(running, "resp_spoiled")["status"] in ("completed", "failed")
+        assert resumed(running, "resp_spoiled").startswith(log)
+
+
+def test_an_upstream_with_statuses_of_its_own_is_stored_all_the_same(
+    staged: Upstream, tmp_path: Path
+) -> None:
+    """Its events go out as they came."""
+    whole = echoed_with_status("done")
+    with scene("sqlite", tmp_path, staged) as made:
+        running = made.start()
+        model = staged.script([STREAM, piece(whole), LAST])
+        with Stream(running.url, "/v1/responses", made.begin(f"echo/{model}", stream=True)) as one:
+            told = one.rest()
+        assert events(told)[-1]["type"] == "response.completed"
+        assert ended(running, id_in(told))["status"] == "completed"
+        assert resumed(running, id_in(told)) == told
+
+
+def echoed_with_status(status: str) -> bytes:
+    whole = b"".join(echoed("resp_odd").values())
+    return whole.replace(
+        b'"status":"completed","model"', b'"status":"%b","model"' % status.encode()
+    )

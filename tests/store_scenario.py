@@ -1,0 +1,70 @@
+"""A bit of everything that a store does, and what must be found afterwards."""
+
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
+
+from tests.stores import audit, ending, entry, log
+from weft.store.base import Store, StoreError
+from weft.store.records import Conversation, Item
+
+Named = Iterable[tuple[str, Awaitable[object]]]
+ITEMS = [Item("item_1", b"{}"), Item("item_2", b"{}")]
+ALL = 8
+"""Facts that `seen` can tell."""
+
+
+async def scenario(store: Store, acknowledged: set[str]) -> None:
+    """Plays it from `open` to `close`, and notes what was acknowledged. A line of it ends where a
+    step fails; the next begins all the same."""
+    await store.open()
+    try:
+        for line in (conversation, first, second):
+            with suppress(StoreError):
+                for name, act in line(store):
+                    await act
+                    acknowledged.add(name)
+    finally:
+        await store.close()
+
+
+def conversation(store: Store) -> Named:
+    yield "create", store.create_conversation(Conversation("conv_1", "", 1.0))
+
+
+def first(store: Store) -> Named:
+    yield "begin a", store.begin(entry("resp_a", conversation="conv_1"))
+    for block in log(3):
+        store.append("resp_a", block)
+    yield "flush a", store.flushed("resp_a")
+    for block in log(5)[3:]:
+        store.append("resp_a", block)
+    yield "finish a", store.finish("resp_a", ending(log(5), ITEMS))
+    yield "answer a", store.set_answered("resp_a", "resp_b")
+
+
+def second(store: Store) -> Named:
+    yield "begin b", store.begin(entry("resp_b"))
+    store.append("resp_b", log(1)[0])
+    yield "adopt b", store.adopt("resp_b", "two", "one")
+    yield "finish b", store.finish("resp_b", ending(log(1), status="failed"))
+
+
+async def seen(store: Store) -> set[str]:
+    """What of the scenario is in the database; nothing of it is there by half."""
+    found = await audit(store)
+    a, b = found.get("resp_a"), found.get("resp_b")
+    created = await store.conversation("", "conv_1") is not None
+    ended = a is not None and a.status == "completed"
+    assert (await store.items("conv_1")).items == (ITEMS if created and ended else [])
+    facts = {
+        "create": created,
+        "begin a": a is not None,
+        "flush a": len(await store.blocks("resp_a")) >= 3,
+        "finish a": ended,
+        "answer a": a is not None and a.answered == "resp_b",
+        "begin b": b is not None,
+        "adopt b": b is not None and b.server == "two",
+        "finish b": b is not None and b.status == "failed",
+    }
+    assert len(facts) == ALL
+    return {fact for fact, true in facts.items() if true}

@@ -1,0 +1,124 @@
+"""SQLite on a disk that fails: at each operation once, or from each operation on."""
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.store_scenario import ALL, scenario, seen
+from tests.stores import Stores, over, path_of, sqlite_store
+from weft.store.base import StoreError
+from weft.store.writing import StorePolicy
+
+PATIENT = StorePolicy(patience=30.0, pause=0.0, first_retry=0.001)
+HASTY = StorePolicy(patience=0.1, pause=0.0, first_retry=0.001)
+
+FAULTS = {
+    "SQLITE_IOERR_WRITE": "disk I/O error",
+    "SQLITE_FULL": "database or disk is full",
+    "SQLITE_BUSY": "database is locked",
+}
+
+
+class Failing(sqlite3.Connection):
+    """Fails at certain operations, counted over all connections."""
+
+    count: ClassVar[int] = 0
+    met: ClassVar[int] = 0
+    name: ClassVar[str] = ""
+    fails: ClassVar[Callable[[int], bool]]
+
+    @classmethod
+    def prepare(cls, name: str, fails: Callable[[int], bool]) -> None:
+        cls.count, cls.met, cls.name = 0, 0, name
+        cls.fails = staticmethod(fails)
+
+    @classmethod
+    def _operate(cls) -> None:
+        cls.count += 1
+        if cls.fails(cls.count):
+            cls.met += 1
+            error = sqlite3.OperationalError(FAULTS[cls.name])
+            error.sqlite_errorname = cls.name
+            raise error
+
+    def execute(self, *arguments: object) -> sqlite3.Cursor:
+        if arguments[0] != "ROLLBACK":  # SQLite undoes it by itself where it cannot
+            self._operate()
+        return super().execute(*arguments)  # type: ignore[arg-type]
+
+    def executemany(self, *arguments: object) -> sqlite3.Cursor:
+        self._operate()
+        return super().executemany(*arguments)  # type: ignore[arg-type]
+
+
+def met(path: Path, name: str, fails: Callable[[int], bool], policy: StorePolicy) -> int:
+    """Plays the scenario and checks what it left behind. Returns how many faults it met."""
+    Failing.prepare(name, fails)
+    acknowledged: set[str] = set()
+
+    async def main() -> set[str]:
+        with suppress(StoreError):
+            await scenario(over(path, Failing, policy), acknowledged)
+        healthy = over(path)
+        await healthy.open()
+        found = await seen(healthy)
+        await healthy.close()
+        return found
+
+    assert acknowledged <= asyncio.run(main())
+    return Failing.met
+
+
+def operations(path: Path) -> int:
+    """How many there are when none fails."""
+    assert not met(path, "SQLITE_FULL", lambda count: False, PATIENT)
+    return Failing.count
+
+
+# each so many-th operation; all of them take long
+EACH = [
+    *(pytest.param(name, 4, id=name) for name in FAULTS),
+    *(pytest.param(name, 1, id=f"{name}-each", marks=pytest.mark.long) for name in FAULTS),
+]
+
+
+@pytest.mark.parametrize(("name", "step"), EACH)
+def test_whichever_operation_fails_once_nothing_acknowledged_is_lost(
+    name: str, step: int, tmp_path: Path
+) -> None:
+    tries = range(1, operations(tmp_path / "well.db"), step)
+    faults = [met(tmp_path / f"{nth}.db", name, nth.__eq__, PATIENT) for nth in tries]
+    assert sum(faults) > len(tries) * 0.8  # what is written together varies a little
+
+
+@pytest.mark.parametrize(("name", "step"), EACH)
+def test_from_whichever_operation_on_all_fail_nothing_acknowledged_is_lost(
+    name: str, step: int, tmp_path: Path
+) -> None:
+    tries = range(1, operations(tmp_path / "well.db"), step * 3)
+    faults = [met(tmp_path / f"{nth}.db", name, nth.__le__, HASTY) for nth in tries]
+    assert len([count for count in faults if count]) > len(tries) * 0.8
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_that_pass_are_not_even_noticed(name: str, tmp_path: Path) -> None:
+    Failing.prepare(name, lambda count: count in range(31, 90, 13))
+    acknowledged: set[str] = set()
+    asyncio.run(scenario(over(tmp_path / "store.db", Failing, PATIENT), acknowledged))
+    assert (Failing.met >= 3, len(acknowledged)) == (True, ALL)
+
+
+@sqlite_store
+async def test_what_was_given_up_is_not_written_later(stores: Stores) -> None:
+    """Whoever was told that it failed can rely on that."""
+    Failing.prepare("SQLITE_IOERR_WRITE", lambda count: count > 60)
+    acknowledged: set[str] = set()
+    with suppress(StoreError):
+        await scenario(over(path_of(stores), Failing, HASTY), acknowledged)
+    found = await seen(await stores.opened())
+    assert found - acknowledged <= {"flush a"}

@@ -1,0 +1,311 @@
+"""PostgreSQL: connections that are lost, servers that are away, and answers that never come."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+
+from tests.store_scenario import ALL, scenario, seen
+from tests.stores import (
+    Stores,
+    audit,
+    ending,
+    entry,
+    log,
+    postgres,
+    postgres_store,
+    whole_log,
+)
+from weft.store.base import Store, StoreError, Taken
+from weft.store.opening import store_at
+from weft.store.writing import StorePolicy
+
+HASTY = StorePolicy(patience=0.8, pause=0.0)
+PATIENT = StorePolicy(patience=30.0, pause=0.0)
+
+
+async def asked(query: str, *values: object) -> list[tuple[object, ...]]:
+    """What the server itself says."""
+    connection = await asyncpg.connect(postgres().get_uri())
+    try:
+        return [tuple(row) for row in await connection.fetch(query, *values)]
+    finally:
+        await connection.close()
+
+
+async def cut_all() -> None:
+    """Ends every connection of a store, whatever it is doing."""
+    await asked(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'weft'"
+    )
+
+
+@postgres_store
+async def test_lost_connections_are_replaced(stores: Stores) -> None:
+    store = await stores.opened(PATIENT)
+    await store.begin(entry())
+    for block in log(5):
+        await cut_all()
+        store.append("resp_1", block)
+        await store.flushed("resp_1")
+        await cut_all()
+        assert await store.blocks("resp_1") == log(block.number + 1)
+    await cut_all()
+    assert await store.finish("resp_1", ending(log(5)))
+    assert set(await audit(store)) == {"resp_1"}
+
+
+@postgres_store
+async def test_connections_cut_at_any_moment_lose_nothing(stores: Stores) -> None:
+    store = await stores.opened(PATIENT)
+    ids = [f"resp_{n:02}" for n in range(40)]
+
+    async def respond(id: str) -> bool:
+        await store.begin(entry(id))
+        for block in log(6):
+            store.append(id, block)
+            await asyncio.sleep(0.005)
+        return await store.finish(id, ending(log(6)))
+
+    async def cut() -> None:
+        for number in range(20):
+            await cut_all()
+            await asyncio.sleep(0.003 * number)
+
+    cutting = asyncio.ensure_future(cut())
+    ends = await asyncio.gather(*map(respond, ids))
+    await cutting
+    assert ends == [True] * 40
+    found = await audit(store)
+    assert {id: one.status for id, one in found.items()} == dict.fromkeys(ids, "completed")
+
+
+@postgres_store
+async def test_a_server_that_is_away_is_waited_for(stores: Stores) -> None:
+    store = await stores.opened(PATIENT)
+    await store.begin(entry())
+    store.append("resp_1", log(1)[0])
+    await asyncio.to_thread(postgres().stop)
+    try:
+        finishing = asyncio.ensure_future(store.finish("resp_1", ending(log(1))))
+        reading = asyncio.ensure_future(store.entry("resp_none"))
+        await asyncio.wait({finishing, reading}, timeout=0.1)
+        assert not finishing.done()
+        assert not reading.done()
+    finally:
+        await asyncio.to_thread(postgres().ensure_postgres_running)
+    assert await finishing
+    assert await reading is None
+    assert await whole_log(store, "resp_1") == log(1)
+
+
+@postgres_store
+async def test_patience_with_a_server_that_is_away_ends(stores: Stores) -> None:
+    store = await stores.opened(HASTY)
+    await store.begin(entry())
+    store.append("resp_1", log(1)[0])
+    await asyncio.to_thread(postgres().stop)
+    try:
+        attempts = [
+            store.finish("resp_1", ending(log(1))),
+            store.begin(entry("resp_2")),
+            store.flushed("resp_1"),
+            store.entry("resp_1"),
+            store_at(stores.url, HASTY).open(),
+        ]
+        async with asyncio.timeout(20):
+            failed = await asyncio.gather(*attempts, return_exceptions=True)
+        assert [one.kind for one in failed if isinstance(one, StoreError)] == ["lost"] * 5
+    finally:
+        await asyncio.to_thread(postgres().ensure_postgres_running)
+    assert await until_flushed(store, "resp_1") == entry()
+    assert await store.entry("resp_2") is None
+    assert await store.finish("resp_1", ending(log(1)))
+
+
+async def until_flushed(store: Store, id: str) -> object:
+    """Its entry, when its blocks are written: that may take longer than patience."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await store.flushed(id)
+                return await store.entry(id)
+            except StoreError as error:
+                if error.kind not in {"lost", "busy"}:
+                    raise
+
+
+# The answer to a COMMIT is lost
+
+
+class Line:
+    """A line to the server that is cut at the n-th COMMIT, before the server hears of it or after
+    it has answered; the next who tries is not let through."""
+
+    def __init__(self, server: Path, nth: int, heard: bool) -> None:
+        self._server = server
+        self._nth = nth
+        self._heard = heard
+        self._refusing = 1
+        self.commits = 0
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.commits >= self._nth and self._refusing:
+            self._refusing -= 1
+            writer.close()
+            return
+        above, below = await asyncio.open_unix_connection(str(self._server))
+        cut = asyncio.Event()
+        carrying = [
+            asyncio.ensure_future(self._up(reader, below, cut)),
+            asyncio.ensure_future(self._down(above, writer, cut)),
+        ]
+        await asyncio.wait(carrying, return_when=asyncio.FIRST_COMPLETED)
+        for one in carrying:
+            one.cancel()
+        await asyncio.gather(*carrying, return_exceptions=True)
+        below.close()
+        writer.close()
+
+    async def _up(
+        self, reader: asyncio.StreamReader, below: asyncio.StreamWriter, cut: asyncio.Event
+    ) -> None:
+        while data := await reader.read(65536):
+            if b"COMMIT" in data:
+                self.commits += 1
+                if self.commits == self._nth:
+                    cut.set()
+                    if not self._heard:
+                        return
+            below.write(data)
+            await below.drain()
+
+    async def _down(
+        self, above: asyncio.StreamReader, writer: asyncio.StreamWriter, cut: asyncio.Event
+    ) -> None:
+        while data := await above.read(65536):
+            if cut.is_set():
+                return
+            writer.write(data)
+            await writer.drain()
+
+
+@asynccontextmanager
+async def line(folder: Path, nth: int, heard: bool) -> AsyncIterator[tuple[Path, Line]]:
+    socket = postgres().get_postmaster_info().socket_path
+    assert socket is not None
+    one = Line(socket, nth, heard)
+    server = await asyncio.start_unix_server(one.connected, str(folder / ".s.PGSQL.5432"))
+    async with server:
+        yield folder, one
+
+
+def through(url: str, folder: Path) -> str:
+    return re.sub(r"host=[^&]*", f"host={folder}", url)
+
+
+@pytest.mark.parametrize("heard", [True, False], ids=["the answer", "the question"])
+def test_whichever_commit_is_cut_everyone_is_told_what_became_of_it(
+    heard: bool, tmp_path: Path
+) -> None:
+    """`begin` does not find its own row taken, and a contest that was won stays won."""
+
+    async def main(nth: int) -> int:
+        stores = Stores("postgres", tmp_path)
+        async with line(tmp_path, nth, heard) as (folder, cut):
+            store = store_at(through(stores.url, folder), PATIENT)
+            acknowledged: set[str] = set()
+            await scenario(store, acknowledged)
+            assert len(acknowledged) == ALL
+            assert await seen(await stores.opened()) == acknowledged
+            await stores.close()
+            return cut.commits
+
+    nth, commits = 2, 2  # the first is that of `open`
+    while nth <= commits:
+        commits = asyncio.run(main(nth))
+        nth += 1
+    assert nth > 8
+
+
+@postgres_store
+async def test_who_won_is_told_so_although_the_answer_was_lost(stores: Stores) -> None:
+    async with line(stores.folder, 3, True) as (folder, cut):
+        store = store_at(through(stores.url, folder), PATIENT)
+        await store.open()
+        await store.begin(entry())
+        assert await store.set_answered("resp_1", "resp_2")
+        assert not await store.set_answered("resp_1", "resp_2")
+        with pytest.raises(Taken):
+            await store.begin(entry())
+        await store.close()
+    assert cut.commits > 3
+
+
+# Locks
+
+
+@postgres_store
+async def test_a_row_that_another_holds_is_waited_for(stores: Stores) -> None:
+    store = await stores.opened(PATIENT)
+    await store.begin(entry())
+    other = await asyncpg.connect(stores.url)
+    await other.execute("BEGIN")
+    await other.execute("UPDATE response SET status = 'queued' WHERE id = 'resp_1'")
+    finishing = asyncio.ensure_future(store.finish("resp_1", ending()))
+    await asyncio.wait({finishing}, timeout=0.05)
+    assert not finishing.done()
+    await other.execute("ROLLBACK")
+    await other.close()
+    assert await finishing
+
+
+@postgres_store
+async def test_a_row_that_another_holds_too_long_is_given_up(stores: Stores) -> None:
+    store = await stores.opened(HASTY)
+    await store.begin(entry())
+    other = await asyncpg.connect(stores.url)
+    await other.execute("BEGIN")
+    await other.execute("UPDATE response SET status = 'queued' WHERE id = 'resp_1'")
+    with pytest.raises(StoreError) as caught:
+        await store.finish("resp_1", ending())
+    assert caught.value.kind == "busy"
+    await other.execute("ROLLBACK")
+    await other.close()
+    assert await store.finish("resp_1", ending(status="failed"))
+
+
+# What is told of a fault
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("postgresql://me:hunter2@127.0.0.1:1/db", "lost"),
+        ("postgresql://me:hunter2@127.0.0.1:notaport/db", "broken"),
+        ("postgresql://me:hunter2@/nowhere?host={folder}", "broken"),
+    ],
+    ids=["nobody there", "no address", "no such user"],
+)
+def test_no_password_is_told(url: str, kind: str) -> None:
+    folder = postgres().get_postmaster_info().socket_dir
+    store = store_at(url.format(folder=folder), StorePolicy(patience=0.1))
+    with pytest.raises(StoreError) as caught:
+        asyncio.run(store.open())
+    assert caught.value.kind == kind
+    assert "hunter2" not in f"{caught.value} {caught.value.__cause__!r} {vars(store)}"
+
+
+@postgres_store
+async def test_no_parameters_are_told(stores: Stores) -> None:
+    store = await stores.opened()
+    with pytest.raises(StoreError) as caught:
+        await store.begin(entry(events=2**70, model="hunter2"))
+    assert str(caught.value).startswith("PostgreSQL: ")
+    assert "hunter2" not in str(caught.value)
+    assert str(2**70) not in str(caught.value)
+    assert caught.value.__cause__ is None

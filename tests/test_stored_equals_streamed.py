@@ -1,0 +1,234 @@
+"""What is stored is what was streamed: the record, the bytes, the body, and what the next turn is
+told, whatever an upstream says.
+"""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
+from tests.gateway_process import gateway
+from tests.played import Play, Played
+from tests.strategies import LEGAL, QUICK
+from tests.test_relay_run import ASKED, place
+from weft import decode_all, encode
+from weft.assembler import Response
+from weft.codec import fresh_context
+from weft.context import Context
+from weft.gateway import completions, stored
+from weft.gateway.memory import Memory
+from weft.parts import Part
+from weft.relay.asked import Asked, Failed, Kept, Limits, codec_of
+from weft.relay.audit import examined, meaning, unlike
+from weft.relay.keeping import Keeper, name_of
+from weft.relay.routing import Routing
+from weft.relay.run import Run
+from weft.request import CallContent, Request, TextContent
+from weft.scrub import Scrubber
+from weft.store.opening import store_at
+from weft.store.records import Block, Entry
+
+WIRES = (CHAT, RESPONSES, MESSAGES, GEMINI)
+
+
+class World:
+    """A store, and upstreams that say what they are told to."""
+
+    def __init__(self, runner: asyncio.Runner, folder: Path) -> None:
+        self.runner = runner
+        self.store = store_at(f"sqlite:///{folder}/weft.db")
+        self.memory = Memory(Keeper(self.store))
+        runner.run(self.store.open())
+
+    async def told(
+        self, parts: list[Part], upstream: str, client: str, *, stream: bool
+    ) -> tuple[bytes, str | None]:
+        """What a client is told, and the id under which that is stored; none if it failed."""
+        said = b"".join(encode(parts, upstream, context=fresh_context()))
+        played = Played(place(dialect=upstream), Play([said]))
+        body = json.dumps(ASKED[client] | ({} if client == GEMINI else {"stream": stream})).encode()
+        asked = Asked(client, body, "a/m", stream, kept=Kept(body, b'["x"]'))
+        if client == RESPONSES:
+            asked = await self.memory.recalled(asked)
+        targets = Routing({"a": played}, {}).targets("a/m")
+        keeping = self.memory.keeper.keeping(asked)
+        assert keeping is not None
+        run = Run(asked, targets, Limits(grace=0.05), Scrubber([]), (), keeping)
+        try:
+            await run.open()
+            told = b"".join(await all_of(run)) if stream else (await run.whole())[1]
+        except Failed:
+            return b"", None
+        finally:
+            await run.close()
+        return told, keeping.log.id if keeping.begun else None
+
+    async def kept(self, id: str) -> tuple[Entry, list[Block]]:
+        entry = await self.store.entry(id)
+        assert entry is not None
+        return entry, await self.store.blocks(id)
+
+    async def next_turn(self, id: str) -> Request:
+        """What the next turn asks, if it goes on from this one."""
+        body = json.dumps({"model": "a/m", "input": "more", "previous_response_id": id}).encode()
+        asked = await self.memory.recalled(Asked(RESPONSES, body, "a/m", True))
+        return codec_of(RESPONSES).parse(asked.body, Context()).request
+
+
+async def all_of(run: Run) -> list[bytes]:
+    blocks = []
+    while block := await run.next():
+        blocks.append(block)
+    return blocks
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with asyncio.Runner() as runner:
+        made = World(runner, tmp_path_factory.mktemp("stored"))
+        yield made
+        runner.run(made.store.close())
+
+
+def heard(entry: Entry, raw: bytes) -> Response:
+    """What a client makes of what it was told."""
+    asked = codec_of(entry.dialect).parse(entry.request, Context()).request
+    (found,) = decode_all(raw, entry.dialect, context=Context(replaced(asked, entry)))
+    return found.response
+
+
+def replaced(request: Request, entry: Entry) -> Request:
+    return msgspec.structs.replace(request, model=entry.model, stream=entry.stream)
+
+
+@pytest.mark.parametrize("client", WIRES)
+@QUICK
+@given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
+def test_record_bytes_and_body_are_what_was_told(
+    world: World, client: str, parts: list[Part], upstream: str, stream: bool
+) -> None:
+    told, id = world.runner.run(world.told(parts, upstream, client, stream=stream))
+    if id is None:
+        return
+    entry, blocks = world.runner.run(world.kept(id))
+    assert b"".join(block.data for block in blocks) == told
+    assert (entry.digest, entry.size) == (sha256(told).hexdigest(), len(told))
+    assert examined(entry, blocks) == []
+    said = meaning(heard(entry, told))
+    if entry.body is None:
+        assert said.error is not None
+    elif said.error is None:
+        body = meaning(heard(entry, shown(entry)))
+        body = msgspec.structs.replace(body, usage=said.usage)  # a stream tells it if it is asked
+        if client == CHAT:  # its decoder reads the first of several proofs in one message only
+            body = msgspec.structs.replace(body, proofs=said.proofs)
+        assert unlike(said, body) == []
+
+
+def shown(entry: Entry) -> bytes:
+    """The answer as it is retrieved."""
+    match entry.dialect:
+        case "openai-responses":
+            return stored.shown(entry)
+        case "openai-chat":
+            return msgspec.json.encode(completions.shown(entry))
+        case _:
+            return entry.body or b""
+
+
+@QUICK
+@given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
+def test_the_next_turn_is_told_what_was_streamed(
+    world: World, parts: list[Part], upstream: str, stream: bool
+) -> None:
+    told, id = world.runner.run(world.told(parts, upstream, RESPONSES, stream=stream))
+    if id is None:
+        return
+    entry, _ = world.runner.run(world.kept(id))
+    response = heard(entry, told)
+    request = world.runner.run(world.next_turn(id))
+    assistant = [
+        one
+        for message in request.messages
+        if message.role == "assistant"
+        for one in message.content
+    ]
+    texts = "".join(one.text for one in assistant if isinstance(one, TextContent))
+    assert texts == response.text + response.refusal
+    calls = [(one.id, one.name) for one in assistant if isinstance(one, CallContent)]
+    whole = [one for one in response.tool_calls if not one.provider_executed]
+    assert [one for one in whole if (one.id, one.name) not in calls] == []
+
+
+# Over HTTP
+
+SETTINGS = '[store]\npersist = "all"\n' + "\n".join(
+    f'[upstreams.{name}]\ndialect = "{name}"\nbase_url = "demo:fast"\n' for name in WIRES
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, Path]]:
+    folder = tmp_path_factory.mktemp("served")
+    with (
+        gateway(SETTINGS, folder) as running,
+        httpx.Client(base_url=running.url, timeout=30, trust_env=False) as client,
+    ):
+        yield client, folder / "weft.db"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("upstream", WIRES)
+@pytest.mark.parametrize("client", WIRES)
+def test_the_row_holds_the_bytes_that_went_over_the_wire(
+    served: tuple[httpx.Client, Path], client: str, upstream: str, stream: bool
+) -> None:
+    http, path = served
+    body: dict[str, object] = {**ASKED[client], "model": f"{upstream}/reasoner"}
+    words = f"{client} {upstream} {stream}"
+    where = {CHAT: "/v1/chat/completions", RESPONSES: "/v1/responses", MESSAGES: "/v1/messages"}
+    if client == GEMINI:
+        verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
+        address = f"/v1beta/models/{upstream}/reasoner:{verb}"
+        body = {"contents": [{"role": "user", "parts": [{"text": words}]}]}
+    else:
+        key = "input" if client == RESPONSES else "messages"
+        body |= {key: [{"role": "user", "content": words}], "stream": stream}
+        address = where[client]
+    if client == CHAT:
+        body["store"] = True
+    answer = http.post(address, json=body)
+    assert answer.status_code == 200
+    id = name_of(answer.content)
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+        row = database.execute(
+            "SELECT digest, events, size, visible, body FROM response "
+            "JOIN answer ON answer.response = id WHERE id = ?",
+            (id,),
+        ).fetchone()
+        blocks = database.execute(
+            "SELECT data FROM block WHERE response = ? ORDER BY number", (id,)
+        ).fetchall()
+    database.close()
+    told = b"".join(block for (block,) in blocks)
+    events = told.count(b"\n\n") if stream else 1
+    visible = client in (CHAT, RESPONSES)
+    assert told == answer.content
+    assert row[:4] == (sha256(told).hexdigest(), events, len(told), visible)
+    if not stream:
+        assert row[4] == told
+    if client == RESPONSES:
+        assert http.get(f"/v1/responses/{id}").content == row[4]
+    elif client == CHAT:
+        assert http.get(f"/v1/chat/completions/{id}").json() == json.loads(row[4]) | {
+            "metadata": {}
+        }
