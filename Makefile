@@ -12,7 +12,8 @@ test: .venv/ready
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not long and not clients"
 
 test-long: .venv/ready coverage
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m long
+	WEFT_THOROUGH=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal \
+	  -m "long or (hypothesis and not clients)"
 
 # Node clients and command-line agents, installed from npm: needs node, npm and the registry.
 test-clients: .venv/ready

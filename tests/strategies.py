@@ -1,6 +1,7 @@
 """What the property tests draw: any parts whatever, legal streams of them, JSON, and cuts."""
 
 import json
+import os
 from collections.abc import Sequence
 from functools import reduce
 from itertools import pairwise
@@ -38,9 +39,18 @@ from weft.parts import (
     Usage,
 )
 
-FEW = settings(max_examples=20, deadline=None)
-QUICK = settings(max_examples=60, deadline=None)
-THOROUGH = settings(max_examples=300, deadline=None)
+SHARE = 1 if os.environ.get("WEFT_THOROUGH") else 3
+"""`make test` tries a third of the examples, `make test-long` all of them."""
+
+
+def examples(count: int) -> settings:
+    """So many examples, in `make test-long`."""
+    return settings(max_examples=max(5, count // SHARE), deadline=None)
+
+
+FEW = examples(20)
+QUICK = examples(60)
+THOROUGH = examples(300)
 
 T = TypeVar("T", str, bytes)
 

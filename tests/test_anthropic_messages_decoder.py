@@ -10,11 +10,12 @@ from typing import Any, get_args
 import anthropic.types as stable
 import anthropic.types.beta as beta
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import lines, unminted
+from tests.strategies import examples
 from weft import (
     DIALECTS,
     Context,
@@ -276,7 +277,7 @@ def test_fed_byte_by_byte_the_parts_are_the_same(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(cuts=st.lists(st.integers(0, 4000), max_size=8))
 def test_where_the_network_cuts_the_bytes_changes_nothing(path: Path, cuts: list[int]) -> None:
     raw = path.read_bytes()
@@ -285,7 +286,7 @@ def test_where_the_network_cuts_the_bytes_changes_nothing(path: Path, cuts: list
 
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(at=st.integers(0, 3000), byte=st.integers(0, 255))
 def test_a_damaged_byte_or_a_cut_is_survived_lawfully(path: Path, at: int, byte: int) -> None:
     raw = path.read_bytes()

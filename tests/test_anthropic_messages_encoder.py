@@ -8,13 +8,13 @@ from typing import Any
 import anthropic
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
 from tests.serving import serving
-from tests.strategies import ANY_PART, SOUP
+from tests.strategies import ANY_PART, SOUP, examples
 from tests.test_anthropic_messages_decoder import CAPTURES, FIXTURES
 from weft import (
     Context,
@@ -676,7 +676,7 @@ def guarded(parts: list[Part]) -> list[Part]:
     return guard.feed([ResponseMetadata("r", model="m"), *parts]) + guard.finish()
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(STREAM)
 def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
     parts = guarded(soup)
@@ -685,7 +685,7 @@ def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
     assert usable(gist(back.parts)) == carried(gist(parts))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SOUP)
 def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
     pieces = list(encode(soup, NAME, context=Context(ids=Ids(b"1"))))
@@ -806,7 +806,7 @@ def test_a_fold_becomes_a_body_that_says_the_same(path: Any) -> None:
         )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(STREAM)
 def test_a_body_says_what_the_stream_says(soup: list[Part]) -> None:
     parts = guarded(soup)

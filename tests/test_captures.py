@@ -4,7 +4,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.captures import (
@@ -20,6 +20,7 @@ from tests.captures import (
     unminted,
 )
 from tests.captures.catalogue import NOT_SHOWN, READINGS, REASONS, ROWS
+from tests.strategies import examples
 from weft.assembler import Assembler
 from weft.lifecycle import violations
 from weft.parts import Part, ToolCall, ToolParamsDelta
@@ -83,7 +84,7 @@ def test_fed_whole_or_byte_by_byte_the_parts_are_the_golden(capture: Capture) ->
 
 
 @pytest.mark.parametrize("capture", SINGLE, ids=str)
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(data=st.data())
 def test_where_the_network_cuts_the_bytes_changes_nothing(
     capture: Capture, data: st.DataObject

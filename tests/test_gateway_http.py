@@ -273,7 +273,7 @@ def shape_of(error: Object) -> str:
 WRONG_PATHS = [
     ("GET", "/v1/nothing", 404, "openai-chat"),
     ("POST", "/v1/chat/nothing", 404, "openai-chat"),
-    ("GET", "/v1/chat/completions", 405, "openai-chat"),
+    ("PUT", "/v1/chat/completions", 405, "openai-chat"),
     ("DELETE", "/v1/models", 405, "openai-chat"),
     ("GET", "/v1/responses", 405, "openai-responses"),
     ("POST", "/v1/responses/a/b/c", 404, "openai-responses"),

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import lines, unminted
-from tests.strategies import OBJECTS, QUICK, cuts
+from tests.strategies import OBJECTS, QUICK, cuts, examples
 from weft import (
     Context,
     Decoded,
@@ -143,7 +143,7 @@ def test_byte_by_byte_the_parts_are_the_same(capture: Path) -> None:
 
 
 @pytest.mark.parametrize("capture", SINGLE, ids=stem)
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(data=st.data())
 def test_where_the_network_cuts_the_bytes_changes_nothing(
     capture: Path, data: st.DataObject

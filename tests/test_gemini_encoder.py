@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
-from tests.strategies import ANY_PART, SOUP
+from tests.strategies import ANY_PART, SOUP, examples
 from weft import (
     Context,
     Decoded,
@@ -165,7 +165,7 @@ def test_equal_parts_give_equal_bytes() -> None:
     assert write(*TEXT) == write(*TEXT)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(SOUP)
 def test_whatever_is_encoded_is_framed_strictly_and_ends_once(soup: list[Part]) -> None:
     raw = b"".join(encode(soup, "gemini", context=Context(ids=Ids(b"1"))))
@@ -884,7 +884,7 @@ def _add(items: list[tuple[object, ...]], kind: str, text: str, signature: str |
         items.append((kind, text, signature))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(ANY_PART.filter(lambda part: isinstance(part, KEPT)).map(told), max_size=16))
 def test_what_is_encoded_decodes_to_the_same_items(soup: list[Part]) -> None:
     guard = Guard(Ids(b"guard"), Findings())

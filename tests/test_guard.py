@@ -247,7 +247,7 @@ class LegalStreams(RuleBasedStateMachine):
 
 
 TestLegalStreams = LegalStreams.TestCase
-TestLegalStreams.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLegalStreams.settings = settings(QUICK, stateful_step_count=25)
 
 
 # The repairs: what comes in, what comes out between metadata and finish, what is found

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import openai
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
 from tests.serving import serving
-from tests.strategies import OBJECTS, SOUP, cuts, spelled
+from tests.strategies import OBJECTS, SOUP, cuts, examples, spelled
 from weft import (
     Context,
     Decoded,
@@ -614,7 +614,7 @@ def test_finish_adds_nothing() -> None:
     assert Encoder(DIALECT).finish() == []
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(SOUP)
 def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
     pieces = list(encode(soup, DIALECT, context=asked()))
@@ -821,7 +821,7 @@ def unavoidable(parts: Sequence[Part]) -> set[str]:
     return {"arguments-invalid"} if bad and not failed else set()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(streams(mixed=True))
 def test_what_is_encoded_decodes_to_the_same_parts_and_without_findings(
     parts: list[Part],
@@ -852,21 +852,21 @@ def in_order(response: Response) -> list[tuple[str, str]]:
     return said
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(streams(mixed=False))
 def test_items_that_follow_one_another_come_back_in_their_order(parts: list[Part]) -> None:
     there = back(b"".join(encode(parts, DIALECT, context=asked())))
     assert in_order(there.response) == in_order(assemble(parts))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(streams(mixed=True))
 def test_the_normalisation_is_idempotent(parts: list[Part]) -> None:
     once = normal(parts)
     assert normal(once) == once
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(streams(mixed=True))
 def test_a_body_decodes_to_what_the_stream_decodes_to(parts: list[Part]) -> None:
     streamed = back(b"".join(encode(parts, DIALECT, context=asked())))

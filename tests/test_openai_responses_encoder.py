@@ -8,13 +8,13 @@ from itertools import groupby
 import msgspec
 import openai
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.responses import Event, events, item_ids, of_type
 from tests.serving import serving
-from tests.strategies import LEGAL, OBJECTS, QUICK, SOUP, THOROUGH, cuts
+from tests.strategies import LEGAL, OBJECTS, QUICK, SOUP, THOROUGH, cuts, examples
 from weft import (
     Context,
     Encoder,
@@ -598,7 +598,7 @@ def test_a_keepalive_is_a_comment_in_the_pure_form() -> None:
     assert Encoder("openai-responses").keepalive() == [b": keepalive\n\n"]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(SOUP)
 def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
     pieces = list(encode(soup, "openai-responses", context=Context(ids=Ids(b"1"))))

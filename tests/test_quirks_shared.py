@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import accumulate, cycle, pairwise, takewhile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.strategies import examples
 from weft.assembler import Assembler, Response
 from weft.codec import Decoder
 from weft.context import Context
@@ -141,7 +142,7 @@ def test_odd_streams_give_their_outcome_byte_by_byte() -> None:
     _assert_outcomes([1])
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(sizes=st.lists(st.integers(1, 90), min_size=1, max_size=8))
 def test_odd_streams_give_their_outcome_in_any_pieces(sizes: list[int]) -> None:
     _assert_outcomes(sizes)

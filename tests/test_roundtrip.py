@@ -1,10 +1,10 @@
 """Encode, then decode: the same parts, but for what the Responses wire does not carry."""
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.strategies import ANY_PART
+from tests.strategies import ANY_PART, examples
 from weft import (
     Context,
     ErrorPart,
@@ -145,7 +145,7 @@ def guarded(parts: list[Part]) -> list[Part]:
     return [told(part) if isinstance(part, ErrorPart) else part for part in legal]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(STREAM)
 def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
     parts = guarded(soup)
@@ -154,7 +154,7 @@ def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
     assert normal(back.parts) == normal(parts)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(STREAM)
 def test_the_normalisation_is_idempotent(soup: list[Part]) -> None:
     once = normal(guarded(soup))

@@ -107,9 +107,9 @@ async def test_a_server_that_is_away_is_waited_for(stores: Stores) -> None:
 async def test_patience_with_a_server_that_is_away_ends(stores: Stores) -> None:
     store = await stores.opened(HASTY)
     await store.begin(entry())
-    store.append("resp_1", log(1)[0])
     await asyncio.to_thread(postgres().stop)
     try:
+        store.append("resp_1", log(1)[0])
         attempts = [
             store.finish("resp_1", ending(log(1))),
             store.begin(entry("resp_2")),

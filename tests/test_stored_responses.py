@@ -599,7 +599,7 @@ def read_at_the_end(world: World, times: int) -> None:
 # Two gateways on one database
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
 def two(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[World, World]]:

@@ -148,7 +148,8 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     "the events": (said("UPDATE response SET events = 99 WHERE id = :id"), ("log: it holds",)),
     "the size": (said("UPDATE response SET size = 9 WHERE id = :id"), ("log: it holds",)),
     "the number of a block": (
-        said("UPDATE block SET number = number + 1000 WHERE response = :id"), ("log: blocks are missing",)
+        said("UPDATE block SET number = number + 1000 WHERE response = :id"),
+        ("log: blocks are missing",),
     ),
     "no log": (
         said("DELETE FROM block WHERE response = :id"),

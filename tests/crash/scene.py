@@ -77,12 +77,11 @@ class Stream:
         return self.seen
 
     def tail(self, size: int = 65536) -> bytes:
-        """The last events of it; what came before is not kept."""
-        while self._more():
-            cut = self.seen.find(b"\n\n", max(0, len(self.seen) - size)) + 2
-            if len(self.seen) > 4 * size and cut > 1:
-                self.seen = self.seen[cut:]
-        return self.seen
+        """The last bytes of it, with the marks of its chunks; the rest is not kept."""
+        found = self._raw[-size:]
+        while not found.endswith(b"0\r\n\r\n") and (piece := self._socket.recv(1 << 20)):
+            found = (found + piece)[-size:]
+        return found
 
     def _more(self) -> bool:
         """Reads what comes next; returns whether the answer goes on."""

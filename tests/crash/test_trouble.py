@@ -31,6 +31,7 @@ from tests.faults.world import until
 from tests.stores import KINDS, Kind, entry
 from weft.store.records import Block
 
+pytestmark = pytest.mark.long
 HELLO = piece(chunk({"content": "Hello "}))
 END = (piece(chunk({"content": "world."}, "stop")), piece(b"data: [DONE]\n\n"), LAST)
 

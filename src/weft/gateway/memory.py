@@ -198,6 +198,8 @@ class Memory:
     def _is_alive(self, host: str, pid: int) -> bool:
         if host != self._keeper.host:
             return True  # as far as can be seen from here
+        if pid == os.getpid():
+            return False  # an earlier process had our number
         try:
             os.kill(pid, 0)
         except ProcessLookupError:

@@ -33,7 +33,17 @@ from weft.errors import InternalError, WeftError
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import canonical
-from weft.parts import ErrorPart, Finish, Part, ToolCall, ToolParamsEnd, ToolResult, Usage
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Part,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+    Usage,
+)
 from weft.relay.history import given
 from weft.relay.keeping import status_of, told, waits, with_status
 from weft.relay.recovery import request_of
@@ -47,6 +57,7 @@ class _Status(msgspec.Struct):
     status: Status | None = None
 
 
+_OF_CALLS = (ToolParamsStart, ToolParamsDelta, ToolParamsEnd, ToolCall)
 _fold = msgspec.json.Decoder(Response).decode
 _status = msgspec.json.Decoder(_Status).decode
 
@@ -88,6 +99,9 @@ class Meaning(msgspec.Struct, frozen=True):
     refusal: str
     reasoning: str
     calls: tuple[tuple[str, ...], ...]
+    ran: tuple[tuple[str, ...], ...]
+    """Calls that the upstream ran itself."""
+
     results: tuple[tuple[str, ...], ...]
     proofs: tuple[str, ...]
     finish: str | None
@@ -104,7 +118,8 @@ def meaning(response: Response) -> Meaning:
         text=response.text,
         refusal=response.refusal,
         reasoning=response.reasoning,
-        calls=tuple(sorted(_call(one, names[one.id]) for one in calls)),
+        calls=tuple(sorted(_call(one, names) for one in calls if not one.provider_executed)),
+        ran=tuple(sorted(_call(one, names) for one in calls if one.provider_executed)),
         results=tuple(sorted(_result(one, names.get(one.id, one.id)) for one in results)),
         proofs=tuple(sorted(set(_proofs(response)))),
         finish=response.finish_reason,
@@ -131,9 +146,9 @@ def _is_nothing(call: ToolCall) -> bool:
     return call.invalid == "stream-failed" and not call.params.strip()
 
 
-def _call(call: ToolCall, name: str) -> tuple[str, ...]:
-    ran = "ran" if call.provider_executed else call.invalid or "asked"
-    return (name, call.name, ran, _spelled(call.params))
+def _call(call: ToolCall, names: dict[str, str]) -> tuple[str, ...]:
+    how = "ran" if call.provider_executed else call.invalid or "asked"
+    return (names[call.id], call.name, how, _spelled(call.params))
 
 
 def _result(result: ToolResult, name: str) -> tuple[str, ...]:
@@ -188,10 +203,12 @@ class _Told:
         decoder.finish()
         return decoder.response
 
-    def streamed(self, record: Response) -> Response:
-        """The record, once it was told in events."""
-        events = encode(_again(record), self._dialect.name, context=self._context)
-        return self.read(b"".join(events))
+    def streamed(self, record: Response) -> list[Response]:
+        """The record, once it was told in events: in each way that it may have been."""
+        name, context = self._dialect.name, self._context
+        return [
+            self.read(b"".join(encode(parts, name, context=context))) for parts in _again(record)
+        ]
 
     def whole(self, record: Response) -> Response:
         """The record, once it was told in one piece."""
@@ -200,16 +217,28 @@ class _Told:
         return self.read(self._dialect.body(record, self._context, Findings()))
 
 
-def _again(record: Response) -> list[Part]:
-    """Parts that fold to this record. What was cut by an error ends after it."""
+def _again(record: Response) -> list[list[Part]]:
+    """Parts that fold to this record, which does not tell in which order calls ended: those that
+    end an answer in some wires may have been the last, and an error came after all or none."""
     said, error = parts_of(record), record.error
     if error is None:
-        return said
+        bad = {one.id for one in record.invalid_tool_calls}
+        last = [one for one in said if isinstance(one, _OF_CALLS) and one.id in bad]
+        others = [one for one in said[:-1] if one not in last]
+        return [said, [*others, *last, said[-1]]] if last else [said]
     cut = {one.id for one in said if isinstance(one, ToolCall) and one.invalid == "stream-failed"}
     ends = [one for one in said if isinstance(one, ToolCall | ToolParamsEnd) and one.id in cut]
     kept = [one for one in said if one not in ends and not isinstance(one, Finish)]
     part = ErrorPart(error.kind, error.message, error.code, error.status, error.retryable)
-    return [*kept, part, *ends, said[-1]]
+    before = [_whole(one) for one in said[:-1]]
+    return [[*kept, part, *ends, said[-1]], [*before, part, said[-1]]]
+
+
+def _whole(part: Part) -> Part:
+    """A call as it was before an error made it one that failed."""
+    if isinstance(part, ToolCall) and part.invalid == "stream-failed":
+        return msgspec.structs.replace(part, invalid=None)
+    return part
 
 
 # One response
@@ -248,8 +277,8 @@ def _log(entry: Entry, blocks: list[Block], log: bytes) -> Iterable[str]:
 def _record(entry: Entry, record: Response, log: bytes) -> Iterable[tuple[str, str]]:
     heard, in_one = _Told(entry), log.lstrip()[:1] == b"{"
     said, stored = meaning(heard.read(log)), meaning(record)
-    again = meaning(heard.whole(record) if in_one else heard.streamed(record))
-    for name in unlike(said, stored, again):
+    again = [heard.whole(record)] if in_one else heard.streamed(record)
+    for name in unlike(said, stored, *map(meaning, again)):
         yield "record", f"its {name} is not what the log tells"
     snapshot = log if in_one else told(log)
     if snapshot is None:

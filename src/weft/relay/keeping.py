@@ -192,14 +192,17 @@ class Keeping:
             body=body,
         )
 
-    def append(self, block: bytes) -> None:
-        """These events are told. Raises StoreError."""
-        self.log.append(block)
+    async def append(self, block: bytes) -> None:
+        """These events are told; the first of them when they are stored. Raises StoreError."""
+        if self.log.events:
+            self.log.append(block)
+        else:
+            await self.log.open(block)
 
     def took(self, block: bytes, *, last: bool) -> bool:
         """Whether a block needs no more than to be appended, and was."""
         log = self._log
-        if last or log is None or log.fault is not None:
+        if last or log is None or not log.events or log.fault is not None:
             return False
         log.append(block)
         return True

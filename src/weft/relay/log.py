@@ -54,26 +54,29 @@ class Log:
         self._news: list[asyncio.Future[None]] = []
 
     async def open(self, first: bytes) -> None:
-        """Returns when the first events are stored. Raises StoreError."""
-        self.append(first)
+        """Returns when the first events are stored: nobody sees them before. Raises StoreError."""
+        self._queue(first)
         self.flush()
         await self._store.flushed(self.id)
+        self._show()
 
     def append(self, block: bytes) -> None:
         """These events are told; comments among them are not kept. Raises StoreError once the
         store takes no more."""
         if self.fault is not None:
             raise self.fault
-        block = _without_comments(block)
-        self._count(block, block.count(_END))
-        self.shown = self.events
-        self._waiting.append(block)
-        self._waiting_size += len(block)
+        self._queue(block)
         if self._waiting_size >= BATCH:
             self._flush_late()
         elif self._timer is None:
             self._timer = self._loop.call_later(PAUSE, self._flush_late)
-        self._tell()
+        self._show()
+
+    def _queue(self, block: bytes) -> None:
+        block = _without_comments(block)
+        self._count(block, block.count(_END))
+        self._waiting.append(block)
+        self._waiting_size += len(block)
 
     def close(self, last: bytes, *, is_body: bool = False) -> Block | None:
         """Hands on what waits, and returns the last of the log: it is stored with the ending, and
@@ -160,6 +163,10 @@ class Log:
         self._recent_size += len(block.data)
         while self._recent_size > KEPT and self._recent[0].first < self._first:
             self._recent_size -= len(self._recent.popleft().data)
+
+    def _show(self) -> None:
+        self.shown = self.events
+        self._tell()
 
     def _tell(self) -> None:
         news, self._news = self._news, []

@@ -7,6 +7,8 @@ end follows from what every cut stream gets. Nothing that was told is told again
 import time
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from weft.assembler import Response
 from weft.codec import Pipe, fresh_context
 from weft.context import Context
@@ -63,6 +65,7 @@ def ended(entry: Entry, log: bytes, error: ErrorPart = INTERRUPTED) -> tuple[byt
 def request_of(entry: Entry) -> Request:
     """What was asked, as far as it can still be read."""
     try:
-        return codec_of(entry.dialect).parse(entry.request, Context()).request
+        asked = codec_of(entry.dialect).parse(entry.request, Context()).request
     except WeftError:
         return Request(entry.model)
+    return asked if asked.store is not None else replace(asked, store=entry.visible)

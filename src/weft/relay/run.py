@@ -339,7 +339,7 @@ class Run:
             elif answer.ended:
                 await keeping.finish(block, answer.pipe.response, asking.telling)
             else:
-                keeping.append(block)
+                await keeping.append(block)
         except (StoreError, Taken) as problem:
             self._unkept(keeping, problem)
 
@@ -349,7 +349,9 @@ class Run:
         self._keeping = None
         self.record.unstored = str(problem)
         if keeping.required and isinstance(problem, StoreError):
-            raise Failed(fault("server", "the answer could not be stored")) from None
+            error = fault("server", "the answer could not be stored")
+            self._conclude(error)
+            raise Failed(error) from None
 
     async def _next(self) -> bytes:
         if self._held:
