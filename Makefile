@@ -41,6 +41,7 @@ check: .venv/ready
 bench: .venv/ready
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.gateway
+	$(BIN)/python -m bench.gateway.storing
 
 fuzz: .venv/ready
 	$(BIN)/python -m tests.fuzz
