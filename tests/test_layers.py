@@ -176,6 +176,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.counting",
         "weft.gateway.compacting",
         "weft.gateway.stored",
+        "weft.gateway.paths",
         "weft.gateway.completions",
         "weft.gateway.conversations",
         "weft.gateway.responses",

@@ -5,32 +5,21 @@ another key is not there.
 """
 
 import re
-from abc import ABC, abstractmethod
 from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from weft.errors import BadRequest
-from weft.gateway import answers
-from weft.gateway.bodies import ClientGone
-from weft.gateway.endpoints import Host, Receive, Scope, Send, body_of, read_as
-from weft.gateway.memory import COMPLETIONS, Memory
+from weft.gateway.endpoints import Receive, Scope, body_of, read_as
+from weft.gateway.memory import COMPLETIONS
+from weft.gateway.paths import Metadata, Path, checked, is_descending
 from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in, page_of
 from weft.parts import Json
-from weft.relay.asked import Failed, bad_request
-from weft.store.base import Store, StoreError
 from weft.store.records import Entry
-
-PAIRS = 16
-NAME = 64
-VALUE = 512
-"""Metadata: how many, and how many characters a name and a value have."""
 
 AT_A_TIME = 100
 """Completions that are looked through at once."""
-
-Metadata = dict[str, str]
 
 _FILTER = re.compile(r"metadata\[(.+)\]")
 _json = msgspec.json.Encoder().encode
@@ -66,36 +55,8 @@ _model = msgspec.json.Decoder(_Model).decode
 _kind = msgspec.json.Decoder(_Kind).decode
 
 
-class _Path(ABC):
-    """One path: reads what is asked, and tells what `_answer` has for it."""
-
-    def __init__(self, host: Host, memory: Memory) -> None:
-        self._host = host
-        self._memory = memory
-
-    @property
-    def _store(self) -> Store:
-        return self._memory.store
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        about = answers.about(scope["weft.id"])
-        try:
-            data = await self._answer(scope, receive)
-        except ClientGone:
-            return
-        except BadRequest as problem:
-            await answers.failure(send, COMPLETIONS, Failed(bad_request(problem)), about)
-        except Failed as failed:
-            await answers.failure(send, COMPLETIONS, failed, about)
-        except StoreError as problem:
-            ours = answers.own_fault(scope["weft.id"], problem)
-            await answers.failure(send, COMPLETIONS, ours, about)
-        else:
-            await answers.body(send, 200, data, [answers.JSON, *about])
-
-    @abstractmethod
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        """Raises BadRequest, Failed, StoreError, ClientGone."""
+class _Path(Path):
+    DIALECT = COMPLETIONS
 
     async def _found(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
@@ -112,7 +73,7 @@ class Completions(_Path):
         query = parse_qs(scope["query_string"].decode("latin-1"))
         limit = number_in(query, "limit", PAGE, 1, MOST)
         found: list[Entry] = []
-        descending = _order(query) == "desc"
+        descending = is_descending(query, "asc")
         owner = scope["weft.caller"]
         last = await self._after(owner, query)
         while len(found) <= limit:
@@ -142,7 +103,7 @@ class OneCompletion(_Path):
         match scope["method"]:
             case "POST":
                 changed = read_as(_changed, await body_of(self._host, scope, receive))
-                return await self._described(entry, checked(changed.metadata or {}))
+                return await self._described(entry, checked(changed.metadata))
             case "DELETE":
                 await self._store.delete(entry.owner, entry.id)
                 gone = {"object": "chat.completion.deleted", "id": entry.id, "deleted": True}
@@ -167,7 +128,8 @@ class CompletionMessages(_Path):
             {"id": Raw(_json(f"{entry.id}-{number}")), **_message(one)}
             for number, one in enumerate(_asked(entry.request).messages)
         ]
-        return page_of(messages, {**query, "order": [_order(query)]})
+        order = "desc" if is_descending(query, "asc") else "asc"
+        return page_of(messages, {**query, "order": [order]})
 
 
 def is_there(entry: Entry) -> bool:
@@ -183,23 +145,6 @@ def metadata_of(entry: Entry) -> Metadata:
     """What its client wrote on it: last of all, or when it was asked for."""
     changed = _described(entry.context).metadata
     return changed if changed is not None else _described(entry.request).metadata or {}
-
-
-def checked(metadata: Metadata) -> Metadata:
-    """Raises BadRequest for metadata that is too much."""
-    if len(metadata) > PAIRS:
-        raise BadRequest("metadata", f"{len(metadata)} pairs; expected at most {PAIRS}")
-    if any(len(name) > NAME or len(value) > VALUE for name, value in metadata.items()):
-        message = f"expected names of at most {NAME} characters, and values of {VALUE}"
-        raise BadRequest("metadata", message)
-    return metadata
-
-
-def _order(query: Query) -> str:
-    order = query.get("order", ["asc"])[-1]
-    if order not in ("asc", "desc"):
-        raise BadRequest("order", f"{order[:50]!r}; expected asc or desc")
-    return order
 
 
 def _is_wanted(entry: Entry, query: Query) -> bool:

@@ -7,8 +7,7 @@ refused when it comes: a conversation can always go on.
 
 import re
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from urllib.parse import parse_qs
 
 import msgspec
@@ -17,31 +16,23 @@ from msgspec import Raw
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.errors import BadRequest
-from weft.gateway import answers
-from weft.gateway.bodies import ClientGone
-from weft.gateway.endpoints import Host, Receive, Scope, Send, body_of, read_as
-from weft.gateway.memory import DIALECT, Memory
+from weft.gateway.endpoints import Receive, Scope, body_of, read_as
+from weft.gateway.memory import DIALECT
+from weft.gateway.paths import Metadata, Path, checked, is_descending
 from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in
 from weft.ids import Ids
 from weft.relay import history
-from weft.relay.asked import Failed, bad_request, codec_of
-from weft.store.base import Absent, Store, StoreError, Taken
+from weft.relay.asked import codec_of
+from weft.store.base import Absent, Taken
 from weft.store.records import Conversation, Item
 
 AT_ONCE = 20
 """Items that may be added by one request."""
 
-PAIRS = 16
-NAME = 64
-VALUE = 512
-"""Metadata: how many, and how many characters a name and a value have."""
-
 _ID = re.compile(r"[A-Za-z0-9_.:=-]{1,256}")
 """An id that an item may bring along: one that can stand in a path."""
 
 _json = msgspec.json.Encoder().encode
-
-Metadata = dict[str, str]
 
 
 class _New(msgspec.Struct):
@@ -62,36 +53,8 @@ _changed = msgspec.json.Decoder(_Changed).decode
 _more = msgspec.json.Decoder(_More).decode
 
 
-class _Conversational(ABC):
-    """One path: reads what is asked, and tells what `_answer` has for it."""
-
-    def __init__(self, host: Host, memory: Memory) -> None:
-        self._host = host
-        self._memory = memory
-
-    @property
-    def _store(self) -> Store:
-        return self._memory.store
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        about = answers.about(scope["weft.id"])
-        try:
-            data = await self._answer(scope, receive)
-        except ClientGone:
-            return
-        except BadRequest as problem:
-            await answers.failure(send, DIALECT, Failed(bad_request(problem)), about)
-        except Failed as failed:
-            await answers.failure(send, DIALECT, failed, about)
-        except StoreError as problem:
-            ours = answers.own_fault(scope["weft.id"], problem)
-            await answers.failure(send, DIALECT, ours, about)
-        else:
-            await answers.body(send, 200, data, [answers.JSON, *about])
-
-    @abstractmethod
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        """Raises BadRequest, Failed, StoreError, ClientGone."""
+class _Conversational(Path):
+    DIALECT = DIALECT
 
     async def _found(self, scope: Scope) -> Conversation:
         id = scope["path_params"]["id"]
@@ -158,7 +121,7 @@ class ConversationItems(_Conversational):
         return _listed(items, more=False)
 
     async def _page(self, found: Conversation, query: Query) -> bytes:
-        limit, descending = number_in(query, "limit", PAGE, 1, MOST), _is_descending(query)
+        limit, descending = number_in(query, "limit", PAGE, 1, MOST), is_descending(query, "desc")
         after = query.get("after", [None])[-1]
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
@@ -211,26 +174,8 @@ def _item(raw: Raw, path: str, ids: Ids) -> Item:
     return Item(found.id, bytes(raw))
 
 
-def _metadata(told: Mapping[str, str] | None) -> bytes:
-    """Raises BadRequest for more than there is room for."""
-    pairs = told or {}
-    if len(pairs) > PAIRS:
-        raise BadRequest("metadata", f"{len(pairs)} pairs; expected at most {PAIRS}")
-    for name, value in pairs.items():
-        if len(name) > NAME:
-            message = f"a name of {len(name)} characters; expected at most {NAME}"
-            raise BadRequest("metadata", message)
-        if len(value) > VALUE:
-            message = f"{len(value)} characters; expected at most {VALUE}"
-            raise BadRequest(f"metadata.{name}", message)
-    return _json(pairs)
-
-
-def _is_descending(query: Query) -> bool:
-    order = query.get("order", ["desc"])[-1]
-    if order not in ("asc", "desc"):
-        raise BadRequest("order", f"{order[:50]!r}; expected asc or desc")
-    return order == "desc"
+def _metadata(told: Metadata | None) -> bytes:
+    return _json(checked(told))
 
 
 # What is told

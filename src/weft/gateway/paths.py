@@ -1,0 +1,77 @@
+"""What the paths of stored things share: how they are asked and answered, metadata, orders."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from weft.errors import BadRequest
+from weft.gateway import answers
+from weft.gateway.bodies import ClientGone
+from weft.gateway.endpoints import Host, Receive, Scope, Send
+from weft.gateway.memory import Memory
+from weft.gateway.stored import Query
+from weft.relay.asked import Failed, bad_request
+from weft.store.base import Store, StoreError
+
+PAIRS = 16
+NAME = 64
+VALUE = 512
+"""Metadata: how many, and how many characters a name and a value have."""
+
+Metadata = dict[str, str]
+
+
+class Path(ABC):
+    """One path: reads what is asked, and tells what `_answer` has for it."""
+
+    DIALECT: ClassVar[str]
+
+    def __init__(self, host: Host, memory: Memory) -> None:
+        self._host = host
+        self._memory = memory
+
+    @property
+    def _store(self) -> Store:
+        return self._memory.store
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        about = answers.about(scope["weft.id"])
+        try:
+            data = await self._answer(scope, receive)
+        except ClientGone:
+            return
+        except BadRequest as problem:
+            await answers.failure(send, self.DIALECT, Failed(bad_request(problem)), about)
+        except Failed as failed:
+            await answers.failure(send, self.DIALECT, failed, about)
+        except StoreError as problem:
+            ours = answers.own_fault(scope["weft.id"], problem)
+            await answers.failure(send, self.DIALECT, ours, about)
+        else:
+            await answers.body(send, 200, data, [answers.JSON, *about])
+
+    @abstractmethod
+    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
+        """Raises BadRequest, Failed, StoreError, ClientGone."""
+
+
+def checked(metadata: Metadata | None) -> Metadata:
+    """Metadata that is not too much. Raises BadRequest."""
+    pairs = metadata or {}
+    if len(pairs) > PAIRS:
+        raise BadRequest("metadata", f"{len(pairs)} pairs; expected at most {PAIRS}")
+    for name, value in pairs.items():
+        if len(name) > NAME:
+            message = f"a name of {len(name)} characters; expected at most {NAME}"
+            raise BadRequest("metadata", message)
+        if len(value) > VALUE:
+            message = f"{len(value)} characters; expected at most {VALUE}"
+            raise BadRequest(f"metadata.{name}", message)
+    return pairs
+
+
+def is_descending(query: Query, usual: str) -> bool:
+    """The order that a list is wanted in. Raises BadRequest."""
+    order = query.get("order", [usual])[-1]
+    if order not in ("asc", "desc"):
+        raise BadRequest("order", f"{order[:50]!r}; expected asc or desc")
+    return order == "desc"
