@@ -12,7 +12,7 @@ test: .venv/ready
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not long and not clients"
 
 test-long: .venv/ready coverage
-	WEFT_THOROUGH=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal \
+	THOROUGH=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal \
 	  -m "long or (hypothesis and not clients)"
 
 # Node clients and command-line agents, installed from npm: needs node, npm and the registry.

@@ -166,7 +166,8 @@ class Log:
 
     def _show(self) -> None:
         self.shown = self.events
-        self._tell()
+        if self._news:
+            self._tell()
 
     def _tell(self) -> None:
         news, self._news = self._news, []
