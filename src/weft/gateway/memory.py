@@ -259,7 +259,9 @@ class Memory:
         visible = asked.dialect == COMPLETIONS and _is_to_be_stored(asked.body)
         if not (visible or asked.resumable or self._policy.everything):
             return asked
-        return replace(asked, kept=Kept(asked.body, visible=visible))
+        # Ids of upstreams may repeat: a stream is resumed by one that does not.
+        key = fresh_context().ids.mint("log") if asked.resumable and not visible else None
+        return replace(asked, kept=Kept(asked.body, visible=visible, key=key))
 
     async def _resolved(self, owner: str, items: list[Raw]) -> list[Raw]:
         """Items that are named by their ids, as they were said in one of the last turns."""

@@ -65,6 +65,9 @@ class Kept:
     visible: bool = True
     """Whether the answer may be retrieved."""
 
+    key: str | None = None
+    """What it is stored under, where that is not the id that the client is told."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

@@ -146,7 +146,7 @@ class Keeping:
     async def begin(self, first: bytes) -> None:
         """Stores that there is such a response, and the first events of it: nobody sees them
         before."""
-        id = name_of(first)
+        id = self._name(first)
         log = Log(self._keeper.store, id)
         beginning = self._keeper.store.begin(self._entry(id, "in_progress", told(first)))
         both = asyncio.gather(beginning, log.open(first))  # asked for at once, written at once
@@ -171,6 +171,9 @@ class Keeping:
     def _left(self, id: str, done: "asyncio.Future[Any]") -> None:
         if not done.cancelled() and done.exception() is None:
             self._keeper.lost.add(id)
+
+    def _name(self, told: bytes) -> str:
+        return self._kept.key or name_of(told)
 
     def _entry(self, id: str, status: Status, body: bytes | None) -> Entry:
         asked, kept = self._asked, self._kept
@@ -210,7 +213,7 @@ class Keeping:
     async def finish(self, last: bytes, response: Response, context: Context) -> None:
         """Stores the last events, and with them the end. Raises StoreError."""
         if self._log is None:  # they are all there are
-            await self.announce(name_of(last), "in_progress", None)
+            await self.announce(self._name(last), "in_progress", None)
         log = self.log
         named = replace(context, response_id=log.id)
         body = told(last) or _body(self._asked.dialect, response, named)
@@ -226,7 +229,7 @@ class Keeping:
     async def whole(self, body: bytes, response: Response) -> None:
         """Stores an answer that is told in one piece. Raises StoreError."""
         if self._log is None:
-            await self.announce(name_of(body), "in_progress", None)
+            await self.announce(self._name(body), "in_progress", None)
         log = self.log
         rest = log.close(body, is_body=True)
         status = status_of(response)

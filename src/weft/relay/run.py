@@ -285,7 +285,10 @@ class Run:
         kind = incoming.headers.get("content-type", "")
         is_echo = self._is_echo(asking) and kind.startswith("text/event-stream")
         told = (Echo if is_echo else Telling)(self._asked.dialect, asking.telling, pipe)
-        return Identified(told) if self._asked.resumable else told
+        kept = self._asked.kept
+        if not self._asked.resumable or kept is None:
+            return told
+        return Identified(told, kept.key)
 
     def _is_echo(self, asking: Question) -> bool:
         return asking.place.dialect == self._asked.dialect and not asking.changed

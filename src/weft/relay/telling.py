@@ -237,9 +237,10 @@ class Identified:
     the number of the event.
     """
 
-    def __init__(self, inner: Telling | Echo) -> None:
+    def __init__(self, inner: Telling | Echo, name: str | None) -> None:
+        """`name` is what the response is stored under; None: its own id."""
         self._inner = inner
-        self._name = b""
+        self._name = (name or "").encode()
         self._number = 0
 
     def tell(self, heard: Heard) -> bytes:
