@@ -13,7 +13,7 @@ from hashlib import sha256
 from weft.store.base import Store, StoreError
 from weft.store.records import Block
 
-PAUSE = 0.5
+PAUSE = 1.0
 """Seconds that what was told may wait before it goes to the store."""
 
 BATCH = 32 * 1024
