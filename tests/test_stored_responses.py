@@ -537,6 +537,20 @@ def test_from_every_event_on_also_while_it_runs(either: World, background: bool)
     first.close()
 
 
+def test_a_follower_that_leaves_ends_nothing_but_its_own(either: World) -> None:
+    hold = Hold()
+    model = either.script([STREAM, *SO_FAR, hold, *map(piece, FINISHED), LAST])
+    with either.stream("/v1/responses", _streamed(model)) as first:
+        id = id_in(first.until(b"so far").until(b"\n\n").seen)
+        with either.stream(f"/v1/responses/{id}?stream=true") as follower:
+            follower.until(b"so far")
+        with either.stream(f"/v1/responses/{id}?stream=true") as another:  # the other was noticed
+            another.until(b"so far")
+            hold.release()
+            last = events(first.rest())[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.completed", "completed")
+
+
 def test_a_client_that_leaves_finds_what_had_come_with_an_end(either: World) -> None:
     model = either.script([STREAM, *SO_FAR, SILENCE])
     with either.stream("/v1/responses", _streamed(model)) as stream:

@@ -114,6 +114,8 @@ class Memory:
         self.window = window
         self._followers: dict[str, int] = {}
         self._runs: Collection[Run] = ()
+        self._alone: set[Run] = set()
+        """Those without a client of their own: they go on for whoever follows."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._care: asyncio.Task[None] | None = None
 
@@ -327,9 +329,14 @@ class Memory:
     def _detached(self, run: Run, ended: Callable[[Run], None]) -> "_Driving":
         driving = _Driving(self, run, ended)
         task = asyncio.get_running_loop().create_task(driving.drive())
+        self._alone.add(run)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._over(run, done))
         return driving
+
+    def _over(self, run: Run, task: asyncio.Task[None]) -> None:
+        self._alone.discard(run)
+        self._tasks.discard(task)
 
     @property
     def _running(self) -> dict[str, Run]:
@@ -367,7 +374,7 @@ class Memory:
     def _abandoned(self, id: str) -> None:
         """Nobody listens any more: what need not go on has a while until it is stopped."""
         run = self._running.get(id)
-        if run is not None and not run.background:
+        if run in self._alone and not run.background:
             asyncio.get_running_loop().call_later(self.window, self._give_up, id)
 
     def _give_up(self, id: str) -> None:
