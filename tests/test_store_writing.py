@@ -149,12 +149,12 @@ def test_what_is_overdue_and_written_after_all_is_told_so() -> None:
 
 def test_a_transaction_without_end_leaves_it_unknown_and_what_waits_behind_it_unwritten() -> None:
     async def main() -> None:
-        writer = Writer(Scripted(hang).write, POLICY)
+        scripted = Scripted(hang)
+        writer = Writer(scripted.write, POLICY)
         writer.start()
         carried = asyncio.ensure_future(kind_of(writer.submit(saying("x"))))
-        while not writer.waiting:
+        while not scripted.batches:
             await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
         behind = asyncio.ensure_future(kind_of(writer.submit(saying("y"))))
         assert [await carried, await behind] == ["unknown", "busy"]
         await writer.stop()
@@ -166,10 +166,12 @@ def test_a_transaction_without_end_leaves_it_unknown_and_what_waits_behind_it_un
 def test_whoever_waits_when_it_is_stopped_is_told(act: Act, kind: str) -> None:
     async def main() -> None:
         policy = StorePolicy(patience=0.2, pause=0.0, first_retry=10.0)
-        writer = Writer(Scripted(act).write, policy)
+        scripted = Scripted(act)
+        writer = Writer(scripted.write, policy)
         writer.start()
         waiting = asyncio.ensure_future(kind_of(writer.submit(saying("x"))))
-        await asyncio.sleep(0.02)
+        while not scripted.batches:
+            await asyncio.sleep(0)
         await asyncio.gather(writer.stop(), writer.stop())
         assert await waiting == kind
         assert writer.waiting == 0

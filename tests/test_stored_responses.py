@@ -567,6 +567,26 @@ def test_a_client_that_leaves_finds_what_had_come_with_an_end(either: World) -> 
     either.scene.database.audit()
 
 
+@pytest.mark.parametrize(("window", "status"), [(30, "completed"), (0.1, "cancelled")])
+def test_a_stream_waits_for_its_client_as_long_as_the_settings_say(
+    tmp_path: Path, window: float, status: str
+) -> None:
+    with upstream() as staged, scene("sqlite", tmp_path, staged) as made:
+        made.keys = f"resume_window = {window}\n{KEYS}"
+        world = World(made, made.start())
+        hold = Hold()
+        model = world.script([STREAM, *SO_FAR, hold, *map(piece, FINISHED), LAST])
+        with world.stream("/v1/responses", _streamed(model)) as stream:
+            seen = stream.until(b"so far").until(b"\n\n").seen
+        id = id_in(seen)
+        if status == "completed":
+            hold.release()
+        path = f"/v1/responses/{id}"
+        until(lambda: world.ask("GET", path).json()["status"] == status, status)
+        assert world.resumed(id).startswith(seen)
+        world.sdk.close()
+
+
 def test_a_stream_that_was_asked_for_in_one_piece_cannot_be_resumed_as_if_it_were_empty(
     world: World,
 ) -> None:

@@ -8,9 +8,8 @@ from weft.gateway import answers
 from weft.gateway.bodies import ClientGone
 from weft.gateway.endpoints import Host, Receive, Scope, Send
 from weft.gateway.memory import Memory
-from weft.gateway.stored import Query
-from weft.relay.asked import Failed, bad_request
-from weft.store.base import Store, StoreError
+from weft.gateway.stored import REFUSED, Query, refused
+from weft.store.base import Store
 
 PAIRS = 16
 NAME = 64
@@ -34,20 +33,15 @@ class Path(ABC):
         return self._memory.store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        about = answers.about(scope["weft.id"])
+        id = scope["weft.id"]
         try:
             data = await self._answer(scope, receive)
         except ClientGone:
             return
-        except BadRequest as problem:
-            await answers.failure(send, self.DIALECT, Failed(bad_request(problem)), about)
-        except Failed as failed:
-            await answers.failure(send, self.DIALECT, failed, about)
-        except StoreError as problem:
-            ours = answers.own_fault(scope["weft.id"], problem)
-            await answers.failure(send, self.DIALECT, ours, about)
+        except REFUSED as problem:
+            await refused(send, self.DIALECT, id, problem)
         else:
-            await answers.body(send, 200, data, [answers.JSON, *about])
+            await answers.body(send, 200, data, [answers.JSON, *answers.about(id)])
 
     @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:

@@ -77,6 +77,24 @@ def listed(items: list[dict[str, Raw]], ids: list[str], *, more: bool) -> bytes:
     return _json(page)
 
 
+REFUSED = (BadRequest, Failed, StoreError)
+"""Why a question about stored things has no answer: the client's fault, or ours."""
+
+
+async def refused(
+    send: Send, dialect: str, id: str, problem: BadRequest | Failed | StoreError
+) -> None:
+    """Tells a client, in its dialect, why there is no answer."""
+    match problem:
+        case BadRequest():
+            failed = Failed(bad_request(problem))
+        case Failed():
+            failed = problem
+        case _:
+            failed = answers.own_fault(id, problem)
+    await answers.failure(send, dialect, failed, answers.about(id))
+
+
 class Stored:
     """One endpoint of a stored response, by its id in the path."""
 
@@ -85,16 +103,10 @@ class Stored:
         self._keepalive = keepalive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        about = answers.about(scope["weft.id"])
         try:
             await self._answer(scope, send, await self._found(scope))
-        except BadRequest as problem:
-            await answers.failure(send, DIALECT, Failed(bad_request(problem)), about)
-        except Failed as failed:
-            await answers.failure(send, DIALECT, failed, about)
-        except StoreError as problem:
-            ours = answers.own_fault(scope["weft.id"], problem)
-            await answers.failure(send, DIALECT, ours, about)
+        except REFUSED as problem:
+            await refused(send, DIALECT, scope["weft.id"], problem)
 
     async def _found(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
@@ -176,11 +188,8 @@ class Resume:
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
                 raise missing("A stream", told)
             events = unseen(self._memory.events(entry.id), _NAMED, int(number[:9]))
-        except Failed as failed:
-            await answers.failure(send, self._dialect, failed, answers.about(id))
-        except StoreError as problem:
-            ours = answers.own_fault(id, problem)
-            await answers.failure(send, self._dialect, ours, answers.about(id))
+        except REFUSED as problem:
+            await refused(send, self._dialect, id, problem)
         else:
             await follow(scope, client, events, self._keepalive)
 

@@ -110,6 +110,11 @@ class Asked:
     tool_session: bool = False
     """An answer that waits for tool outputs says so, whether the client asked for that or not."""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether the answer tells what no upstream knows: its id, or what it goes on from."""
+        return self.background or bool(self.previous or self.conversation or self.response_id)
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -205,16 +210,7 @@ def question(
         detail = "the upstream refused the proofs of earlier reasoning: left out"
         found.append(Loss(parsed.places.source("messages"), "warned", detail))
     _reject(asked, place, found)
-    own = asked.background or bool(asked.previous or asked.conversation or asked.response_id)
-    request = _replace(request, model=asked.model, stream=asked.stream)
-    if own:
-        request = _replace(
-            request, background=asked.background, previous_response_id=asked.previous
-        )
-    if asked.conversation is not None:
-        request = _replace(request, extra=_naming(request.extra, asked.conversation))
-    if asked.kept is not None and request.store is None:
-        request = _replace(request, store=True)
+    request = _as_asked(request, asked)
     accent = ResponsesQuirks(tool_session=True) if asked.tool_session else None
     waiting = asked.dialect == RESPONSES and (asked.tool_session or WAITING in request.include)
     return Question(
@@ -223,8 +219,22 @@ def question(
         Translated(request, rendered, tuple(found)),
         Context(request, place.quirks, ids, now, origin=place.origin),
         Context(request, accent, ids, now, response_id=asked.response_id),
-        own or waiting,
+        asked.is_ours or waiting,
     )
+
+
+def _as_asked(request: Request, asked: Asked) -> Request:
+    """What was asked, as the answer tells it again: with what is looked after here."""
+    request = _replace(request, model=asked.model, stream=asked.stream)
+    if asked.is_ours:
+        request = _replace(
+            request, background=asked.background, previous_response_id=asked.previous
+        )
+    if asked.conversation is not None:
+        request = _replace(request, extra=_naming(request.extra, asked.conversation))
+    if asked.kept is not None and request.store is None:
+        request = _replace(request, store=True)
+    return request
 
 
 def _in_own_body(path: str, asked: Asked) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -31,6 +31,8 @@ from weft.relay.log import Log
 from weft.sse import FrameReader
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Entry, Item, Status
+
+T = TypeVar("T")
 
 _LONGEST = 500
 """Characters of an id that an answer can be stored under."""
@@ -159,7 +161,7 @@ class Keeping:
         await self._written(id, asyncio.ensure_future(beginning))
         self._log = self._keeper.logs[id] = Log(self._keeper.store, id)
 
-    async def _written(self, id: str, beginning: "asyncio.Future[Any]") -> None:
+    async def _written(self, id: str, beginning: "asyncio.Future[T]") -> None:
         """Waits for a beginning. If nobody waits any more it may be written all the same, and is
         then to be ended."""
         try:
@@ -168,7 +170,7 @@ class Keeping:
             beginning.add_done_callback(lambda done: self._left(id, done))
             raise
 
-    def _left(self, id: str, done: "asyncio.Future[Any]") -> None:
+    def _left(self, id: str, done: "asyncio.Future[T]") -> None:
         if not done.cancelled() and done.exception() is None:
             self._keeper.lost.add(id)
 
@@ -221,23 +223,17 @@ class Keeping:
         if body is not None and self._asked.dialect == "openai-responses":
             status = "cancelled" if status == "cancelled" else _snapshot(body).word(status)
             body = with_status(body, status)
-        rest = log.close(last)
-        await self._keeper.store.finish(log.id, self._ending(log, rest, status, body, response))
-        await self._resume(status)
-        self._end(log)
+        await self._finished(log.close(last), status, body, response)
 
     async def whole(self, body: bytes, response: Response) -> None:
         """Stores an answer that is told in one piece. Raises StoreError."""
         if self._log is None:
             await self.announce(self._name(body), "in_progress", None)
-        log = self.log
-        rest = log.close(body, is_body=True)
+        rest = self.log.close(body, is_body=True)
         status = status_of(response)
         if self._asked.dialect == "openai-responses":
             status = _snapshot(body).word(status)
-        await self._keeper.store.finish(log.id, self._ending(log, rest, status, body, response))
-        await self._resume(status)
-        self._end(log)
+        await self._finished(rest, status, body, response)
 
     async def _resume(self, status: Status) -> None:
         """The answer that waited for the outputs of this turn is complete, now that they have led
@@ -247,15 +243,11 @@ class Keeping:
             with suppress(StoreError):  # what they led to is stored, and that is what counts
                 await resumed(self._keeper.store, previous)
 
-    def _ending(
-        self,
-        log: Log,
-        rest: Block | None,
-        status: Status,
-        body: bytes | None,
-        response: Response,
-    ) -> Ending:
-        return Ending(
+    async def _finished(
+        self, rest: Block | None, status: Status, body: bytes | None, response: Response
+    ) -> None:
+        log = self.log
+        ending = Ending(
             status=status,
             ended=time.time(),
             body=body,
@@ -266,8 +258,8 @@ class Keeping:
             rest=rest,
             items=_turn(self._asked.conversation, self._kept.input, body),
         )
-
-    def _end(self, log: Log) -> None:
+        await self._keeper.store.finish(log.id, ending)
+        await self._resume(status)
         log.end()
         self._keeper.logs.pop(log.id, None)
 

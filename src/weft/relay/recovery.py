@@ -32,8 +32,9 @@ INTERRUPTED = ErrorPart(
 class _Over:
     """There is no more than what the log holds."""
 
-    status = 200
-    headers = {"content-type": "text/event-stream"}  # noqa: RUF012
+    def __init__(self) -> None:
+        self.status = 200
+        self.headers = {"content-type": "text/event-stream"}
 
     async def read(self) -> bytes:
         return b""
