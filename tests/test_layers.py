@@ -169,6 +169,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.logs",
         "weft.gateway.doors",
         "weft.gateway.bodies",
+        "weft.gateway.pulse",
         "weft.gateway.answers",
         "weft.gateway.endpoints",
         "weft.gateway.models",

@@ -51,10 +51,6 @@ class Failing(sqlite3.Connection):
             self._operate()
         return super().execute(*arguments)  # type: ignore[arg-type]
 
-    def executemany(self, *arguments: object) -> sqlite3.Cursor:
-        self._operate()
-        return super().executemany(*arguments)  # type: ignore[arg-type]
-
 
 def met(path: Path, name: str, fails: Callable[[int], bool], policy: StorePolicy) -> int:
     """Plays the scenario and checks what it left behind. Returns how many faults it met."""

@@ -298,7 +298,7 @@ class Machine(RuleBasedStateMachine):
             kept = self.conversations.get(id)
             assert self.runner.run(store.conversation(kept.owner if kept else "", id)) == kept
         wanted = {id for id, one in self.entries.items() if one.cancelling and one.ended is None}
-        assert self.runner.run(store.cancelling("abc")) == wanted
+        assert self.runner.run(store.cancelling()) == wanted
         newest = sorted(
             (one for one in self.entries.values() if one.owner == "alice"),
             key=lambda one: (one.created, one.id),

@@ -121,10 +121,6 @@ class OffTheLoop(sqlite3.Connection):
         self.threads.add(threading.get_ident())
         return super().execute(*arguments)  # type: ignore[arg-type]
 
-    def executemany(self, *arguments: object) -> sqlite3.Cursor:
-        self.threads.add(threading.get_ident())
-        return super().executemany(*arguments)  # type: ignore[arg-type]
-
     def close(self) -> None:
         self.threads.add(threading.get_ident())
         super().close()

@@ -280,3 +280,35 @@ def test_runs_keep_the_order() -> None:
         await writer.stop()
 
     asyncio.run(main())
+
+
+def test_alone_nobody_waits_for_others() -> None:
+    async def main() -> None:
+        database = Scripted()
+        writer = Writer(database.write, StorePolicy(patience=5.0, linger=3600.0, crowd=1))
+        writer.start()
+        for word in ("x", "y", "z"):
+            assert await writer.submit(saying(word)) == word
+        assert len(database.batches) == 3
+        await writer.stop()
+
+    asyncio.run(main())
+
+
+def test_in_a_crowd_operations_go_along_with_others() -> None:
+    async def main() -> None:
+        database = Scripted()
+        writer = Writer(database.write, StorePolicy(patience=5.0, linger=0.5, crowd=1))
+        writer.start()
+        for number in range(2):
+            writer.append("a", log(2)[number])
+        await writer.submit(saying("x"))
+        one = asyncio.ensure_future(writer.submit(saying("y")))
+        await asyncio.sleep(0.01)  # far more than it takes to be written
+        assert not one.done()
+        assert await writer.submit(saying("z")) == "z"
+        assert await one == "y"
+        assert [len(batch) for batch in database.batches] == [3, 2]
+        await writer.stop()
+
+    asyncio.run(main())

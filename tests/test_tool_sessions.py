@@ -294,6 +294,22 @@ def session(here: World, request: pytest.FixtureRequest) -> Told:
     return Told(request.param, raw, here.one.log(id), here.one.get(id))
 
 
+def test_whoever_follows_a_session_gets_its_pings_too(here: World) -> None:
+    hold, raw, pieces = Hold(), b"", 0
+    model = here.hand.script(calling("call_1", pause=[hold]))
+    asked = {"model": f"hand/{model}", "input": "Hi", "tools": SHELL, **SESSION}
+    how = {"stream": True, "background": True}
+    with here.one.http.stream("POST", "/v1/responses", json=asked | how) as stream:
+        for piece in stream.iter_raw():
+            raw, pieces = raw + piece, pieces + 1
+            if raw.count(b"event: ping") >= 2 or pieces == 500:
+                hold.release()
+    told = events_of(raw)
+    assert [one["sequence_number"] for one in told] == list(range(len(told)))
+    assert sum(one["type"] == "ping" for one in told) >= 2
+    assert here.one.log(told[0]["response"]["id"]) == uncommented(raw)
+
+
 class TestChecklist:
     def test_events_come_in_order(self, session: Told) -> None:
         types = [one["type"] for one in session.events if one["type"] != "ping"]

@@ -16,6 +16,7 @@ from weft.dialects.faults import fault
 from weft.dialects.faults import headers as error_headers
 from weft.errors import InternalError
 from weft.gateway.doors import Shut
+from weft.gateway.pulse import Pulse
 from weft.parts import ErrorPart
 from weft.relay.asked import Failed
 from weft.relay.run import Run
@@ -122,15 +123,11 @@ class Stream:
         self._write_now = client.write
         self._id = client.id
         self._dialect = client.dialect
-        self._keepalive = keepalive
         self._loop = asyncio.get_running_loop()
         self._begun = False
         self._writing = False
-        self._last = self._loop.time()
         self._beats: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        if keepalive:
-            self._timer = self._loop.call_later(keepalive, self._beat)
+        self._pulse = Pulse(keepalive, self._beat)
 
     async def tell(self) -> None:
         run = self._run
@@ -160,7 +157,7 @@ class Stream:
 
     def _pass_on(self, block: bytes) -> bool:
         """Writes a block at once; tells whether there is room for more."""
-        self._last = self._loop.time()
+        self._pulse.said()
         data = self._framed(block)
         return not data or self._write_now(data)
 
@@ -181,7 +178,7 @@ class Stream:
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             self._writing = False
-        self._last = self._loop.time()
+        self._pulse.said()
 
     async def _begin(self) -> None:
         self._begun = True
@@ -196,13 +193,7 @@ class Stream:
     # While there is nothing to say
 
     def _beat(self) -> None:
-        left = self._last + self._keepalive - self._loop.time()
-        if left > 0.001:
-            self._timer = self._loop.call_later(left, self._beat)
-            return
-        self._timer = self._loop.call_later(self._keepalive, self._beat)
         if not self._writing:
-            self._last = self._loop.time()
             task = self._loop.create_task(self._alive())
             self._beats.add(task)
             task.add_done_callback(self._beats.discard)
@@ -218,8 +209,7 @@ class Stream:
             await self._put(told)
 
     def _quiet(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._pulse.stop()
         for task in self._beats:
             task.cancel()
 

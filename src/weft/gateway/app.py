@@ -97,7 +97,7 @@ class Gateway:
         self._routing = Routing(
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
-        self._memory = _memory(settings.store, server.resume_window)
+        self._memory = _memory(settings.store, server.resume_window, server.keepalive)
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
             "/v1/responses": Endpoint(self, "openai-responses"),
@@ -284,11 +284,12 @@ class Gateway:
         return _json({"status": "ready", "open": len(self._runs)})
 
 
-def _memory(store: StoreSettings, window: float) -> Memory | None:
+def _memory(store: StoreSettings, window: float, keepalive: float) -> Memory | None:
     if not store.enabled:
         return None
     policy = Policy(store.persist == "all", DAY * store.retention, DAY * store.log_retention)
-    return Memory(Keeper(store_at(store.url), required=store.required), window, policy)
+    keeper = Keeper(store_at(store.url), required=store.required)
+    return Memory(keeper, window, policy, keepalive)
 
 
 class _Begun:

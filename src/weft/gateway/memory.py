@@ -3,6 +3,7 @@ client, and what a process that died left behind.
 """
 
 import asyncio
+import itertools
 import logging
 import os
 import time
@@ -22,6 +23,7 @@ from weft.errors import BadRequest, InternalError
 from weft.findings import Findings
 from weft.gateway.doors import Shut
 from weft.gateway.endpoints import read_as
+from weft.gateway.pulse import Pulse
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history, recovery
 from weft.relay.asked import Asked, Failed, Kept, codec_of
@@ -33,8 +35,11 @@ from weft.store.records import Block, Entry
 
 DIALECT = "openai-responses"
 COMPLETIONS = "openai-chat"
-BEAT = 2.0
-"""Seconds between two signs of life of this process."""
+HEED = 0.5
+"""Seconds between two looks at what others want stopped here."""
+
+BEAT = 4
+"""So many of them between two signs of life of this process."""
 
 DEAD = 15.0
 """Seconds without one after which what a process left is ended by another."""
@@ -105,13 +110,22 @@ KEEP = Policy()
 class Memory:
     """One process's memory. `start` before the first request, `close` after the last."""
 
-    def __init__(self, keeper: Keeper, window: float = 0.0, policy: Policy = KEEP) -> None:
-        """`window`: seconds that a response goes on when nobody listens."""
+    def __init__(
+        self,
+        keeper: Keeper,
+        window: float = 0.0,
+        policy: Policy = KEEP,
+        keepalive: float = 0.0,
+    ) -> None:
+        """`window`: seconds that a response goes on when nobody listens. `keepalive`: seconds of
+        silence after which one without a client of its own tells that it still goes on.
+        """
         self._keeper = keeper
         self._policy = policy
         self._pruned = 0.0
         """When what is old was removed last."""
         self.window = window
+        self.keepalive = keepalive
         self._followers: dict[str, int] = {}
         self._runs: Collection[Run] = ()
         self._alone: set[Run] = set()
@@ -149,13 +163,14 @@ class Memory:
         await self.store.close()
 
     async def _look_after(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT / 4)
+        for turn in itertools.count(1):
+            await asyncio.sleep(HEED)
             try:
                 await self._heed()
-                await self._beat()
-                await self._bury()
-                await self._prune()
+                if turn % BEAT == 0:
+                    await self._beat()
+                    await self._bury()
+                    await self._prune()
             except StoreError as problem:
                 log.warning("the store: %s", problem)
             except Exception as problem:  # whatever it is: others rely on our beat
@@ -167,9 +182,8 @@ class Memory:
 
     async def _heed(self) -> None:
         """Stops what another process was asked to stop."""
-        running = self._running
-        if running:
-            for id in await self.store.cancelling(running):
+        if self._runs:
+            for id in await self.store.cancelling():
                 self._stop(id)
 
     async def _bury(self) -> None:
@@ -398,14 +412,22 @@ class _Driving:
         keeping = run.keeping
         if keeping is None:
             raise InternalError("what is not stored cannot be followed")
+        pulse = Pulse(memory.keepalive, self._tell_of_life)
+
+        def taken(block: bytes) -> bool:
+            """There is always room where nobody reads."""
+            pulse.said()
+            return True
+
         try:
             if keeping.begun:
                 self._begun(keeping.log.id)
                 await memory.store.change(keeping.log.id, "in_progress", ("queued",))
             await run.open()
-            while await run.next():
+            while block := await run.next():
                 self._begun(keeping.log.id)
-                await run.flow(_anything)
+                taken(block)
+                await run.flow(taken)
         except Failed as failed:
             await self._failed(failed.error, failed)
         except Exception as problem:
@@ -413,9 +435,14 @@ class _Driving:
             error = fault("server", "an error of our own")
             await self._failed(error, Failed(error))
         finally:
+            pulse.stop()
             with suppress(StoreError):
                 await run.close()
             self._ended(run)
+
+    def _tell_of_life(self) -> None:
+        """Where that is an event, whoever follows sees it in the log."""
+        self._run.keepalive()
 
     def _begun(self, id: str) -> None:
         if not self.begun.done():
@@ -439,11 +466,6 @@ def _is_to_be_stored(body: bytes) -> bool:
         with suppress(ValueError, RecursionError):  # whoever reads all of it refuses it
             return bool(_stored(body).store)
     return False
-
-
-def _anything(block: bytes) -> bool:
-    """There is always room where nobody reads."""
-    return True
 
 
 def _conversation(told: Json) -> str | None:

@@ -9,11 +9,10 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
-from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -27,12 +26,10 @@ from weft.findings import Findings
 from weft.parts import Json
 from weft.relay.asked import Asked, Kept
 from weft.relay.history import given, prefix, shape
-from weft.relay.log import Log
+from weft.relay.log import Log, Pace
 from weft.sse import FrameReader
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Entry, Item, Status
-
-T = TypeVar("T")
 
 _LONGEST = 500
 """Characters of an id that an answer can be stored under."""
@@ -113,6 +110,7 @@ class Keeper:
         self.server = f"{self.host}:{os.getpid()}:{time.monotonic_ns()}"
         self.logs: dict[str, Log] = {}
         """Of what runs here."""
+        self.pace = Pace()
         self.lost: set[str] = set()
         """Responses that began here, and whose end the store did not take."""
 
@@ -148,29 +146,30 @@ class Keeping:
     async def begin(self, first: bytes) -> None:
         """Stores that there is such a response, and the first events of it: nobody sees them
         before."""
-        id = self._name(first)
-        log = Log(self._keeper.store, id)
-        beginning = self._keeper.store.begin(self._entry(id, "in_progress", told(first)))
-        both = asyncio.gather(beginning, log.open(first))  # asked for at once, written at once
-        await self._written(id, both)
+        body = told(first)
+        id = self._name(first if body is None else body)
+        log = Log(self._keeper.store, self._keeper.pace, id)
+        entry = self._entry(id, "in_progress", body)
+        await self._written(id, self._keeper.store.begin(entry, log.head(first)))
         self._log = self._keeper.logs[id] = log
+        log.open()
 
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
         """Stores that there is a response under this id, whatever becomes of it."""
-        beginning = self._keeper.store.begin(self._entry(id, status, body))
-        await self._written(id, asyncio.ensure_future(beginning))
-        self._log = self._keeper.logs[id] = Log(self._keeper.store, id)
+        await self._written(id, self._keeper.store.begin(self._entry(id, status, body)))
+        self._log = self._keeper.logs[id] = Log(self._keeper.store, self._keeper.pace, id)
 
-    async def _written(self, id: str, beginning: "asyncio.Future[T]") -> None:
+    async def _written(self, id: str, beginning: Coroutine[None, None, None]) -> None:
         """Waits for a beginning. If nobody waits any more it may be written all the same, and is
         then to be ended."""
+        writing = asyncio.ensure_future(beginning)
         try:
-            await asyncio.shield(beginning)
+            await asyncio.shield(writing)
         except asyncio.CancelledError:
-            beginning.add_done_callback(lambda done: self._left(id, done))
+            writing.add_done_callback(lambda done: self._left(id, done))
             raise
 
-    def _left(self, id: str, done: "asyncio.Future[T]") -> None:
+    def _left(self, id: str, done: "asyncio.Future[None]") -> None:
         if not done.cancelled() and done.exception() is None:
             self._keeper.lost.add(id)
 
@@ -199,18 +198,19 @@ class Keeping:
 
     async def append(self, block: bytes) -> None:
         """These events are told; the first of them when they are stored. Raises StoreError."""
-        if self.log.events:
-            self.log.append(block)
+        log = self.log
+        if log.is_open:
+            log.append(block)
         else:
-            await self.log.open(block)
+            store = self._keeper.store
+            store.append(log.id, log.head(block))
+            await store.flushed(log.id)
+            log.open()
 
-    def took(self, block: bytes, *, last: bool) -> bool:
-        """Whether a block needs no more than to be appended, and was."""
-        log = self._log
-        if last or log is None or not log.events or log.fault is not None:
-            return False
-        log.append(block)
-        return True
+    @property
+    def took(self) -> Callable[[bytes], bool]:
+        """Says whether a block needs no more than to be appended, and was."""
+        return _not_yet if self._log is None else self._log.took
 
     async def finish(self, last: bytes, response: Response, context: Context) -> None:
         """Stores the last events, and with them the end. Raises StoreError."""
@@ -270,6 +270,10 @@ class Keeping:
             log.end(stored=False)
             self._keeper.logs.pop(log.id, None)
             self._keeper.lost.add(log.id)
+
+
+def _not_yet(block: bytes) -> bool:
+    return False
 
 
 async def resumed(store: Store, id: str) -> None:
@@ -342,13 +346,19 @@ def _short(id: str | None) -> str:
 
 def told(block: bytes) -> bytes | None:
     """The response object that the last snapshot of a block of events tells, if there is one."""
-    if _SNAPSHOT not in block:
-        return None
-    for frame in reversed(FrameReader().feed(block)):
-        with suppress(ValueError, RecursionError):
-            found = _event(frame.data).response if _SNAPSHOT in frame.data else UNSET
-            if isinstance(found, Raw):
-                return bytes(found)
+    at = len(block)
+    while (at := block.rfind(_SNAPSHOT, 0, at)) >= 0:
+        start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
+        found = _response(block[start : end if end >= 0 else len(block)].removeprefix(b"data:"))
+        if found is not None:
+            return found
+    return None
+
+
+def _response(data: bytes) -> bytes | None:
+    with suppress(ValueError, RecursionError):
+        found = _event(data).response
+        return bytes(found) if isinstance(found, Raw) else None
     return None
 
 

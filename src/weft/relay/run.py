@@ -128,7 +128,7 @@ class Run:
             return comment("keepalive")
         told = telling.keepalive()
         is_event = told.endswith(b"\n\n") and not told.startswith(b":")
-        if is_event and keeping is not None and not keeping.took(told, last=False):
+        if is_event and keeping is not None and not keeping.took(told):
             return comment("keepalive")
         return told or self._unanswered().keepalive()
 
@@ -374,7 +374,7 @@ class Run:
         to do, and `write` says that there is room for more. `next` goes on from there.
         """
         answer, telling, splice = self._answer, self._telling, self._splice
-        keeping = self._keeping
+        took = None if self._keeping is None else self._keeping.took
         if answer is None or telling is None or self._verdict is not None:
             return
         if splice is not None and splice.paused:  # nothing more of it is wanted
@@ -384,7 +384,7 @@ class Run:
             answer.take(data)
             self._noted(answer)
             block = telling.tell(answer)
-            if block and keeping is not None and not keeping.took(block, last=answer.ended):
+            if block and took is not None and (answer.ended or not took(block)):
                 self._held.append(block)
                 return False
             room = write(self._told(block)) if block else True

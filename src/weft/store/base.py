@@ -13,7 +13,7 @@ Every text may hold anything; the store never builds SQL from one. A caller that
 a write does not take it back.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from weft.errors import ClientError, InternalError
@@ -91,8 +91,8 @@ class Store(Protocol):
 
     # Responses
 
-    async def begin(self, entry: Entry) -> None:
-        """Stores a new response. Raises Taken."""
+    async def begin(self, entry: Entry, first: Block | None = None) -> None:
+        """Stores a new response, and the first of its log if there is one. Raises Taken."""
         ...
 
     def append(self, id: str, block: Block) -> None:
@@ -150,8 +150,8 @@ class Store(Protocol):
         """Asks whoever runs a response to stop it. Returns whether it is there and runs."""
         ...
 
-    async def cancelling(self, ids: Iterable[str]) -> set[str]:
-        """Which of these somebody wants stopped."""
+    async def cancelling(self) -> set[str]:
+        """Those that run, and that somebody wants stopped."""
         ...
 
     async def entries(self, after: str = "", limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:

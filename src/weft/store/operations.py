@@ -97,9 +97,11 @@ INSERT_RESPONSE = """INSERT INTO response (id, owner, dialect, model, status, cr
 INSERT_ASKED = "INSERT INTO asked (response, request, input, context) VALUES (?, ?, ?, ?)"
 INSERT_ANSWER = """INSERT INTO answer (response, body, record) VALUES (?, ?, ?)
     ON CONFLICT (response) DO UPDATE SET body = excluded.body, record = excluded.record"""
+INSERT_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING"""
 
 
-def begin(entry: Entry) -> Steps[None]:
+def begin(entry: Entry, first: Block | None = None) -> Steps[None]:
     _short(entry.id)
     e = entry
     made = yield (
@@ -115,13 +117,13 @@ def begin(entry: Entry) -> Steps[None]:
     yield INSERT_ASKED, (e.id, e.request, e.input, e.context)
     if e.body is not None or e.record is not None:
         yield INSERT_ANSWER, (e.id, e.body, e.record)
+    if first is not None:
+        yield INSERT_BLOCK, (e.id, first.number, first.first, first.count, first.data)
 
 
 RUNNING = "SELECT conversation FROM response WHERE id = ? AND ended IS NULL"
 LOGGED = """SELECT coalesce(sum(count), 0), coalesce(sum(length(data)), 0) FROM block
     WHERE response = ?"""
-LAST_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT DO NOTHING"""
 END = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?
     WHERE id = ?"""
 
@@ -146,7 +148,7 @@ def finish(id: str, ending: Ending) -> Steps[bool]:
         (ending.status, ending.ended, ending.digest, ending.events, ending.size, id),
     )
     if rest is not None:
-        yield LAST_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
+        yield INSERT_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
     yield INSERT_ANSWER, (id, ending.body, ending.record)
     conversation = running[0][0]
     if (
@@ -242,7 +244,7 @@ def ask_cancel(id: str) -> Steps[bool]:
 
 
 def cancelling() -> Steps[set[str]]:
-    """All that are to be stopped: they are few, and soon done."""
+    """They are few, and soon done."""
     return {str(row[0]) for row in (yield CANCELLING, ())}
 
 
@@ -291,8 +293,11 @@ FRESH = "SELECT name, host, pid, beat FROM server WHERE beat > ?"
 OF_SERVER = ENTRY + " WHERE r.server = ? AND r.ended IS NULL ORDER BY r.created LIMIT ?"
 OF_STALE = (
     ENTRY
-    + """ LEFT JOIN server s ON s.name = r.server
-        WHERE r.ended IS NULL AND coalesce(s.beat, r.created) <= ? ORDER BY r.created LIMIT ?"""
+    + """ WHERE r.ended IS NULL AND r.server IN (
+            SELECT server FROM response WHERE ended IS NULL
+            EXCEPT SELECT name FROM server WHERE beat > ?)
+        AND (r.created <= ? OR EXISTS (SELECT 1 FROM server WHERE name = r.server))
+        ORDER BY r.created LIMIT ?"""
 )
 ADOPT = "UPDATE response SET server = ? WHERE id = ? AND server = ? AND ended IS NULL RETURNING id"
 
@@ -309,7 +314,7 @@ def fresh(since: float) -> Steps[list[Server]]:
 
 def orphans(since: float, dead: Sequence[Server]) -> Steps[list[Entry]]:
     """The unfinished entries of servers that have not beaten since then, and of these."""
-    found = list((yield OF_STALE, (since, ENTRIES_AT_A_TIME)))
+    found = list((yield OF_STALE, (since, since, ENTRIES_AT_A_TIME)))
     for server in dead:
         found += yield OF_SERVER, (server.name, ENTRIES_AT_A_TIME)
     return _each(Entry, found[:ENTRIES_AT_A_TIME])

@@ -1,7 +1,7 @@
 """The store over any SQL database: writes go through the writer, reads straight to the database."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -91,9 +91,10 @@ class SqlStore:
 
     # Responses
 
-    async def begin(self, entry: Entry) -> None:
+    async def begin(self, entry: Entry, first: Block | None = None) -> None:
         size = len(entry.request) + len(entry.input) + len(entry.context)
-        await self._writer.submit(partial(operations.begin, entry), size)
+        size += len(first.data) if first is not None else 0
+        await self._writer.submit(partial(operations.begin, entry, first), size)
         self._writer.forget(entry.id)
 
     def append(self, id: str, block: Block) -> None:
@@ -140,8 +141,8 @@ class SqlStore:
     async def ask_cancel(self, id: str) -> bool:
         return await self._writer.submit(partial(operations.ask_cancel, id))
 
-    async def cancelling(self, ids: Iterable[str]) -> set[str]:
-        return (await self._read(operations.cancelling)).intersection(ids)
+    async def cancelling(self) -> set[str]:
+        return await self._read(operations.cancelling)
 
     async def entries(self, after: str = "", limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
         return await self._read(partial(operations.entries, after, limit))

@@ -14,15 +14,18 @@ import os
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import TypeVar
 
 from weft.store.base import Kind, StoreError
 from weft.store.migrations import SQLITE, migrated
 from weft.store.operations import dropped
-from weft.store.steps import Steps
+from weft.store.steps import Steps, Value
 from weft.store.texts import bound, heard, kept
 from weft.store.writing import Logged, Rejected, Work, runs
 
@@ -49,11 +52,73 @@ AT_FAULT = (
 )
 """What an operation brings about by itself: another try ends the same way."""
 
+SETTINGS = (
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA wal_autocheckpoint = 8192",  # pages: those that change again and again are copied once
+    "PRAGMA cache_size = -16384",  # KiB
+    "PRAGMA temp_store = MEMORY",  # what undoes a statement of many rows
+)
+"""Of the connection that writes."""
+
+ROW = "(?, ?, ?, ?, ?)"
+ROWS = (1, 16, 64, 256)
+"""How many blocks one statement appends: each lets other threads have the interpreter, and waits
+for it again, so few are better than many."""
+
 # The row of the response decides: one that is gone, or has ended, takes no more blocks.
-APPEND = """INSERT INTO block (response, number, first, count, data)
-    SELECT ?1, ?2, ?3, ?4, ?5
-    WHERE EXISTS (SELECT 1 FROM response WHERE id = ?1 AND ended IS NULL)
-    ON CONFLICT DO NOTHING"""
+APPENDS = {
+    size: "INSERT INTO block (response, number, first, count, data) SELECT * FROM (VALUES "
+    + ", ".join([ROW] * size)
+    + """) WHERE EXISTS (SELECT 1 FROM response WHERE id = column1 AND ended IS NULL)
+        ON CONFLICT DO NOTHING"""
+    for size in ROWS
+}
+NO_ROW: tuple[Value, ...] = (None,) * 5
+
+
+class Hand:
+    """A thread that does one thing after the other: half of what an executor costs the loop."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        Thread(target=self._work, name=name, daemon=True).start()
+
+    async def do(self, act: Callable[[], T]) -> T:
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done() -> None:
+            try:
+                result = act()
+            except BaseException as problem:
+                self._tell(_failed, future, problem)
+            else:
+                self._tell(_succeeded, future, result)
+
+        self._todo.put(done)
+        return await future
+
+    def stop(self) -> None:
+        """When all is done that was asked for."""
+        self._todo.put(None)
+
+    def _work(self) -> None:
+        while (act := self._todo.get()) is not None:
+            act()
+
+    def _tell(self, tell: Callable[..., None], *told: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(tell, *told)
+
+
+def _succeeded(future: "asyncio.Future[T]", result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _failed(future: "asyncio.Future[T]", problem: BaseException) -> None:
+    if not future.done():
+        future.set_exception(problem)
 
 
 class Sqlite:
@@ -74,23 +139,24 @@ class Sqlite:
         self._readers: deque[sqlite3.Connection] = deque()
 
     async def open(self) -> None:
-        self._writing = ThreadPoolExecutor(1, "weft-store-writer")
+        self._writing = Hand("weft-store-writer")
         self._reading = ThreadPoolExecutor(READERS, "weft-store-reader")
         try:
-            await _in(self._writing, self._open)
+            await self._writing.do(self._open)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        await _in(self._writing, self._close)
-        self._writing.shutdown(wait=False)
+        await self._writing.do(self._close)
+        self._writing.stop()
 
     async def read(self, make: Callable[[], Steps[T]]) -> T:
-        return await _in(self._reading, lambda: self._read(make))
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reading, self._read, make)
 
     async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
-        return await _in(self._writing, lambda: self._write(batch, durable))
+        return await self._writing.do(lambda: self._write(batch, durable))
 
     # In the thread that writes
 
@@ -128,7 +194,8 @@ class Sqlite:
             self._writer = self._connect(str(self._path), uri=False)
             if self._writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
                 raise StoreError(f"{self._path}: no file of SQLite's can be shared here", "broken")
-            self._writer.execute("PRAGMA foreign_keys = ON")
+            for setting in SETTINGS:
+                self._writer.execute(setting)
             self._synchronous = ""
         return self._writer
 
@@ -230,17 +297,19 @@ def _written(connection: sqlite3.Connection, batch: Sequence[Work]) -> set[str]:
 
 def _appended(connection: sqlite3.Connection, run: Sequence[Logged]) -> set[str]:
     """Appends to the logs. Returns the responses of which a block was dropped."""
-    rows = [(kept(id), b.number, b.first, b.count, b.data) for id, b in run]
-    if connection.executemany(APPEND, rows).rowcount == len(run):
-        return set()
-    return taken(connection, dropped(run))
+    written = 0
+    for start in range(0, len(run), ROWS[-1]):
+        some = run[start : start + ROWS[-1]]
+        size = next(size for size in ROWS if size >= len(some))
+        rows: list[tuple[Value, ...]] = [
+            (kept(id), b.number, b.first, b.count, b.data) for id, b in some
+        ]
+        rows += [NO_ROW] * (size - len(rows))
+        written += connection.execute(APPENDS[size], list(chain.from_iterable(rows))).rowcount
+    return set() if written == len(run) else taken(connection, dropped(run))
 
 
 def _fault(error: Exception) -> StoreError:
     """SQLite's own words hold no parameters."""
     name = str(vars(error).get("sqlite_errorname", ""))
     return StoreError(f"SQLite: {error}", KINDS.get("_".join(name.split("_")[:2]), "broken"))
-
-
-async def _in(executor: Executor, act: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(executor, act)

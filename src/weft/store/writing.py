@@ -3,7 +3,8 @@
 1. Everything is written in the order it came. A failed transaction is rolled back as a whole and
    tried again, with what came meanwhile behind it.
 2. Operations go at once and take the waiting blocks along; blocks alone are written at most once
-   in `pause` seconds, so that a row is a batch and not a token.
+   in `pause` seconds, so that a row is a batch and not a token. Where many blocks were written of
+   late, many responses run: an operation then waits some milliseconds for others to go along.
 3. An operation that is itself at fault fails alone: the others are written without it.
 4. An operation is given up only while no transaction carries it, so whoever is told that it failed
    can rely on that. A transaction that neither ends nor fails leaves it `unknown`.
@@ -31,6 +32,9 @@ ROW = 100
 AT_A_TIME = 8 * 1024 * 1024
 """Bytes in one transaction, about."""
 
+FADING = 2 / 3
+"""What is left, after a second, of how much was written of late."""
+
 REMEMBERED = 10_000
 """Responses of which we still know that blocks were dropped."""
 
@@ -42,6 +46,12 @@ class StorePolicy:
 
     pause: float = 0.05
     """Seconds between two transactions that carry blocks only."""
+
+    linger: float = 0.025
+    """Seconds from one transaction to the next that carries operations, at most."""
+
+    crowd: int = 500
+    """Blocks, written of late, that have them wait so long; fewer, less."""
 
     queue: int = 64 * 1024 * 1024
     """Bytes of blocks that may wait; operations are let in up to twice as many."""
@@ -158,6 +168,10 @@ class Writer:
         self._dropped: dict[str, None] = {}
         self._trouble: StoreError | None = None
         self._running: asyncio.Task[None] | None = None
+        self._written = 0.0
+        """When the last transaction was."""
+        self._late = 0.0
+        """Blocks of late: each counts less by a third every second."""
         self.waiting = 0
         self.commits = 0
 
@@ -260,16 +274,22 @@ class Writer:
         """Ends when nothing is let in any more and all is written."""
         while self._running is not None or self._queue:
             await self._any.wait()
-            if not self._urgent.is_set():
-                await self._rest()
+            await self._rest()
             self._take()
             await self._commit()
 
     async def _rest(self) -> None:
-        """Waits until blocks may go, or something that is in a hurry comes."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._policy.pause):
-                await self._urgent.wait()
+        """Waits until blocks may go, or something that is in a hurry comes, and for others that may
+        go along with that."""
+        policy = self._policy
+        if not self._urgent.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(policy.pause):
+                    await self._urgent.wait()
+        since = self._loop.time() - self._written
+        crowd = min(self._late * FADING**since / policy.crowd, 1.0)
+        if self._running is not None and since < crowd * policy.linger:
+            await asyncio.sleep(crowd * policy.linger - since)
 
     def _take(self) -> None:
         """Moves what waits to the end of the batch, as much as one transaction should carry."""
@@ -336,6 +356,7 @@ class Writer:
 
     def _committed(self, dropped: set[str]) -> None:
         batch, self._batch = self._batch, []
+        self._note(sum(isinstance(work, tuple) for work in batch))
         self.waiting -= sum(map(_weight, batch))
         self.commits += bool(batch)
         self._trouble = None
@@ -346,6 +367,11 @@ class Writer:
         for work in batch:
             if not isinstance(work, tuple):
                 work.settle()
+
+    def _note(self, blocks: int) -> None:
+        now = self._loop.time()
+        self._late = self._late * FADING ** (now - self._written) + blocks
+        self._written = now
 
 
 def _weight(work: Work) -> int:

@@ -1,0 +1,35 @@
+"""What is done when nothing was said for a while, again and again."""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Pulse:
+    """Acts after so many seconds of silence; never if they are none."""
+
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._act = act
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._last = self._loop.time()
+        if seconds:
+            self._timer = self._loop.call_later(seconds, self._beat)
+
+    def said(self) -> None:
+        """Something was."""
+        self._last = self._loop.time()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _beat(self) -> None:
+        now = self._loop.time()
+        left = self._last + self._seconds - now
+        if left > 0.001:
+            self._timer = self._loop.call_later(left, self._beat)
+            return
+        self._last = now
+        self._timer = self._loop.call_later(self._seconds, self._beat)
+        self._act()
