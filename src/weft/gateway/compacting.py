@@ -17,7 +17,6 @@ from weft.dialects.envelope import sealed_summary
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.encoding.snapshot import usage
 from weft.errors import BadRequest, InternalError
-from weft.gateway import answers
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
 from weft.gateway.memory import DIALECT, Memory, given_in, unknown
 from weft.parts import Usage
@@ -100,18 +99,8 @@ class _Compaction(Endpoint):
         super().__init__(host, DIALECT)
         self._said = said
 
-    async def _whole(self, run: Run, id: str, send: Send) -> None:
-        try:
-            await run.open()
-            status, data = await run.whole()
-            if status == 200:
-                data = _compacted(run, self._said)
-        except Failed as failed:
-            await self._failed(failed, run, id, send)
-        except Exception as problem:
-            await self._failed(answers.own_fault(id, problem), run, id, send)
-        else:
-            await answers.body(send, status, data, [answers.JSON, *answers.about(id, run)])
+    def _told(self, run: Run, body: bytes) -> bytes:
+        return _compacted(run, self._said)
 
 
 def _summing_up(asked: Asked, said: list[Raw]) -> bytes:
