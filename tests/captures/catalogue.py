@@ -248,6 +248,9 @@ ROWS: dict[str, tuple[str, ...]] = {
         "signature-in-a-detail-of-its-own",
         "encrypted-detail-alone",
         "encrypted-detail-beside-open-text",
+        "encrypted-details-in-one-chunk",
+        "encrypted-details-of-one-index",
+        "encrypted-details-in-a-body",
     ),
     "Q85": ("two-details-share-an-index",),
     "Q86": (

@@ -20,9 +20,13 @@ from weft.dialects.openai_chat import wire
 from weft.dialects.openai_chat.meaning import (
     Proof,
     call_delta,
+    cut,
     error_of,
     finish_reason,
+    is_summary,
     proof_of,
+    proves,
+    text_of,
     total_of,
     usage_of,
 )
@@ -284,8 +288,12 @@ class ChatDecoder:
     def _delta(self, delta: wire.Delta, out: list[Part]) -> None:
         content = delta.content
         reasoning = delta.reasoning_content or delta.reasoning
-        if reasoning or delta.reasoning_details:
-            self._reason_with(reasoning, delta.reasoning_details or (), out)
+        if delta.reasoning_details:
+            self._reason_with(reasoning, delta.reasoning_details, out)
+        elif reasoning:
+            if self._proof.proven:  # a proof comes when all is said: this is another reasoning
+                self._close_kind(out)
+            self._say(_Kind.REASONING, reasoning, out)
         if content:
             if isinstance(content, str):
                 self._say(_Kind.TEXT, content, out)
@@ -353,29 +361,31 @@ class ChatDecoder:
             out.append(part(self._id, whole_characters(self._half)))
             self._half = ""
 
-    def _reason_with(
-        self, text: str | None, details: "list[wire.Detail] | tuple[()]", out: list[Part]
-    ) -> None:
-        """Reasoning by any of its fields: the first one that has text, once."""
-        if not text:
-            text = "".join(one.text or one.summary or "" for one in details)
-        summary = any(one.type == "reasoning.summary" for one in details)
-        proves = any(one.signature or one.data for one in details)
-        if text:
-            if self._kind is not _Kind.REASONING:
-                self._open(_Kind.REASONING, out, summary=summary)
-            for detail in details:
-                self._proof.add(detail)
-            self._say(_Kind.REASONING, text, out)
-        elif self._kind is _Kind.REASONING:
-            for detail in details:
-                self._proof.add(detail)
-        elif proves:  # a proof on its own, perhaps beside open text: a part without text
-            id, proof = self._ids.local("reasoning"), Proof()
-            for detail in details:
-                proof.add(detail)
-            self._said = True
-            out.append(ReasoningStart(id, "summary" if summary else "raw"))
+    def _reason_with(self, text: str | None, details: list[wire.Detail], out: list[Part]) -> None:
+        """Reasoning by any of its fields: the first one that has text, once. Details that prove
+        another reasoning begin another part.
+        """
+        told = text_of(details)
+        if not (text or told) and self._kind is not _Kind.REASONING:
+            self._prove(details, out)
+            return
+        plain = "" if text == told else text
+        for number, (proof, own) in enumerate(cut(self._proof, details)):
+            if self._kind is not _Kind.REASONING or proof is not self._proof:
+                self._open(_Kind.REASONING, out, summary=is_summary(own))
+                self._proof = proof
+            said = text_of(own) if not plain else "" if number else plain
+            if said:
+                self._say(_Kind.REASONING, said, out)
+
+    def _prove(self, details: list[wire.Detail], out: list[Part]) -> None:
+        """Proofs on their own, perhaps beside open text: parts without text."""
+        if not any(map(proves, details)):
+            return
+        self._said = True
+        for proof, own in cut(Proof(), details):
+            id = self._ids.local("reasoning")
+            out.append(ReasoningStart(id, "summary" if is_summary(own) else "raw"))
             out.append(proof.end(id, self._context.origin))
 
     def _content_part(self, part: wire.ContentPart, out: list[Part]) -> None:

@@ -243,6 +243,8 @@ class ChatEncoder:
         held, self._held = self._held, ""
         text = self._fold.reasoning(part.id)
         details = self._carried.proof(part, self._thoughts[part.id], text)
+        if details and self._floor is self._reasoning:
+            self._floor = None  # readers know by the proof that it is over
         if held or details:
             thought = written.Thought(held or UNSET, details or UNSET)
             out.append(self._chunks.delta(_json(thought)))
@@ -392,7 +394,7 @@ def _note_losses(response: Response, carried: Carried) -> None:
     for item in response.items:
         if isinstance(item, TextItem | ReasoningItem):
             kind = (item.__class__, isinstance(item, TextItem) and item.refusal)
-            if kind in said:
+            if kind in said and not carried.apart(item):
                 carried.joined(item)
             said.add(kind)
         elif item.__class__ in written.UNSAID:

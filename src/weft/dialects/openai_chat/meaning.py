@@ -1,6 +1,7 @@
 """What the wire's words mean: entries, usage, finish reasons, errors, proofs of reasoning."""
 
 import json
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -40,7 +41,11 @@ REASONS: dict[str, FinishReason] = {
 
 
 class Proof:
-    """The `reasoning_details` of one reasoning part, merged by type and index."""
+    """The `reasoning_details` of one reasoning part, merged by type and index.
+
+    A part has one `data`: another one proves another reasoning. Streams number all details alike,
+    and those of one reasoning may have several numbers, so numbers tell nothing until it is proven.
+    """
 
     __slots__ = ("_details", "_texts")
 
@@ -56,6 +61,27 @@ class Proof:
         known.data = detail.data or known.data
         known.id = detail.id or known.id
         known.format = detail.format or known.format
+
+    @property
+    def proven(self) -> bool:
+        return any(map(proves, self._details.values()))
+
+    def takes(self, detail: wire.Detail) -> bool:
+        """Whether a detail is about this reasoning: any is until it is proven, then those with its
+        id or index. Beside `data`, only what was not told yet: neither other `data` nor more text.
+        """
+        text, known = text_of([detail]), self._details.values()
+        if not self.proven or not (text or proves(detail)):
+            return True
+        data = any(one.data for one in known)
+        if data and detail.data:
+            return any(_is_again(detail, one) for one in known)
+        ids = {one.id for one in known if one.id}
+        if detail.id and ids:
+            return detail.id in ids
+        if data and text and (detail.type, detail.index) in self._details:
+            return False
+        return any(one.index == detail.index for one in known)
 
     def end(self, id: str, host: str | None) -> ReasoningEnd:
         """The end of the reasoning. A host may want it back also where it did not prove it."""
@@ -76,6 +102,39 @@ class Proof:
             extra=Raw(msgspec.json.encode({"reasoning_details": details})),
         )
         return unsealed(end)
+
+
+def text_of(details: Sequence[wire.Detail]) -> str:
+    return "".join(one.text or one.summary or "" for one in details)
+
+
+def is_summary(details: Sequence[wire.Detail]) -> bool:
+    return any(one.type == "reasoning.summary" for one in details)
+
+
+def proves(detail: wire.Detail) -> bool:
+    return bool(detail.signature or detail.data)
+
+
+def _is_again(detail: wire.Detail, known: wire.Detail) -> bool:
+    """Whether a detail tells the same `data` once more."""
+    same = (detail.data, detail.index) == (known.data, known.index)
+    return same and (not detail.id or not known.id or detail.id == known.id)
+
+
+def cut(proof: Proof, details: Sequence[wire.Detail]) -> list[tuple[Proof, list[wire.Detail]]]:
+    """Adds details to the reasonings that they are about, which may be the one of `proof`.
+
+    Returns each with those that it got, in the order they came.
+    """
+    found: list[tuple[Proof, list[wire.Detail]]] = [(proof, [])]
+    for detail in details:
+        if not found[-1][0].takes(detail):
+            found.append((Proof(), []))
+        proof, own = found[-1]
+        proof.add(detail)
+        own.append(detail)
+    return [(proof, own) for proof, own in found if own]
 
 
 def finish_reason(word: str) -> FinishReason:

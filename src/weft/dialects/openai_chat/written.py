@@ -160,6 +160,17 @@ class _Proof(msgspec.Struct):
     reasoning_details: list[Raw]
 
 
+class _Repeating(msgspec.Struct):
+    """A detail, by what it repeats of the text."""
+
+    text: str | None = None
+    summary: str | None = None
+
+
+class _Repeated(msgspec.Struct):
+    reasoning_details: list[_Repeating]
+
+
 class _Sealed(msgspec.Struct):
     """The detail that carries a proof of another origin."""
 
@@ -169,6 +180,7 @@ class _Sealed(msgspec.Struct):
 
 
 _read_proof = msgspec.json.Decoder(_Proof).decode
+_read_repeated = msgspec.json.Decoder(_Repeated).decode
 
 
 def response_id(context: Context) -> str:
@@ -245,6 +257,15 @@ def usage(told: Tokens) -> Usage | UnsetType:
     )
 
 
+def _repeated(extra: Raw) -> str | None:
+    """What the details of a reasoning say; None if there are none."""
+    try:
+        details = _read_repeated(extra).reasoning_details
+    except ValueError:
+        return None
+    return "".join(one.text or one.summary or "" for one in details)
+
+
 def _known(count: int | None) -> int | UnsetType:
     return UNSET if count is None else count
 
@@ -279,6 +300,16 @@ class Carried:
     def joined(self, part: Start) -> None:
         """A part that readers will take for more of the one before it."""
         self.lost(START_TYPES[part.__class__], "joined to the one before it")
+
+    def apart(self, item: TextItem | ReasoningItem) -> bool:
+        """Whether readers of a message tell an item apart from the one before it: by its proof, if
+        it says nothing, or by its details, if they repeat what it says.
+        """
+        if isinstance(item, TextItem):
+            return False
+        if item.text:
+            return self.ours and isinstance(item.extra, Raw) and _repeated(item.extra) == item.text
+        return bool(item.signature or item.encrypted or item.redacted)
 
     def signed(self, part: TextEnd | TextItem) -> Json:
         """What a text brought for its way back."""
