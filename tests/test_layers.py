@@ -144,6 +144,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.history",
         "weft.relay.keeping",
         "weft.relay.recovery",
+        "weft.relay.retelling",
         "weft.relay.audit",
         "weft.relay.run",
     ),

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
@@ -187,18 +188,32 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
 """What is changed, and the beginnings of what must be told of it."""
 
 
-@pytest.fixture
-def few(full: tuple[Path, int], tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    """A store of its own for each test: a call in every dialect, streamed and not."""
+@contextmanager
+def part_of(full: tuple[Path, int], folder: Path, where: str) -> Iterator[sqlite3.Connection]:
+    """A store of its own that holds some of what the full one does."""
     with sqlite3.connect(full[0] / "weft.db") as source:
-        database = sqlite3.connect(tmp_path / "weft.db", isolation_level=None)
+        database = sqlite3.connect(folder / "weft.db", isolation_level=None)
         source.backup(database)
     source.close()
-    (tmp_path / "weft.toml").write_text(f'[store]\nurl = "sqlite:///{tmp_path}/weft.db"\n')
+    (folder / "weft.toml").write_text(f'[store]\nurl = "sqlite:///{folder}/weft.db"\n')
     database.execute("PRAGMA foreign_keys = ON")
-    database.execute("DELETE FROM response WHERE model != 'anthropic-messages/tools'")
+    database.execute(f"DELETE FROM response WHERE NOT ({where})")
     yield database
     database.close()
+
+
+@pytest.fixture
+def few(full: tuple[Path, int], tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A store for each test: a call in every dialect, streamed and not."""
+    with part_of(full, tmp_path, "model = 'anthropic-messages/tools'") as database:
+        yield database
+
+
+@pytest.fixture
+def failed(full: tuple[Path, int], tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A store for each test: answers in every dialect that failed after some text."""
+    with part_of(full, tmp_path, "status = 'failed' AND stream") as database:
+        yield database
 
 
 def verified(folder: Path) -> Result:
@@ -225,6 +240,27 @@ def test_whatever_is_not_as_it_was_told_is_named(
         if not any(line.startswith(f"{id}: {words}") for line in told)
     ]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"text":"', b'"text":"never told '),
+        (b'"items":[', b'"items":[{"type":"text","id":"never","text":"told"},'),
+        (b'"items":[{"type":"text"', b'"items":[{"type":"reasoning"'),
+    ],
+)
+def test_the_record_of_an_answer_that_failed_says_what_was_told(
+    failed: sqlite3.Connection, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    rows = failed.execute("SELECT id, dialect FROM response").fetchall()
+    assert {dialect for _, dialect in rows} == set(CLIENTS)
+    assert verified(tmp_path).exit_code == 0
+    for id, _ in rows:
+        replaced("answer", "record", old, new)(failed, id)
+    found = verified(tmp_path)
+    told = {id for id, _ in rows if f"{id}: record: its text is not what the log" in found.stdout}
+    assert (found.exit_code, told) == (1, {id for id, _ in rows})
 
 
 def test_a_difference_is_one_line_and_counted(few: sqlite3.Connection, tmp_path: Path) -> None:

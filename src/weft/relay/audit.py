@@ -7,7 +7,9 @@ Of every response that has ended:
 2. the record says what the log says. The record is the fold of what the upstream said, the log is
    in the client's dialect: they are compared as `Meaning`, field by field. What a dialect cannot
    carry (docs/carrying.md) is no difference: the record is told once more in the client's dialect,
-   and a field may say what it says there;
+   and a field may say what it says there. Where an error ended the log, the record does not tell
+   what it found open: it is told once for each item that may have been, and all fields must say
+   what one of these tellings says, or what is stored;
 3. the body is what the log ends with: its last snapshot, or all of it if it was told in one piece;
    where a wire has neither, what the record says as a body. That a response was cancelled, or that
    the outputs it waited for have come, is newer than its log;
@@ -17,7 +19,7 @@ Of every response that has ended:
 A log that was pruned is counted, and not read: digest, events and size still tell what it was.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 
@@ -28,25 +30,19 @@ from weft.assembler import ReasoningItem, Response, TextItem
 from weft.codec import Decoder, encode
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.openai_responses.encoding.folded import parts as parts_of
 from weft.errors import InternalError, WeftError
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import canonical
 from weft.parts import (
-    ErrorPart,
-    Finish,
-    Part,
     ToolCall,
-    ToolParamsDelta,
-    ToolParamsEnd,
-    ToolParamsStart,
     ToolResult,
     Usage,
 )
 from weft.relay.history import given
 from weft.relay.keeping import status_of, told, waits, with_status
 from weft.relay.recovery import request_of
+from weft.relay.retelling import retold
 from weft.store.base import Store
 from weft.store.records import Block, Entry, Status
 
@@ -57,7 +53,6 @@ class _Status(msgspec.Struct):
     status: Status | None = None
 
 
-_OF_CALLS = (ToolParamsStart, ToolParamsDelta, ToolParamsEnd, ToolCall)
 _fold = msgspec.json.Decoder(Response).decode
 _status = msgspec.json.Decoder(_Status).decode
 
@@ -185,6 +180,16 @@ def unlike(said: Meaning, *others: Meaning) -> list[str]:
     ]
 
 
+def _least_unlike(said: Meaning, stored: Meaning, again: Iterable[Meaning]) -> list[str]:
+    """The fields that say neither what is stored nor what the likest of the others says."""
+    least = unlike(said, stored)
+    for other in again:
+        if not least:
+            break
+        least = min(least, unlike(said, stored, other), key=len)
+    return least
+
+
 # What was told
 
 
@@ -203,42 +208,20 @@ class _Told:
         decoder.finish()
         return decoder.response
 
-    def streamed(self, record: Response) -> list[Response]:
-        """The record, once it was told in events: in each way that it may have been."""
+    def streamed(self, record: Response, told: Response) -> Iterator[Response]:
+        """The record, once it was told in events: in each way that it may have been, if that ends
+        as what was told does."""
         name, context = self._dialect.name, self._context
-        return [
-            self.read(b"".join(encode(parts, name, context=context))) for parts in _again(record)
-        ]
+        for parts in retold(record, told):
+            one = self.read(b"".join(encode(parts, name, context=context)))
+            if (one.error is None) == (told.error is None):
+                yield one
 
     def whole(self, record: Response) -> Response:
         """The record, once it was told in one piece."""
         if self._dialect.body is None:
             raise InternalError(f"{self._dialect.name} has no bodies")
         return self.read(self._dialect.body(record, self._context, Findings()))
-
-
-def _again(record: Response) -> list[list[Part]]:
-    """Parts that fold to this record, which does not tell in which order calls ended: those that
-    end an answer in some wires may have been the last, and an error came after all or none."""
-    said, error = parts_of(record), record.error
-    if error is None:
-        bad = {one.id for one in record.invalid_tool_calls}
-        last = [one for one in said if isinstance(one, _OF_CALLS) and one.id in bad]
-        others = [one for one in said[:-1] if one not in last]
-        return [said, [*others, *last, said[-1]]] if last else [said]
-    cut = {one.id for one in said if isinstance(one, ToolCall) and one.invalid == "stream-failed"}
-    ends = [one for one in said if isinstance(one, ToolCall | ToolParamsEnd) and one.id in cut]
-    kept = [one for one in said if one not in ends and not isinstance(one, Finish)]
-    part = ErrorPart(error.kind, error.message, error.code, error.status, error.retryable)
-    before = [_whole(one) for one in said[:-1]]
-    return [[*kept, part, *ends, said[-1]], [*before, part, said[-1]]]
-
-
-def _whole(part: Part) -> Part:
-    """A call as it was before an error made it one that failed."""
-    if isinstance(part, ToolCall) and part.invalid == "stream-failed":
-        return msgspec.structs.replace(part, invalid=None)
-    return part
 
 
 # One response
@@ -276,9 +259,9 @@ def _log(entry: Entry, blocks: list[Block], log: bytes) -> Iterable[str]:
 
 def _record(entry: Entry, record: Response, log: bytes) -> Iterable[tuple[str, str]]:
     heard, in_one = _Told(entry), log.lstrip()[:1] == b"{"
-    said, stored = meaning(heard.read(log)), meaning(record)
-    again = [heard.whole(record)] if in_one else heard.streamed(record)
-    for name in unlike(said, stored, *map(meaning, again)):
+    response, stored = heard.read(log), meaning(record)
+    again = [heard.whole(record)] if in_one else heard.streamed(record, response)
+    for name in _least_unlike(meaning(response), stored, map(meaning, again)):
         yield "record", f"its {name} is not what the log tells"
     snapshot = log if in_one else told(log)
     if snapshot is None:
