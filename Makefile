@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= auto
+# Compiled once, not once for each process of the tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: serve test test-long test-clients coverage check bench fuzz fmt clean
 

@@ -4,6 +4,7 @@ Read from the syntax tree, so that an import hidden inside a function counts lik
 """
 
 import ast
+import functools
 import re
 import sys
 from pathlib import Path
@@ -245,6 +246,7 @@ def imports(tree: ast.AST) -> list[str]:
     return found
 
 
+@functools.cache
 def place(module: str) -> int | None:
     """The row of a module: of those that fit, the one that says most."""
     fitting = [

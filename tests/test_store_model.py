@@ -326,21 +326,18 @@ MACHINES: dict[Kind, type[Machine]] = {"sqlite": SqliteMachine, "postgres": Post
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """A shorter example is not worth the minutes it takes to find one: each step asks a database."""
 
-EXAMPLES: dict[Kind, int] = {"sqlite": 20, "postgres": 4}
+FEW: dict[Kind, int] = {"sqlite": 8, "postgres": 4}
+MANY: dict[Kind, int] = {"sqlite": 200, "postgres": 40}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_store_is_what_its_model_is(kind: Kind) -> None:
-    few = settings(
-        max_examples=EXAMPLES[kind], stateful_step_count=25, deadline=None, phases=PHASES
-    )
+    few = settings(max_examples=FEW[kind], stateful_step_count=25, deadline=None, phases=PHASES)
     run_state_machine_as_test(MACHINES[kind], settings=few)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_store_is_what_its_model_is_for_long(kind: Kind) -> None:
-    many = settings(
-        max_examples=EXAMPLES[kind] * 10, stateful_step_count=50, deadline=None, phases=PHASES
-    )
+    many = settings(max_examples=MANY[kind], stateful_step_count=50, deadline=None, phases=PHASES)
     run_state_machine_as_test(MACHINES[kind], settings=many)

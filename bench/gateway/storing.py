@@ -37,9 +37,9 @@ EVERY = 0.005
 
 def load(streams: int) -> Load:
     """So many streams, each with an event every 300 ms: half of what a core can do. They begin over
-    a third of the time that one takes. 200 tokens are what people get who chat; what it costs that
-    a response begins and ends weighs twice as much where an answer is half as long."""
-    return Load("paced-200-300", 200, streams, streams, stagger=20_000_000 // streams)
+    10 seconds. 200 tokens are what people get who chat; what it costs that a response begins and
+    ends weighs twice as much where an answer is half as long."""
+    return Load("paced-200-300", 200, streams, streams, stagger=10_000_000 // streams)
 
 
 class Probe:
