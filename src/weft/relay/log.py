@@ -1,8 +1,8 @@
 """The log of one response: what its client is told, event by event, on its way to the store.
 
 What is told is counted, hashed and handed to the store some at a time: rows are batches, never
-tokens. Whoever follows a response gets its events as they were sent: what is
-still in memory from there, the rest from the store, also of another process.
+tokens. Whoever follows a response gets its events as they were sent: what is still in memory from
+there, the rest from the store, also of another process.
 """
 
 import asyncio
@@ -121,7 +121,7 @@ class Log:
         self._told.append(block)
         self._waiting_size += len(block)
         if self._waiting_size >= BATCH:
-            self.waited()
+            self._hand_on()
         elif not self._paced:
             self._paced = True
             self._pace.add(self)
@@ -132,6 +132,9 @@ class Log:
     def waited(self) -> None:
         """What was told has waited long enough."""
         self._paced = False
+        self._hand_on()
+
+    def _hand_on(self) -> None:
         try:
             self.flush()
         except StoreError as problem:
