@@ -91,8 +91,9 @@ class Weft:
         return self.told(self.http.get(f"/v1/responses/{id}{path}", params=query))
 
     def log(self, id: str) -> bytes:
-        """Its events, to the end."""
-        return self.http.get(f"/v1/responses/{id}", params={"stream": "true"}).content
+        """Its events, to the end; a slow machine may send comments between them."""
+        found = self.http.get(f"/v1/responses/{id}", params={"stream": "true"})
+        return uncommented(found.content)
 
     def told(self, found: httpx.Response) -> Object:
         assert found.status_code == 200, found.text
