@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
@@ -52,6 +52,10 @@ from weft.request import CallContent, Request, TextContent
 from weft.scrub import Scrubber
 from weft.store.opening import store_at
 from weft.store.records import Block, Entry
+
+SAME, SAME_FEW = settings(QUICK, derandomize=True), settings(FEW, derandomize=True)
+"""The same streams each time: should there be one in ten thousand that the audit misreads, whoever
+changes something else is not to meet it."""
 
 WIRES = (CHAT, RESPONSES, MESSAGES, GEMINI)
 
@@ -127,7 +131,7 @@ def replaced(request: Request, entry: Entry) -> Request:
 
 
 @pytest.mark.parametrize("client", WIRES)
-@QUICK
+@SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
 def test_record_bytes_and_body_are_what_was_told(
     world: World, client: str, parts: list[Part], upstream: str, stream: bool
@@ -284,7 +288,7 @@ def failures(draw: st.DrawFn) -> list[Part]:
 
 
 @pytest.mark.parametrize("client", WIRES)
-@FEW
+@SAME_FEW
 @given(parts=failures(), upstream=st.sampled_from(WIRES))
 def test_a_failed_answer_whose_record_says_something_else_is_found(
     world: World, client: str, parts: list[Part], upstream: str
@@ -311,7 +315,7 @@ def recorded(entry: Entry, record: Response) -> Entry:
 # What comes after an answer
 
 
-@QUICK
+@SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
 def test_the_next_turn_is_told_what_was_streamed(
     world: World, parts: list[Part], upstream: str, stream: bool
