@@ -21,8 +21,10 @@ class Pulse:
         self._last = self._loop.time()
 
     def stop(self) -> None:
+        """For good: whoever acts is let go of, so that nothing holds itself."""
         if self._timer is not None:
             self._timer.cancel()
+        self._act = _nothing
 
     def _beat(self) -> None:
         now = self._loop.time()
@@ -33,3 +35,7 @@ class Pulse:
         self._last = now
         self._timer = self._loop.call_later(self._seconds, self._beat)
         self._act()
+
+
+def _nothing() -> None:
+    """Is done when it was stopped."""

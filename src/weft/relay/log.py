@@ -41,18 +41,24 @@ class Pace:
     much less than one for each."""
 
     def __init__(self) -> None:
-        self._logs: list[Log] = []
+        self._logs: dict[Log, None] = {}
+        self._ticks = False
         self._many = 0
         """How many there were the last time."""
 
     def add(self, log: "Log") -> None:
         """This log has something that may wait."""
-        if not self._logs:
+        self._logs[log] = None
+        if not self._ticks:
+            self._ticks = True
             log.loop.call_later(max(PAUSE, self._many / RATE), self._waited)
-        self._logs.append(log)
+
+    def drop(self, log: "Log") -> None:
+        """Nothing of this log waits any more."""
+        self._logs.pop(log, None)
 
     def _waited(self) -> None:
-        logs, self._logs = self._logs, []
+        logs, self._logs, self._ticks = list(self._logs), {}, False
         self._many = len(logs)
         self._hand_on(logs)
 
@@ -215,6 +221,7 @@ class Log:
     def end(self, *, stored: bool = True) -> None:
         """Nothing more will come; what came last is shown if it was stored."""
         self.ended = True
+        self._pace.drop(self)
         if stored:
             self._hidden = 0
         self._tell()

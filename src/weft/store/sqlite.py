@@ -55,7 +55,6 @@ AT_FAULT = (
 SETTINGS = (
     "PRAGMA foreign_keys = ON",
     "PRAGMA wal_autocheckpoint = 8192",  # pages: those that change again and again are copied once
-    "PRAGMA cache_size = -16384",  # KiB
     "PRAGMA temp_store = MEMORY",  # what undoes a statement of many rows
 )
 """Of the connection that writes."""
