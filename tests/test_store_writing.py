@@ -304,7 +304,8 @@ def test_in_a_crowd_operations_go_along_with_others() -> None:
             writer.append("a", log(2)[number])
         await writer.submit(saying("x"))
         one = asyncio.ensure_future(writer.submit(saying("y")))
-        await asyncio.sleep(0.01)  # far more than it takes to be written
+        for _ in range(20):  # turns of the loop: far more than it takes to be written
+            await asyncio.sleep(0)
         assert not one.done()
         assert await writer.submit(saying("z")) == "z"
         assert await one == "y"

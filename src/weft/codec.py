@@ -27,7 +27,7 @@ from weft.guard import Guard, Shown
 from weft.ids import Ids
 from weft.parts import ErrorPart, Part
 from weft.request import Request
-from weft.sse import Frame, FrameReader
+from weft.sse import Event, Frame, FrameReader, write
 
 
 def fresh_context() -> Context:
@@ -171,7 +171,7 @@ class Pipe:
 
 
 class Encoder:
-    """Guarded parts of one response in, the dialect's events out, each in one piece.
+    """Guarded parts of one response in, the dialect's events out, framed, each in one piece.
 
     Give it the fold of the guard that made the parts, and nothing is assembled twice.
     """
@@ -182,6 +182,7 @@ class Encoder:
         writer = dialect_named(dialect)
         if writer.encoder is None:
             raise UnknownDialect(f"{writer.name} cannot be written yet")
+        self._idle = writer.idle
         self._findings = Findings()
         self._own = Assembler() if fold is None else None
         self._encoder = writer.encoder(
@@ -194,19 +195,24 @@ class Encoder:
         if self._own is not None:
             for part in parts:
                 self._own.feed(part)
-        return self._encoder.feed(parts)
+        return _framed(self._encoder.feed(parts))
 
     def finish(self) -> list[bytes]:
-        return self._encoder.finish()
+        return _framed(self._encoder.finish())
 
     def keepalive(self) -> list[bytes]:
         """What to send while there is nothing to say."""
-        return self._encoder.keepalive()
+        event = self._encoder.keepalive()
+        return [self._idle] if event is None else _framed([event])
 
     @property
     def findings(self) -> list[Finding]:
         """What this dialect could not carry."""
         return self._findings.found
+
+
+def _framed(events: Iterable[Event]) -> list[bytes]:
+    return [write(event.name, event.data) for event in events]
 
 
 class Decoded:

@@ -15,6 +15,7 @@ line, and one JSON body. Rules, with the rows of the quirk catalogue they serve:
 """
 
 import re
+from collections.abc import Iterable
 from enum import Enum
 
 import msgspec
@@ -47,6 +48,16 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     """The input ended before the event did."""
     split: bool = False
     """One of several data lines of one event that turned out to be events of their own."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event on its way out. It is a value until a writer at the edge frames it."""
+
+    name: str
+    """Empty: the wire has no names, and the frame has no `event:` line."""
+    data: bytes
+    number: int | None = None
+    """The number that the data tells, on a wire that numbers its events."""
 
 
 class _Form(Enum):
@@ -327,11 +338,18 @@ def _is_whole(line: bytes) -> bool:
     return line == DONE or (line.startswith(b"{") and _is_json(line))
 
 
-def write(event: str, data: bytes) -> bytes:
+def write(name: str, data: bytes) -> bytes:
     """Returns one event in one piece; without a name there is no `event:` line."""
-    if not event:
+    if b"\n" in data:  # of an upstream that writes its JSON over several lines
+        data = data.replace(b"\n", b"\ndata: ")
+    if not name:
         return b"data: " + data + b"\n\n"
-    return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+    return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def write_events(events: Iterable[Event]) -> bytes:
+    """Returns events as they stand in a stream, one behind the other."""
+    return b"".join([write(event.name, event.data) for event in events])
 
 
 def comment(text: str) -> bytes:

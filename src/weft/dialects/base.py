@@ -21,7 +21,7 @@ from weft.dialects.rules import Rule, Watch
 from weft.findings import Findings
 from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, Part
-from weft.sse import Frame
+from weft.sse import Event, Frame, comment
 
 
 class Decoder(Protocol):
@@ -51,14 +51,14 @@ class Stage(Protocol):
 
 
 class Encoder(Protocol):
-    """Guarded parts in, events out, each event in one piece. Reads the fold, never joins."""
+    """Guarded parts in, events out. Reads the fold, never joins."""
 
-    def feed(self, parts: Sequence[Part]) -> list[bytes]: ...
+    def feed(self, parts: Sequence[Part]) -> list[Event]: ...
 
-    def finish(self) -> list[bytes]: ...
+    def finish(self) -> list[Event]: ...
 
-    def keepalive(self) -> list[bytes]:
-        """What to send while there is nothing to say."""
+    def keepalive(self) -> Event | None:
+        """The event that says nothing, on a wire that has one; else a writer has a comment."""
         ...
 
 
@@ -84,6 +84,10 @@ class Dialect:
 
     ends: Callable[[Frame], bool] = lambda frame: False
     """Whether whatever follows this frame belongs to another response."""
+
+    idle: bytes = comment("keepalive")
+    """What a stream of server-sent events sends while there is nothing to say, if the encoder has
+    no event for that."""
 
     choices: Callable[[Frame], frozenset[int]] = lambda frame: frozenset((0,))
     """Which of several answers this frame speaks of."""

@@ -30,6 +30,7 @@ from weft.relay.asked import Asked, Failed, Kept, codec_of
 from weft.relay.keeping import Keeper, ending, told, with_status
 from weft.relay.log import follow
 from weft.relay.run import Run
+from weft.sse import write_events
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Entry
 
@@ -500,7 +501,7 @@ def queued(asked: Asked) -> bytes:
     events = writer(context, Assembler(), Findings()).feed(
         [ResponseMetadata("", model=asked.model)]
     )
-    return with_status(told(b"".join(events)) or b"{}", "queued")
+    return with_status(told(write_events(events)) or b"{}", "queued")
 
 
 async def all_blocks(store: Store, id: str) -> list[Block]:

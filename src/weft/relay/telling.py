@@ -23,7 +23,7 @@ from weft.findings import Finding, Findings
 from weft.ids import Ids
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
 from weft.request import Request
-from weft.sse import DONE, Frame, write
+from weft.sse import DONE, Frame, write, write_events
 
 _DONE = write("", DONE)
 _TERMINATED = ("openai-chat", "openai-responses")
@@ -76,13 +76,15 @@ class Telling:
             raise InternalError(f"{dialect} cannot be written")
         self._findings = Findings()
         self._encoder = writer(context, pipe.guard.fold, self._findings)
+        self._idle = DIALECTS[dialect].idle
 
     def tell(self, heard: Heard) -> bytes:
         """Returns what the client is told of what was heard, possibly nothing."""
-        return b"".join(self._encoder.feed(heard.parts)) if heard.parts else b""
+        return write_events(self._encoder.feed(heard.parts)) if heard.parts else b""
 
     def keepalive(self) -> bytes:
-        return b"".join(self._encoder.keepalive())
+        event = self._encoder.keepalive()
+        return self._idle if event is None else write_events([event])
 
     @property
     def findings(self) -> list[Finding]:

@@ -46,12 +46,12 @@ from weft.parts import (
     Usage,
 )
 from weft.request import CallContent, Message, Request
-from weft.sse import DONE, comment, write
+from weft.sse import DONE, Event
 
 _json = msgspec.json.Encoder().encode
-_START_STEP = write("", b'{"type":"start-step"}')
-_FINISH_STEP = write("", b'{"type":"finish-step"}')
-_DONE = write("", DONE)
+_START_STEP = Event("", b'{"type":"start-step"}')
+_FINISH_STEP = Event("", b'{"type":"finish-step"}')
+_DONE = Event("", DONE)
 _UNKNOWN = "weft"
 """Whose a proof is that tells no origin."""
 
@@ -98,19 +98,19 @@ class UiEncoder:
         self._heads: dict[tuple[type[Part], str], bytes] = {}
         """All of a delta chunk up to its value."""
 
-    def feed(self, parts: Sequence[Part]) -> list[bytes]:
+    def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the chunks that these parts make, each in one piece."""
-        out: list[bytes] = []
+        out: list[Event] = []
         for part in parts:
             _HANDLERS[part.__class__](self, part, out)
         return out
 
-    def finish(self) -> list[bytes]:
+    def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
 
-    def keepalive(self) -> list[bytes]:
-        return [comment("keepalive")]
+    def keepalive(self) -> Event | None:
+        return None
 
     def _lost(self, what: str, which: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")
@@ -121,7 +121,7 @@ class UiEncoder:
 
     # The message
 
-    def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
+    def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
         self._ours = part.dialect == NAME
         self._source_dialect = part.dialect
         self._model, self._usage = part.model, part.usage
@@ -130,11 +130,11 @@ class UiEncoder:
         start.message_metadata = self._extra(part.extra).message_metadata
         out += _chunk(start), _START_STEP
 
-    def _on_error(self, part: ErrorPart, out: list[bytes]) -> None:
+    def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
         """It waits for the ends of what is open: they come next."""
         self._error = part
 
-    def _finish(self, part: Finish, out: list[bytes]) -> None:
+    def _finish(self, part: Finish, out: list[Event]) -> None:
         error = self._error
         if error is not None and error.kind == "cancelled":
             reason = error.message if self._ui >= 7 and error.message else UNSET
@@ -165,26 +165,26 @@ class UiEncoder:
 
     # Text and reasoning
 
-    def _text_start(self, part: TextStart, out: list[bytes]) -> None:
+    def _text_start(self, part: TextStart, out: list[Event]) -> None:
         if part.refusal:
             self._lost("text-start", "refusal", "a refusal is written as any text")
         self._heads[TextDelta, part.id] = _head("text-delta", "id", part.id, "delta")
         metadata = self._extra(part.extra).provider_metadata
         out.append(_chunk(wire.TextStart(part.id, metadata)))
 
-    def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
+    def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
         self._heads[ReasoningDelta, part.id] = _head("reasoning-delta", "id", part.id, "delta")
         metadata = self._extra(part.extra).provider_metadata
         out.append(_chunk(wire.ReasoningStart(part.id, metadata)))
 
-    def _delta(self, part: TextDelta | ReasoningDelta, out: list[bytes]) -> None:
-        out.append(b"%b%b}\n\n" % (self._heads[part.__class__, part.id], _json(part.delta)))
+    def _delta(self, part: TextDelta | ReasoningDelta, out: list[Event]) -> None:
+        out.append(Event("", b"%b%b}" % (self._heads[part.__class__, part.id], _json(part.delta))))
 
-    def _text_end(self, part: TextEnd, out: list[bytes]) -> None:
+    def _text_end(self, part: TextEnd, out: list[Event]) -> None:
         proof = wire.Proof(part.signature)
         out.append(_chunk(wire.TextEnd(part.id, self._proven(part.extra, part.origin, proof))))
 
-    def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
+    def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
         proof = wire.Proof(
             part.signature,
             redacted_data=part.redacted,
@@ -203,7 +203,7 @@ class UiEncoder:
 
     # Calls
 
-    def _params_start(self, part: ToolParamsStart, out: list[bytes]) -> None:
+    def _params_start(self, part: ToolParamsStart, out: list[Event]) -> None:
         extra = self._extra(part.extra)
         call = self._announce(part, bool(extra.dynamic))
         if part.format == "text":
@@ -226,14 +226,16 @@ class UiEncoder:
         self._calls[part.id] = call
         return call
 
-    def _params_delta(self, part: ToolParamsDelta, out: list[bytes]) -> None:
+    def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
         if part.id not in self._free:
-            out.append(b"%b%b}\n\n" % (self._heads[ToolParamsDelta, part.id], _json(part.delta)))
+            out.append(
+                Event("", b"%b%b}" % (self._heads[ToolParamsDelta, part.id], _json(part.delta)))
+            )
 
-    def _params_end(self, part: ToolParamsEnd, out: list[bytes]) -> None:
+    def _params_end(self, part: ToolParamsEnd, out: list[Event]) -> None:
         """The tool-call says it."""
 
-    def _tool_call(self, part: ToolCall, out: list[bytes]) -> None:
+    def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
         if not part.name:
             self._lost(part.type, part.id, "a call without a name cannot be told")
             return
@@ -261,7 +263,7 @@ class UiEncoder:
             part.id, part.name, part.params, why, call.provider_executed, call.dynamic
         )
 
-    def _tool_result(self, part: ToolResult, out: list[bytes]) -> None:
+    def _tool_result(self, part: ToolResult, out: list[Event]) -> None:
         call = self._known(part)
         if call is None:
             self._lost(part.type, part.id, "the reader does not know its call")
@@ -284,7 +286,7 @@ class UiEncoder:
             return _Call(provider_executed=part.provider_executed, dynamic=False)
         return call
 
-    def _approval(self, part: ToolApprovalRequest, out: list[bytes]) -> None:
+    def _approval(self, part: ToolApprovalRequest, out: list[Event]) -> None:
         if self._ui < 6:
             self._lost(part.type, part.id, "this front end has no approvals")
         elif part.id not in self._calls:
@@ -294,7 +296,7 @@ class UiEncoder:
 
     # The rest
 
-    def _source(self, part: Source, out: list[bytes]) -> None:
+    def _source(self, part: Source, out: list[Event]) -> None:
         extra = self._extra(part.extra)
         if part.text_id is not None or part.start is not None:
             self._lost("source", "place", "where in the text a source belongs is not told")
@@ -308,7 +310,7 @@ class UiEncoder:
         else:
             self._lost(part.type, part.id, "it has no address")
 
-    def _file(self, part: File, out: list[bytes]) -> None:
+    def _file(self, part: File, out: list[Event]) -> None:
         url = url_of(part.media_type, part.data, part.reference)
         if url is None:
             self._lost(part.type, part.id, "only its origin knows where it is")
@@ -319,9 +321,9 @@ class UiEncoder:
         else:
             self._lost(part.type, part.id, "this front end has no files in reasoning")
 
-    def _opaque(self, part: Opaque, out: list[bytes]) -> None:
+    def _opaque(self, part: Opaque, out: list[Event]) -> None:
         if self._ours and part.origin == NAME and self._ui >= _SINCE.get(part.kind, 5):
-            out.append(write("", bytes(flat(part.raw))))
+            out.append(Event("", bytes(flat(part.raw))))
         elif part.origin != NAME and self._ui >= 7:
             held = b'{%b:{"item":%b}}' % (_json(part.origin), bytes(flat(part.raw)))
             out.append(_chunk(wire.Custom(f"{part.origin}.{part.kind}", Raw(held))))
@@ -339,12 +341,12 @@ def _input(call: ToolCall) -> Raw:
     return flat(Raw(call.params.encode()))
 
 
-def _chunk(chunk: wire.Chunk) -> bytes:
-    return b"data: %b\n\n" % _json(chunk)
+def _chunk(chunk: wire.Chunk) -> Event:
+    return Event("", _json(chunk))
 
 
 def _head(type: str, key: str, id: str, value: str) -> bytes:
-    return b'data: {"type":"%b","%b":%b,"%b":' % (
+    return b'{"type":"%b","%b":%b,"%b":' % (
         type.encode(),
         key.encode(),
         _json(id),
@@ -375,7 +377,7 @@ def _declared(request: Request | None, name: str) -> bool:
     return request is not None and any(tool.name == name for tool in request.tools)
 
 
-_HANDLERS: dict[type[Part], Callable[[UiEncoder, Any, list[bytes]], None]] = {
+_HANDLERS: dict[type[Part], Callable[[UiEncoder, Any, list[Event]], None]] = {
     ResponseMetadata: UiEncoder._metadata,
     TextStart: UiEncoder._text_start,
     TextDelta: UiEncoder._delta,

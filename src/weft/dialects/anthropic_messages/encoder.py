@@ -64,11 +64,11 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
-from weft.sse import write
+from weft.sse import Event
 
 _json = msgspec.json.Encoder().encode
-_PING = write("ping", b'{"type":"ping"}')
-_STOP = write("message_stop", b'{"type":"message_stop"}')
+_PING = Event("ping", b'{"type":"ping"}')
+_STOP = Event("message_stop", b'{"type":"message_stop"}')
 
 
 class _State(Enum):
@@ -95,9 +95,9 @@ class MessagesEncoder:
         """Whether a call for the client was written."""
         self._usage: Usage | None = None
 
-    def feed(self, parts: Sequence[Part]) -> list[bytes]:
+    def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the events that these parts make, each in one piece."""
-        out: list[bytes] = []
+        out: list[Event] = []
         self._writer.out = out
         for part in parts:
             if self._state is _State.WRITING:
@@ -108,23 +108,23 @@ class MessagesEncoder:
                 self._carrier.untold(merged(self._usage, part.usage))
         return out
 
-    def finish(self) -> list[bytes]:
+    def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
 
-    def keepalive(self) -> list[bytes]:
-        return [_PING]
+    def keepalive(self) -> Event | None:
+        return _PING
 
     # The message
 
-    def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
+    def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
         self._carrier.ours = part.dialect == NAME
         self._carrier.source, self._carrier.model = part.dialect, part.model
         self._usage = part.usage
         body = _json(_message(self._context, part.model, part.usage))
-        out.append(write("message_start", b'{"type":"message_start","message":%b}' % body))
+        out.append(Event("message_start", b'{"type":"message_start","message":%b}' % body))
 
-    def _on_finish(self, part: Finish, out: list[bytes]) -> None:
+    def _on_finish(self, part: Finish, out: list[Event]) -> None:
         extra = self._carrier.extra(part.extra, wire.FinishExtra)
         word = _word(part.reason, part.raw_reason, part.stop_sequence, self._carrier, self._asked)
         details = REFUSAL if word == "refusal" else UNSET
@@ -137,17 +137,17 @@ class MessagesEncoder:
         body = b'{"type":"message_delta","delta":%b,"usage":%b' % (_json(stop), _json(usage))
         if isinstance(extra.context_management, Raw):
             body += b',"context_management":%b' % bytes(extra.context_management)
-        out += write("message_delta", one_line(body + b"}")), _STOP
+        out += Event("message_delta", one_line(body + b"}")), _STOP
 
-    def _on_error(self, part: ErrorPart, out: list[bytes]) -> None:
+    def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
         for item in list(self._queue)[1:]:
             if item.seen or isinstance(item, Whole):
                 self._carrier.lost("error", item.id, f"{item.id!r} waited for its turn: cut off")
         self._fail(type_of(part), part.message, out)
 
-    def _fail(self, type: str, message: str, out: list[bytes]) -> None:
+    def _fail(self, type: str, message: str, out: list[Event]) -> None:
         self._state = _State.FAILED
-        out.append(write("error", _json(wire.Failed(wire.Failure(type, message)))))
+        out.append(Event("error", _json(wire.Failed(wire.Failure(type, message)))))
 
     # Whose turn it is
 
@@ -181,24 +181,24 @@ class MessagesEncoder:
 
     # Text and reasoning
 
-    def _text_start(self, part: TextStart, out: list[bytes]) -> None:
+    def _text_start(self, part: TextStart, out: list[Event]) -> None:
         if part.refusal:
             self._carrier.refusal()
         self._texts[part.id] = item = SaidText(part.id)
         self._announce(item)
 
-    def _text_delta(self, part: TextDelta, out: list[bytes]) -> None:
+    def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
         item = self._texts[part.id]
         if item.head:
-            out.append(b"%b%b}}\n\n" % (item.head, _json(part.delta)))
+            out.append(Event("content_block_delta", b"%b%b}}" % (item.head, _json(part.delta))))
         else:
             self._say(item, part)
 
-    def _text_end(self, part: TextEnd, out: list[bytes]) -> None:
+    def _text_end(self, part: TextEnd, out: list[Event]) -> None:
         self._carrier.text(part)
         self._end(self._texts[part.id])
 
-    def _source(self, part: Source, out: list[bytes]) -> None:
+    def _source(self, part: Source, out: list[Event]) -> None:
         citation = self._carrier.citation(part)
         item = self._texts.get(part.text_id or "")
         if citation is not None and item is not None and not item.ended:
@@ -206,14 +206,14 @@ class MessagesEncoder:
         elif citation is not None:
             self._carrier.lost(part.type, part.id, "its text is not there, or ended before")
 
-    def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
+    def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
         self._thoughts[part.id] = item = SaidThought(part)
         self._announce(item)
 
-    def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
+    def _reasoning_delta(self, part: ReasoningDelta, out: list[Event]) -> None:
         self._say(self._thoughts[part.id], part)
 
-    def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
+    def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
         item = self._thoughts[part.id]
         said = bool(item.head or item.seen)
         item.signature, item.redacted = self._carrier.proof(part, item.start, said=said)
@@ -223,7 +223,7 @@ class MessagesEncoder:
 
     # Calls
 
-    def _params_start(self, part: ToolParamsStart, out: list[bytes]) -> None:
+    def _params_start(self, part: ToolParamsStart, out: list[Event]) -> None:
         item = self._use(part)
         if item is not None:
             self._whole(self._carrier.signed(part))
@@ -235,15 +235,15 @@ class MessagesEncoder:
         self._uses[part.id] = item
         return item
 
-    def _params_delta(self, part: ToolParamsDelta, out: list[bytes]) -> None:
+    def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
         item = self._uses[part.id]
         if item is not None:
             self._say(item, part)
 
-    def _nothing(self, part: Part, out: list[bytes]) -> None:
+    def _nothing(self, part: Part, out: list[Event]) -> None:
         """The tool-call tells whether it can be handed over."""
 
-    def _tool_call(self, part: ToolCall, out: list[bytes]) -> None:
+    def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
         whole = part.id not in self._uses
         item = self._use(part) if whole else self._uses[part.id]
         if item is None:
@@ -263,17 +263,17 @@ class MessagesEncoder:
         else:
             self._end(item)
 
-    def _tool_result(self, part: ToolResult, out: list[bytes]) -> None:
+    def _tool_result(self, part: ToolResult, out: list[Event]) -> None:
         self._whole(self._carrier.result(part))
 
-    def _opaque(self, part: Opaque, out: list[bytes]) -> None:
+    def _opaque(self, part: Opaque, out: list[Event]) -> None:
         self._whole(self._carrier.opaque(part))
 
     def _whole(self, block: bytes | None) -> None:
         if block is not None:
             self._announce(Whole(block))
 
-    def _unsaid(self, part: ToolApprovalRequest | File, out: list[bytes]) -> None:
+    def _unsaid(self, part: ToolApprovalRequest | File, out: list[Event]) -> None:
         self._carrier.nothing(part)
 
 
@@ -308,7 +308,7 @@ _CONTENT: frozenset[type[Part]] = frozenset(
 )
 """Parts that bring something new."""
 
-_HANDLERS: dict[type[Part], Callable[[MessagesEncoder, Any, list[bytes]], None]] = {
+_HANDLERS: dict[type[Part], Callable[[MessagesEncoder, Any, list[Event]], None]] = {
     ResponseMetadata: MessagesEncoder._metadata,
     TextStart: MessagesEncoder._text_start,
     TextDelta: MessagesEncoder._text_delta,

@@ -30,6 +30,7 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
+from weft.sse import Event
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -47,25 +48,25 @@ class Writer:
 
     def __init__(self) -> None:
         self._count = 0
-        self.out: list[bytes] = []
+        self.out: list[Event] = []
 
     def start(self, block: bytes) -> int:
         """Writes the start of a block, and returns its number."""
         index = self._count
         self._count = index + 1
-        self._event(b"content_block_start", index, b',"content_block":' + one_line(block))
+        self._event("content_block_start", index, b',"content_block":' + one_line(block))
         return index
 
     def delta(self, index: int, type: bytes, key: bytes, value: bytes) -> None:
         delta = b',"delta":{"type":"%b","%b":%b}' % (type, key, value)
-        self._event(b"content_block_delta", index, delta)
+        self._event("content_block_delta", index, delta)
 
     def stop(self, index: int) -> None:
-        self._event(b"content_block_stop", index, b"")
+        self._event("content_block_stop", index, b"")
 
-    def _event(self, name: bytes, index: int, rest: bytes) -> None:
-        event = (b"event: ", name, b'\ndata: {"type":"', name, b'","index":%d' % index, rest)
-        self.out.append(b"".join((*event, b"}\n\n")))
+    def _event(self, name: str, index: int, rest: bytes) -> None:
+        data = b"".join((b'{"type":"', name.encode(), b'","index":%d' % index, rest, b"}"))
+        self.out.append(Event(name, data))
 
 
 class Item:
@@ -93,13 +94,14 @@ class Item:
 
     def begin(self, writer: Writer, block: bytes) -> None:
         self.index = writer.start(block)
-        self.head = (
-            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,'
-            b'"delta":{"type":"%b","%b":' % (self.index, self.TYPE, self.KEY)
+        self.head = b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":' % (
+            self.index,
+            self.TYPE,
+            self.KEY,
         )
 
     def say(self, writer: Writer, text: str) -> None:
-        writer.out.append(b"%b%b}}\n\n" % (self.head, _json(text)))
+        writer.out.append(Event("content_block_delta", b"%b%b}}" % (self.head, _json(text))))
 
 
 class SaidText(Item):

@@ -74,6 +74,7 @@ GENERATE_CONTENT = Dialect(
     encoder=ContentEncoder,
     body=body,
     begins=_begins,
+    idle=b"\n",  # its clients read every line that is not blank as JSON
     choices=_choices,
     read_error=read_error,
     write_error=write_error,

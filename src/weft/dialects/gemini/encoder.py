@@ -52,9 +52,10 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
+from weft.sse import Event
 
 _PAUSED = "the turn is paused, and goes on with the next request"
-_HEAD = b'data: {"candidates":[{"content":{"parts":['
+_HEAD = b'{"candidates":[{"content":{"parts":['
 
 _json = msgspec.json.Encoder().encode
 
@@ -110,9 +111,9 @@ class ContentEncoder:
         self._written: list[_Turn] = []
         self._sources: list[Source] = []
 
-    def feed(self, parts: Sequence[Part]) -> list[bytes]:
+    def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the frames that these parts make, each in one piece."""
-        out: list[bytes] = []
+        out: list[Event] = []
         for part in parts:
             if self._phase is _Phase.WRITING:
                 _HANDLERS[part.__class__](self, part, out)
@@ -122,29 +123,31 @@ class ContentEncoder:
                 self._carried.lost("usage", "nothing is told after an error")
         return out
 
-    def finish(self) -> list[bytes]:
+    def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
 
-    def keepalive(self) -> list[bytes]:
-        return [b"\n"]
+    def keepalive(self) -> Event | None:
+        return None
 
     # Frames
 
-    def _text_frame(self, kind: _Kind, text: str, out: list[bytes]) -> None:
-        out.append(b'%b{"text":%b%b' % (_HEAD, unbroken(_json(text)), self._ends[kind]))
+    def _text_frame(self, kind: _Kind, text: str, out: list[Event]) -> None:
+        data = b'%b{"text":%b%b' % (_HEAD, unbroken(_json(text)), self._ends[kind])
+        out.append(Event("", data))
 
-    def _last_frame(self, last: Last, out: list[bytes]) -> None:
+    def _last_frame(self, last: Last, out: list[Event]) -> None:
         if isinstance(last, wire.Error):
             self._fail(last, out)
         else:
-            out.append(b"%b%b%b" % (_HEAD, one_line(_json(last)), self._ends[_Kind.WHOLE]))
+            data = b"%b%b%b" % (_HEAD, one_line(_json(last)), self._ends[_Kind.WHOLE])
+            out.append(Event("", data))
 
     @staticmethod
-    def _chunk(chunk: wire.Chunk | wire.Answer, out: list[bytes]) -> None:
-        out.append(b"data: %b\n\n" % one_line(_json(chunk)))
+    def _chunk(chunk: wire.Chunk | wire.Answer, out: list[Event]) -> None:
+        out.append(Event("", one_line(_json(chunk))))
 
-    def _fail(self, error: wire.Error, out: list[bytes]) -> None:
+    def _fail(self, error: wire.Error, out: list[Event]) -> None:
         self._phase = _Phase.OVER
         self._chunk(wire.Chunk(error=Raw(_json(error))), out)
 
@@ -155,22 +158,22 @@ class ContentEncoder:
         self._turns.append(turn)
         return turn
 
-    def _go_on(self, turn: _Turn, delta: str, out: list[bytes]) -> None:
+    def _go_on(self, turn: _Turn, delta: str, out: list[Event]) -> None:
         turn.told += len(delta)
         if turn is self._turns[0]:
             turn.written = turn.told
             self._text_frame(turn.kind, delta, out)
 
-    def _end(self, turn: _Turn, last: list[Last], out: list[bytes]) -> None:
+    def _end(self, turn: _Turn, last: list[Last], out: list[Event]) -> None:
         turn.last = last
         self._take_turns(out)
 
-    def _whole(self, part: Last | None, out: list[bytes]) -> None:
+    def _whole(self, part: Last | None, out: list[Event]) -> None:
         if part is not None:
             self._turns.append(_Turn(_Kind.WHOLE, last=[part]))
             self._take_turns(out)
 
-    def _take_turns(self, out: list[bytes]) -> None:
+    def _take_turns(self, out: list[Event]) -> None:
         """Lets everyone speak whose turn has come."""
         while self._turns and self._phase is _Phase.WRITING:
             turn = self._turns[0]
@@ -191,25 +194,25 @@ class ContentEncoder:
 
     # The response
 
-    def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
+    def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
         self._carried = Carried(self._context, self._findings, part.dialect)
         self._carried.model = part.model
         self._usage = part.usage
         self._head = _head(part.model, part.created, self._context)
-        end = b'],"role":"model"},"index":0}],%b\n\n' % unbroken(_json(self._head))[1:]
+        end = b'],"role":"model"},"index":0}],%b' % unbroken(_json(self._head))[1:]
         self._ends = {
             _Kind.TEXT: b"}" + end,
             _Kind.REASONING: b',"thought":true}' + end,
             _Kind.WHOLE: end,
         }
 
-    def _on_error(self, part: ErrorPart, out: list[bytes]) -> None:
+    def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
         error = error_written(part)
         if self._carried.native:
             error.details = details_of(part.extra)
         self._fail(error, out)
 
-    def _on_finish(self, part: Finish, out: list[bytes]) -> None:
+    def _on_finish(self, part: Finish, out: list[Event]) -> None:
         kept = leftover_of(part) if self._carried.native else wire.Leftover()
         spots = self._spots() if self._sources else {}
         candidate = _candidate([wire.Part(text="")], part, kept)
@@ -220,34 +223,34 @@ class ContentEncoder:
 
     # Text and reasoning
 
-    def _text_start(self, part: TextStart, out: list[bytes]) -> None:
+    def _text_start(self, part: TextStart, out: list[Event]) -> None:
         self._texts[part.id] = self._begin(_Kind.TEXT, part.id)
         if part.refusal:
             self._carried.refusal()
 
-    def _text_delta(self, part: TextDelta, out: list[bytes]) -> None:
+    def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
         self._go_on(self._texts[part.id], part.delta, out)
 
-    def _text_end(self, part: TextEnd, out: list[bytes]) -> None:
+    def _text_end(self, part: TextEnd, out: list[Event]) -> None:
         signature = self._carried.signature(part.type, part)
         last: list[Last] = [wire.Part(text="", thought_signature=signature)] if signature else []
         self._end(self._texts[part.id], last, out)
 
-    def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
+    def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
         self._carried.thoughts[part.id] = part
         self._thoughts[part.id] = self._begin(_Kind.REASONING, part.id)
 
-    def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
+    def _reasoning_delta(self, part: ReasoningDelta, out: list[Event]) -> None:
         self._go_on(self._thoughts[part.id], part.delta, out)
 
-    def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
+    def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
         signature = self._carried.signature(part.type, part)
         signed = wire.Part(text="", thought=True, thought_signature=signature)
         self._end(self._thoughts[part.id], [signed] if signature else [], out)
 
     # Sources
 
-    def _source(self, part: Source, out: list[bytes]) -> None:
+    def _source(self, part: Source, out: list[Event]) -> None:
         self._sources.append(part)
 
     def _spots(self) -> dict[str | None, Spot]:
@@ -272,27 +275,27 @@ class ContentEncoder:
     # Calls, results, files
 
     def _params(
-        self, part: ToolParamsStart | ToolParamsDelta | ToolParamsEnd, out: list[bytes]
+        self, part: ToolParamsStart | ToolParamsDelta | ToolParamsEnd, out: list[Event]
     ) -> None:
         """The tool-call says it all."""
 
-    def _tool_call(self, part: ToolCall, out: list[bytes]) -> None:
+    def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
         self._whole(self._carried.call(part), out)
 
-    def _tool_result(self, part: ToolResult, out: list[bytes]) -> None:
+    def _tool_result(self, part: ToolResult, out: list[Event]) -> None:
         self._whole(self._carried.result(part), out)
 
-    def _file(self, part: File, out: list[bytes]) -> None:
+    def _file(self, part: File, out: list[Event]) -> None:
         self._whole(self._carried.file(part), out)
 
-    def _opaque(self, part: Opaque, out: list[bytes]) -> None:
+    def _opaque(self, part: Opaque, out: list[Event]) -> None:
         self._whole(self._carried.opaque(part), out)
 
-    def _approval(self, part: ToolApprovalRequest, out: list[bytes]) -> None:
+    def _approval(self, part: ToolApprovalRequest, out: list[Event]) -> None:
         self._carried.approval(part)
 
 
-_HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any, list[bytes]], None]] = {
+_HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any, list[Event]], None]] = {
     ResponseMetadata: ContentEncoder._metadata,
     TextStart: ContentEncoder._text_start,
     TextDelta: ContentEncoder._text_delta,

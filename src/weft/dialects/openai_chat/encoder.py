@@ -47,7 +47,7 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
-from weft.sse import DONE, comment, write
+from weft.sse import DONE, Event
 
 _json = msgspec.json.Encoder().encode
 
@@ -71,22 +71,22 @@ class _Chunks:
         """Whether the client asked for usage; it is null then on all chunks but the last."""
         self._null = b',"usage":null}' if asked else b"}"
         self.head = self._start() + b'[{"index":0,"delta":'
-        self.tail = b',"logprobs":null,"finish_reason":null}]' + self._null + b"\n\n"
+        self.tail = b',"logprobs":null,"finish_reason":null}]' + self._null
 
     def _start(self) -> bytes:
         known = (_json(self._id), self._created, _json(self.model))
-        head = b'data: {"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % known
+        head = b'{"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % known
         return head + b'"choices":'
 
-    def delta(self, delta: bytes) -> bytes:
-        return self.head + delta + self.tail
+    def delta(self, delta: bytes) -> Event:
+        return Event("", self.head + delta + self.tail)
 
-    def finish(self, word: str) -> bytes:
+    def finish(self, word: str) -> Event:
         end = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":%b}]' % _json(word)
-        return self._start() + end + self._null + b"\n\n"
+        return Event("", self._start() + end + self._null)
 
-    def usage(self, usage: written.Usage) -> bytes:
-        return b'%b[],"usage":%b}\n\n' % (self._start(), _json(usage))
+    def usage(self, usage: written.Usage) -> Event:
+        return Event("", b'%b[],"usage":%b}' % (self._start(), _json(usage)))
 
 
 class ChatEncoder:
@@ -114,26 +114,26 @@ class ChatEncoder:
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
 
-    def feed(self, parts: Sequence[Part]) -> list[bytes]:
+    def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the events that these parts make, each in one piece."""
-        out: list[bytes] = []
+        out: list[Event] = []
         for part in parts:
             _HANDLERS[part.__class__](self, part, out)
         return out
 
-    def finish(self) -> list[bytes]:
+    def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
 
-    def keepalive(self) -> list[bytes]:
-        return [comment("keepalive")]
+    def keepalive(self) -> Event | None:
+        return None
 
-    def _unsaid(self, part: Part, out: list[bytes]) -> None:
+    def _unsaid(self, part: Part, out: list[Event]) -> None:
         self._carried.nothing(part)
 
     # The response
 
-    def _metadata(self, part: ResponseMetadata, out: list[bytes]) -> None:
+    def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
         context = self._context
         self._carried.ours = part.dialect == NAME
         self._carried.model = part.model
@@ -149,17 +149,17 @@ class ChatEncoder:
         self._params_tail = b"}}]}" + chunks.tail
         out.append(chunks.delta(b'{"role":"assistant","content":"","refusal":null}'))
 
-    def _on_error(self, part: ErrorPart, out: list[bytes]) -> None:
+    def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
         self._error = part
 
-    def _on_finish(self, part: Finish, out: list[bytes]) -> None:
+    def _on_finish(self, part: Finish, out: list[Event]) -> None:
         if self._sources:
             self._cite(out)
         told = merged(self._usage, part.usage)
         usage = self._carried.usage(told) if self._chunks.asked else UNSET
         if self._error is not None:
             error = error_written(self._error, ours=self._carried.ours)
-            out.append(write("", _json(Failed(error, usage))))
+            out.append(Event("", _json(Failed(error, usage))))
         else:
             self._chunks.model = part.model or self._chunks.model
             asked = bool(self._heads)
@@ -168,7 +168,7 @@ class ChatEncoder:
             if usage is not UNSET:
                 out.append(self._chunks.usage(usage))
         self._carried.stop_sequence(part.stop_sequence)
-        out.append(write("", DONE))
+        out.append(Event("", DONE))
 
     # Text and reasoning
 
@@ -178,18 +178,18 @@ class ChatEncoder:
         self._floor = field
         field.start(part.id)
 
-    def _text_start(self, part: TextStart, out: list[bytes]) -> None:
+    def _text_start(self, part: TextStart, out: list[Event]) -> None:
         self._texts[part.id] = field = self._refusal if part.refusal else self._content
         self._begin(field, part)
 
-    def _text_delta(self, part: TextDelta, out: list[bytes]) -> None:
+    def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
         field = self._texts[part.id]
         if field.speaker == part.id:
-            out.append(field.head + _json(part.delta) + field.tail)
+            out.append(Event("", field.head + _json(part.delta) + field.tail))
         else:
             field.wait(part.id, part)
 
-    def _text_end(self, part: TextEnd, out: list[bytes]) -> None:
+    def _text_end(self, part: TextEnd, out: list[Event]) -> None:
         field = self._texts.pop(part.id)
         if field.speaker != part.id:
             field.wait(part.id, part)
@@ -197,27 +197,27 @@ class ChatEncoder:
         self._sign(part, out)
         for waited in field.end():
             if isinstance(waited, TextDelta):
-                out.append(field.head + _json(waited.delta) + field.tail)
+                out.append(Event("", field.head + _json(waited.delta) + field.tail))
             elif isinstance(waited, TextEnd):
                 self._sign(waited, out)
 
-    def _sign(self, part: TextEnd, out: list[bytes]) -> None:
+    def _sign(self, part: TextEnd, out: list[Event]) -> None:
         extra = self._carried.signed(part)
         if isinstance(extra, Raw):
             out.append(self._chunks.delta(b'{"extra_content":%b}' % bytes(extra)))
 
-    def _reasoning_start(self, part: ReasoningStart, out: list[bytes]) -> None:
+    def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
         self._thoughts[part.id] = part
         self._begin(self._reasoning, part)
 
-    def _reasoning_delta(self, part: ReasoningDelta, out: list[bytes]) -> None:
+    def _reasoning_delta(self, part: ReasoningDelta, out: list[Event]) -> None:
         field = self._reasoning
         if field.speaker == part.id:
             self._think(part, out)
         else:
             field.wait(part.id, part)
 
-    def _reasoning_end(self, part: ReasoningEnd, out: list[bytes]) -> None:
+    def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
         field = self._reasoning
         if field.speaker != part.id:
             field.wait(part.id, part)
@@ -229,14 +229,14 @@ class ChatEncoder:
             elif isinstance(waited, ReasoningEnd):
                 self._conclude(waited, out)
 
-    def _think(self, part: ReasoningDelta, out: list[bytes]) -> None:
+    def _think(self, part: ReasoningDelta, out: list[Event]) -> None:
         delta = part.delta
         if self._carried.ours:
             delta, self._held = self._held, delta
         if delta:
-            out.append(self._reasoning.head + _json(delta) + self._reasoning.tail)
+            out.append(Event("", self._reasoning.head + _json(delta) + self._reasoning.tail))
 
-    def _conclude(self, part: ReasoningEnd, out: list[bytes]) -> None:
+    def _conclude(self, part: ReasoningEnd, out: list[Event]) -> None:
         """Details repeat the text. A reader takes it from them only in a delta that has no other
         reasoning, so they go out beside the last of it.
         """
@@ -251,11 +251,11 @@ class ChatEncoder:
 
     # Calls
 
-    def _params_start(self, part: ToolParamsStart, out: list[bytes]) -> None:
+    def _params_start(self, part: ToolParamsStart, out: list[Event]) -> None:
         if not part.provider_executed:
             self._announce(part, out)
 
-    def _announce(self, part: ToolParamsStart | ToolCall, out: list[bytes]) -> None:
+    def _announce(self, part: ToolParamsStart | ToolCall, out: list[Event]) -> None:
         self._carried.kind(part)
         index = len(self._heads)
         entry = b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[part.format])
@@ -266,15 +266,15 @@ class ChatEncoder:
         call = _json(written.call(part, "", index=index, extra=extra))
         out.append(self._chunks.delta(b'{"tool_calls":[%b]}' % call))
 
-    def _params_delta(self, part: ToolParamsDelta, out: list[bytes]) -> None:
+    def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
         head = self._heads.get(part.id)
         if head is not None:  # else the provider executes it
-            out.append(head + _json(part.delta) + self._params_tail)
+            out.append(Event("", head + _json(part.delta) + self._params_tail))
 
-    def _params_end(self, part: ToolParamsEnd, out: list[bytes]) -> None:
+    def _params_end(self, part: ToolParamsEnd, out: list[Event]) -> None:
         """The wire has no end marks."""
 
-    def _tool_call(self, part: ToolCall, out: list[bytes]) -> None:
+    def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
         if part.id not in self._heads and not self._is_whole(part, out):
             return
         if part.invalid == "stream-failed":
@@ -282,9 +282,10 @@ class ChatEncoder:
         extra = self._carried.extra(part)
         if isinstance(extra, Raw):  # the official client wants a function in each entry of one
             entry = self._heads[part.id] + b'""}'
-            out.append(b'%b,"extra_content":%b}]}%b' % (entry, bytes(extra), self._chunks.tail))
+            data = b'%b,"extra_content":%b}]}%b' % (entry, bytes(extra), self._chunks.tail)
+            out.append(Event("", data))
 
-    def _is_whole(self, part: ToolCall, out: list[bytes]) -> bool:
+    def _is_whole(self, part: ToolCall, out: list[Event]) -> bool:
         """Writes a call that was not announced, if it can be written."""
         if not self._carried.call(part):
             return False
@@ -293,23 +294,23 @@ class ChatEncoder:
             return False
         self._announce(part, out)
         if part.params:
-            out.append(self._heads[part.id] + _json(part.params) + self._params_tail)
+            out.append(Event("", self._heads[part.id] + _json(part.params) + self._params_tail))
         return True
 
     # Sources
 
-    def _source(self, part: Source, out: list[bytes]) -> None:
+    def _source(self, part: Source, out: list[Event]) -> None:
         if self._carried.citation(part):
             self._sources.append(part)
 
-    def _cite(self, out: list[bytes]) -> None:
+    def _cite(self, out: list[Event]) -> None:
         texts = self._content.said
         places = written.places((id, len(self._fold.text(id))) for id in texts)
         annotations = _json(written.annotations(self._sources, places))
         out.append(self._chunks.delta(b'{"annotations":%b}' % annotations))
 
 
-_HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[bytes]], None]] = {
+_HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {
     ResponseMetadata: ChatEncoder._metadata,
     TextStart: ChatEncoder._text_start,
     TextDelta: ChatEncoder._text_delta,

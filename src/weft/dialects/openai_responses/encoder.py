@@ -67,7 +67,7 @@ from weft.parts import (
     Usage,
 )
 from weft.request import Request
-from weft.sse import DONE, comment, write
+from weft.sse import DONE, Event
 
 INCOMPLETE = {"length": "max_output_tokens", "content-filter": "content_filter", "pause": None}
 """Finish reasons that leave a response incomplete, and how the wire calls them."""
@@ -114,9 +114,9 @@ class ResponsesEncoder:
         self.response = resource("", 0, "", context.request)
         """The response object, as the last snapshot showed it."""
 
-    def feed(self, parts: Sequence[Part]) -> list[bytes]:
+    def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the events that these parts make, each in one piece."""
-        out: list[bytes] = []
+        out: list[Event] = []
         self._events.out = out
         for part in parts:
             if self._calls.late is not None:
@@ -127,14 +127,12 @@ class ResponsesEncoder:
         self._events.out = []  # what was handed out is not ours to keep
         return out
 
-    def finish(self) -> list[bytes]:
+    def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
 
-    def keepalive(self) -> list[bytes]:
-        if not (self._tool_session and self.response.id):
-            return [comment("keepalive")]
-        return [self._events.ping()]
+    def keepalive(self) -> Event | None:
+        return self._events.ping() if self._tool_session and self.response.id else None
 
     def _snapshot(self, type: str, more: bytes = b"") -> None:
         if self._events.silent:
@@ -178,7 +176,7 @@ class ResponsesEncoder:
             self._snapshot("response.incomplete")
         else:
             self._completed(part)
-        self._events.out.append(write("", DONE))
+        self._events.out.append(Event("", DONE))
 
     def _is_cut(self, part: Finish) -> bool:
         """Whether the response is incomplete. One of this dialect is what it was."""
@@ -257,11 +255,7 @@ class ResponsesEncoder:
                 self._annotate(said, annotation)
 
     def _text_delta(self, part: TextDelta) -> None:
-        events = self._events
-        number = events.number
-        events.number = number + 1
-        head = self._texts[part.id].head
-        events.out.append(b'%b%b,"sequence_number":%d}\n\n' % (head, _json(part.delta), number))
+        self._events.delta(self._texts[part.id].head, part.delta)
 
     def _text_end(self, part: TextEnd) -> None:
         said = self._texts.pop(part.id)

@@ -51,7 +51,7 @@ class CallItem(Item):
         self.fields = {**kind.zeros, **known}
         self.invalid = False
         self.inner = InnerString(*kind.says.path) if kind.says and kind.says.path else None
-        self.head = delta_head(kind.says.event + ".delta", self.place) if kind.says else b""
+        self.head = delta_head(kind.says.event + ".delta", self.place) if kind.says else None
         """How the events of its params begin, if they are streamed."""
         self.partials = 0
         self.open = 1

@@ -15,9 +15,16 @@ from weft.dialects.openai_responses import wire
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
-from weft.sse import write
+from weft.sse import Event
 
 _json = msgspec.json.Encoder().encode
+
+
+class DeltaHead(NamedTuple):
+    """All of a delta event up to its delta."""
+
+    type: str
+    data: bytes
 
 
 class Events:
@@ -28,28 +35,28 @@ class Events:
 
     def __init__(self) -> None:
         self.number = 0
-        self.out: list[bytes] = []
+        self.out: list[Event] = []
 
     def write(self, type: str, *body: bytes) -> None:
         """Writes one event. Its body is joined here once: it may be large."""
         number = self.number
         self.number = number + 1
-        name = type.encode()
-        head = b'event: %b\ndata: {"type":"%b","sequence_number":%d,' % (name, name, number)
+        head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
         if any(b"\n" in piece or b"\r" in piece for piece in body):  # raw JSON over several lines
             body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
-        self.out.append(b"".join((head, *body, b"}\n\n")))
+        self.out.append(Event(type, b"".join((head, *body, b"}")), number))
 
-    def delta(self, head: bytes, delta: str) -> None:
+    def delta(self, head: DeltaHead, delta: str) -> None:
         """Writes an event of which all but the delta was prepared (see `delta_head`)."""
         number = self.number
         self.number = number + 1
-        self.out.append(b'%b%b,"sequence_number":%d}\n\n' % (head, _json(delta), number))
+        data = b'%b%b,"sequence_number":%d}' % (head.data, _json(delta), number)
+        self.out.append(Event(head.type, data, number))
 
-    def ping(self) -> bytes:
+    def ping(self) -> Event:
         number = self.number
         self.number = number + 1
-        return write("ping", b'{"type":"ping","sequence_number":%d}' % number)
+        return Event("ping", b'{"type":"ping","sequence_number":%d}' % number, number)
 
 
 class Silence(Events):
@@ -60,14 +67,12 @@ class Silence(Events):
     def write(self, type: str, *body: bytes) -> None:
         pass
 
-    def delta(self, head: bytes, delta: str) -> None:
+    def delta(self, head: DeltaHead, delta: str) -> None:
         pass
 
 
-def delta_head(type: str, place: bytes) -> bytes:
-    """All of a delta event up to its delta."""
-    name = type.encode()
-    return b'event: %b\ndata: {"type":"%b",%b,"delta":' % (name, name, place)
+def delta_head(type: str, place: bytes) -> DeltaHead:
+    return DeltaHead(type, b'{"type":"%b",%b,"delta":' % (type.encode(), place))
 
 
 class Patience(Enum):
@@ -350,7 +355,7 @@ class SaidThought:
         self.kind = THOUGHTS[kind]
         self.index: int | None = None
         self.place = b""
-        self.head = b""
+        self.head = DeltaHead("", b"")
 
     def begin(self) -> None:
         parts = self.kind.parts(self.item)
