@@ -23,6 +23,9 @@ from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, Part
 from weft.sse import Event, Frame, comment
 
+Mark = tuple[str, int, int]
+"""An event of which there is one for each item, or part of one: its name, and the two numbers."""
+
 
 class Decoder(Protocol):
     """Frames in, parts out. Any frames; the parts need a guard."""
@@ -34,6 +37,12 @@ class Decoder(Protocol):
     @property
     def ending(self) -> bool:
         """Whether the wire told why it ends, and only its usage or its terminator may follow."""
+        ...
+
+    @property
+    def holding(self) -> bool:
+        """Whether something that the frames so far said has not come out as parts yet. Frames are
+        not passed on meanwhile: what they say may still change."""
         ...
 
 
@@ -49,6 +58,21 @@ class Stage(Protocol):
         """Whether it has done its work: whatever comes passes as it is, and nothing waits."""
         ...
 
+    @property
+    def holding(self) -> bool:
+        """Whether something that was fed has not come out yet, in one shape or another."""
+        ...
+
+
+class PassedOn(msgspec.Struct, frozen=True):
+    """What a client was told in the upstream's own events, before an encoder had to go on."""
+
+    number: int = -1
+    """The number of the last event, on a wire that numbers them."""
+
+    marks: frozenset[Mark] = frozenset()
+    """What `Dialect.mark` said of these events."""
+
 
 class Encoder(Protocol):
     """Guarded parts in, events out. Reads the fold, never joins."""
@@ -56,6 +80,12 @@ class Encoder(Protocol):
     def feed(self, parts: Sequence[Part]) -> list[Event]: ...
 
     def finish(self) -> list[Event]: ...
+
+    def resume(self, before: PassedOn) -> None:
+        """The client knows what was fed so far from the upstream's own events: nothing of that is
+        written again, and numbers go on behind them. The events returned so far were discarded.
+        """
+        ...
 
     def keepalive(self) -> Event | None:
         """The event that says nothing, on a wire that has one; else a writer has a comment."""
@@ -84,6 +114,12 @@ class Dialect:
 
     ends: Callable[[Frame], bool] = lambda frame: False
     """Whether whatever follows this frame belongs to another response."""
+
+    number: Callable[[Frame], int | None] = lambda frame: None
+    """The number that this frame tells, on a wire that numbers its events."""
+
+    mark: Callable[[Frame], Mark | None] = lambda frame: None
+    """Names what this frame says, if that must not be said twice and no part stands for it."""
 
     idle: bytes = comment("keepalive")
     """What a stream of server-sent events sends while there is nothing to say, if the encoder has

@@ -33,6 +33,7 @@ class Splice:
     """A stage behind all others, kept over all answers of one response."""
 
     passes = False  # a pause comes at the end
+    holding = True  # what it reads, it may tell otherwise
 
     def __init__(self) -> None:
         self.paused = False

@@ -99,6 +99,10 @@ class StreamDecoder:
     def ending(self) -> bool:
         return self._reason is not None
 
+    @property
+    def holding(self) -> bool:
+        return True
+
     def finish(self) -> list[Part]:
         """Returns the end of a step that ended. One that did not is for the guard to end."""
         out: list[Part] = []

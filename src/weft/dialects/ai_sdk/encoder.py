@@ -20,6 +20,7 @@ from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.meaning import UNTYPED, WORDS, error_text, raw_text, tokens, url_of
 from weft.dialects.ai_sdk.quirks import UiQuirks
 from weft.dialects.ai_sdk.wire import NAME, Extra, Json, flat, unpacked
+from weft.dialects.base import PassedOn
 from weft.findings import Findings
 from weft.partial_json import canonical
 from weft.parts import (
@@ -108,6 +109,9 @@ class UiEncoder:
     def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
+
+    def resume(self, before: PassedOn) -> None:
+        """What was fed is all it has to know."""
 
     def keepalive(self) -> Event | None:
         return None

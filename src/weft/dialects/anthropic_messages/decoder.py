@@ -90,6 +90,10 @@ class MessagesDecoder:
     def ending(self) -> bool:
         return self._stop.stop_reason is not None
 
+    @property
+    def holding(self) -> bool:
+        return True
+
     # Frames
 
     def _salvaged(self, frame: Frame, out: list[Part]) -> wire.Event | None:

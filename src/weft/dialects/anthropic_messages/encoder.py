@@ -40,6 +40,7 @@ from weft.dialects.anthropic_messages.meaning import (
     tokens,
 )
 from weft.dialects.anthropic_messages.wire import NAME, one_line
+from weft.dialects.base import PassedOn
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -111,6 +112,9 @@ class MessagesEncoder:
     def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
+
+    def resume(self, before: PassedOn) -> None:
+        """What was fed is all it has to know."""
 
     def keepalive(self) -> Event | None:
         return _PING

@@ -125,6 +125,10 @@ class ContentDecoder:
     def ending(self) -> bool:
         return self._ending.told
 
+    @property
+    def holding(self) -> bool:
+        return True
+
     def _spoke(self, out: list[Part]) -> None:
         """Puts the metadata in front of the first part."""
         if self._announced is None:

@@ -19,6 +19,7 @@ from msgspec import Raw
 
 from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
+from weft.dialects.base import PassedOn
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.errors import error_written
 from weft.dialects.gemini.grounding import grounding_written, segment_written
@@ -126,6 +127,9 @@ class ContentEncoder:
     def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
+
+    def resume(self, before: PassedOn) -> None:
+        """What was fed is all it has to know."""
 
     def keepalive(self) -> Event | None:
         return None

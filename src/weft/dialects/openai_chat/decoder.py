@@ -166,6 +166,10 @@ class ChatDecoder:
     def ending(self) -> bool:
         return self._reason is not None
 
+    @property
+    def holding(self) -> bool:
+        return True
+
     def _judge(self, out: list[Part]) -> None:
         """Decides whether this end is a clean one."""
         if self._reason is None:

@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
+from weft.dialects.base import PassedOn
 from weft.dialects.openai_chat import written
 from weft.dialects.openai_chat.errors import Failed, error_written
 from weft.dialects.openai_chat.fields import Field
@@ -124,6 +125,9 @@ class ChatEncoder:
     def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
+
+    def resume(self, before: PassedOn) -> None:
+        """What was fed is all it has to know."""
 
     def keepalive(self) -> Event | None:
         return None

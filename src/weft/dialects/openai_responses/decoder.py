@@ -102,6 +102,10 @@ class ResponsesDecoder:
         """The terminal event tells it all at once."""
         return False
 
+    @property
+    def holding(self) -> bool:
+        return True
+
     # Frames
 
     def _salvaged(self, frame: Frame, out: list[Part]) -> wire.Event | None:

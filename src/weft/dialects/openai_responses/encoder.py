@@ -25,6 +25,7 @@ from msgspec import Raw
 
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
+from weft.dialects.base import PassedOn
 from weft.dialects.envelope import sealed
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import Calls
@@ -130,6 +131,9 @@ class ResponsesEncoder:
     def finish(self) -> list[Event]:
         """The finish part said it all."""
         return []
+
+    def resume(self, before: PassedOn) -> None:
+        """What was fed is all it has to know."""
 
     def keepalive(self) -> Event | None:
         return self._events.ping() if self._tool_session and self.response.id else None

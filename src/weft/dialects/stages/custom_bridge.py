@@ -199,6 +199,7 @@ class CustomBridge:
     """
 
     passes = False  # there may always be more to do
+    holding = True  # what it reads, it may tell otherwise
 
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
         self._tools = frozenset(tools)

@@ -59,6 +59,7 @@ class MarkupCalls:
     """A stage for one response: text in, text and whole calls out."""
 
     passes = False  # there may always be more to do
+    holding = True  # what it reads, it may tell otherwise
 
     def __init__(self, markup: Markup, ids: Ids, findings: Findings) -> None:
         self._markup = markup

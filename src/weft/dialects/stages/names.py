@@ -36,6 +36,7 @@ class RestoreNames:
     """
 
     passes = False  # there may always be more to do
+    holding = True  # what it reads, it may tell otherwise
 
     def __init__(
         self,

@@ -73,6 +73,7 @@ class StopCut:
     """A stage for one response."""
 
     passes = False  # there may always be more to do
+    holding = True  # what it reads, it may tell otherwise
 
     def __init__(self, stop: tuple[str, ...], findings: Findings) -> None:
         longest_first = sorted(set(filter(None, stop)), key=len, reverse=True)

@@ -67,6 +67,10 @@ class ThinkTags:
         """Whether the text is plain: no tag can come any more."""
         return self._where is _Where.PLAIN
 
+    @property
+    def holding(self) -> bool:
+        return not self.passes
+
     def finish(self) -> list[Part]:
         """Returns what was held back, when neither an end nor an error came."""
         out: list[Part] = []
