@@ -41,6 +41,7 @@ def capture_context(raw: bytes) -> Context:
 
 
 Stages = Callable[[Findings], Sequence[Stage]]
+Tap = Callable[[Frame, Sequence[Part]], None]
 
 
 def _no_stages(findings: Findings) -> Sequence[Stage]:
@@ -115,6 +116,8 @@ class Pipe:
         self._decoder = dialect.decoder(context, self.findings)
         self._stages = [*dialect.stages(context, self.findings), *stages(self.findings)]
         self._choice = context.choice
+        self.tap: Tap | None = None
+        """Called with each frame, and the parts that came out when it was read."""
 
     def feed(self, frames: Iterable[Frame]) -> list[Part]:
         out: list[Part] = []
@@ -128,7 +131,10 @@ class Pipe:
             if parts:
                 for stage in self._stages:
                     parts = stage.feed(parts)
-                out += guard(parts)
+                parts = guard(parts)
+                out += parts
+            if self.tap is not None:
+                self.tap(frame, parts)
         for stage in self._stages:
             if stage.passes:  # it has done its work
                 self._stages.remove(stage)
@@ -151,6 +157,15 @@ class Pipe:
         for stage in self._stages:
             parts = stage.feed(parts) + stage.finish()
         return self.guard.feed(parts) + self.guard.finish()
+
+    @property
+    def holding(self) -> bool:
+        """Whether something that was read has not come out as parts yet."""
+        return (
+            self._decoder.holding
+            or self.guard.holding
+            or any(stage.holding for stage in self._stages)
+        )
 
     @property
     def ending(self) -> bool:

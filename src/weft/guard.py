@@ -139,6 +139,14 @@ class Guard:
                 _HANDLERS[part.__class__](self, part, out)
         return out
 
+    @property
+    def holding(self) -> bool:
+        """Whether something that was fed has not come out yet."""
+        return any(
+            call.stage in (_Stage.HELD, _Stage.ENDING) or call.unsent.length
+            for call in self._calls.values()
+        )
+
     def finish(self) -> list[Part]:
         """Returns what a stream that ended lacks. After a finish part: nothing."""
         out: list[Part] = []

@@ -58,6 +58,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     number: int | None = None
     """The number that the data tells, on a wire that numbers its events."""
+    snapshot: bytes | None = None
+    """The response object that the data tells, on a wire whose events tell it."""
 
 
 class _Form(Enum):

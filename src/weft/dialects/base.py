@@ -19,6 +19,7 @@ from weft.dialects.faults import ReadError
 from weft.dialects.requests import RequestCodec
 from weft.dialects.rules import Rule, Watch
 from weft.findings import Findings
+from weft.ids import Ids
 from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, Part
 from weft.sse import Event, Frame, comment
@@ -114,6 +115,22 @@ class Dialect:
 
     ends: Callable[[Frame], bool] = lambda frame: False
     """Whether whatever follows this frame belongs to another response."""
+
+    new_id: Callable[[Ids], str] = lambda ids: ids.mint("resp")
+    """Mints the id of a response."""
+
+    terminator: bytes | None = None
+    """The data of the event that ends every stream; not every upstream sends it."""
+
+    snapshot: Callable[[Frame], bytes | None] = lambda frame: None
+    """The response object that this frame tells, on a wire whose events tell it."""
+
+    only_usage: Callable[[Frame], bool] = lambda frame: False
+    """Whether this frame tells the usage and nothing else, on a wire whose clients must ask for
+    it."""
+
+    with_model: Callable[[Frame, str], bytes] = lambda frame, model: frame.data
+    """The data of this frame with another name of the model, where clients send that back."""
 
     number: Callable[[Frame], int | None] = lambda frame: None
     """The number that this frame tells, on a wire that numbers its events."""

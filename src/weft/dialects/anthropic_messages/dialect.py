@@ -13,6 +13,7 @@ from weft.dialects.anthropic_messages.invariants import RULES, MessagesInvariant
 from weft.dialects.anthropic_messages.meaning import ERRORS
 from weft.dialects.anthropic_messages.request import REQUEST
 from weft.dialects.base import Dialect
+from weft.ids import Ids
 from weft.sse import Frame
 
 _OWN = frozenset(
@@ -90,6 +91,28 @@ def _ends(frame: Frame) -> bool:
     return _seen(frame).type in ("message_stop", "message")
 
 
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _with_model(frame: Frame, model: str) -> bytes:
+    """Clients do not bring back what another model thought than the one they ask for, so a message
+    names it as they did."""
+    if frame.event not in ("", "message_start"):
+        return frame.data
+    try:
+        fields = _fields(frame.data)
+        if "message" in fields:
+            message = {**_fields(fields["message"]), "model": model}
+            return msgspec.json.encode({**fields, "message": message})
+    except (ValueError, RecursionError):
+        return frame.data
+    return msgspec.json.encode({**fields, "model": model}) if "model" in fields else frame.data
+
+
+def _new_id(ids: Ids) -> str:
+    return ids.mint("msg")
+
+
 ANTHROPIC_MESSAGES = Dialect(
     wire.NAME,
     speaks=_speaks,
@@ -97,6 +120,8 @@ ANTHROPIC_MESSAGES = Dialect(
     encoder=MessagesEncoder,
     body=body,
     begins=_begins,
+    new_id=_new_id,
+    with_model=_with_model,
     ends=_ends,
     read_error=read_error,
     write_error=write_error,

@@ -17,6 +17,7 @@ from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.stages.markup_calls import MarkupCalls
 from weft.dialects.stages.think_tags import ThinkTags
 from weft.findings import Findings
+from weft.ids import Ids
 from weft.sse import DONE, Frame
 
 
@@ -60,6 +61,29 @@ def _stages(context: Context, findings: Findings) -> Sequence[Stage]:
     return stages
 
 
+class _Usage(msgspec.Struct):
+    """As much of a chunk as says whether it tells the usage alone."""
+
+    choices: list[msgspec.Raw]
+    usage: msgspec.Raw
+
+
+_usage = msgspec.json.Decoder(_Usage).decode
+
+
+def _only_usage(frame: Frame) -> bool:
+    try:
+        found = _usage(frame.data)
+    except (ValueError, RecursionError):
+        return False
+    return not found.choices and bytes(found.usage) != b"null"
+
+
+def _new_id(ids: Ids) -> str:
+    """Spelled as this wire spells it."""
+    return ids.mint("chatcmpl").replace("_", "-", 1)
+
+
 OPENAI_CHAT = Dialect(
     NAME,
     speaks=_speaks,
@@ -69,6 +93,9 @@ OPENAI_CHAT = Dialect(
     body=body,
     stages=_stages,
     ends=_ends,
+    new_id=_new_id,
+    terminator=DONE,
+    only_usage=_only_usage,
     choices=_choices,
     read_error=read_error,
     write_error=write_error,

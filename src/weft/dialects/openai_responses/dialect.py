@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+from msgspec import Raw
 
 from weft.dialects.base import Dialect
 from weft.dialects.openai_responses.checking.promises import RULES
@@ -58,6 +59,44 @@ def _ends(frame: Frame) -> bool:
     return frame.data == DONE
 
 
+class _Named(msgspec.Struct):
+    """As much of an event, or of a body, as names its model."""
+
+    response: Raw | None = None
+
+
+_named = msgspec.json.Decoder(_Named).decode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _snapshot(frame: Frame) -> bytes | None:
+    if b'"response"' not in frame.data:
+        return None
+    try:
+        found = _named(frame.data).response
+    except (ValueError, RecursionError):
+        return None
+    return bytes(found) if found is not None else None
+
+
+def _with_model(frame: Frame, model: str) -> bytes:
+    response = _snapshot(frame)
+    if response is not None:
+        renamed = Raw(_renamed(response, model))
+        return msgspec.json.encode({**_fields(frame.data), "response": renamed})
+    return frame.data if frame.event else _renamed(frame.data, model)
+
+
+def _renamed(response: bytes, model: str) -> bytes:
+    try:
+        fields = _fields(response)
+    except (ValueError, RecursionError):
+        return response
+    if "model" not in fields:
+        return response
+    return msgspec.json.encode({**fields, "model": model})
+
+
 OPENAI_RESPONSES = Dialect(
     NAME,
     speaks=_speaks,
@@ -67,6 +106,9 @@ OPENAI_RESPONSES = Dialect(
     request=REQUEST,
     body=body,
     begins=_begins,
+    terminator=DONE,
+    snapshot=_snapshot,
+    with_model=_with_model,
     ends=_ends,
     read_error=read_error,
     write_error=write_error,

@@ -141,7 +141,7 @@ class ResponsesEncoder:
     def _snapshot(self, type: str, more: bytes = b"") -> None:
         if self._events.silent:
             return
-        self._events.write(type, b'"response":', _json(self.response), more)
+        self._events.snapshot(type, _json(self.response), more)
 
     # The response
 

@@ -53,6 +53,12 @@ class Events:
         data = b'%b%b,"sequence_number":%d}' % (head.data, _json(delta), number)
         self.out.append(Event(head.type, data, number))
 
+    def snapshot(self, type: str, response: bytes, more: bytes) -> None:
+        """Writes an event that tells the response object."""
+        self.write(type, b'"response":', response, more)
+        if self.out:
+            self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=response)
+
     def ping(self) -> Event:
         number = self.number
         self.number = number + 1
