@@ -15,8 +15,8 @@ from openai.types.chat import ChatCompletion
 
 from tests.gateway_process import Gateway, gateway
 from tests.stores import SWIFT, ending, entry, log
-from weft.gateway.memory import Memory, Policy
-from weft.relay.keeping import Keeper
+from weft.gateway.sessions import Policy, Sessions
+from weft.relay.persistence import Persistence
 from weft.store.opening import store_at
 from weft.store.records import Entry
 
@@ -246,11 +246,12 @@ def kept_by(policy: Policy, folder: Path) -> dict[str, Entry]:
                 store.append(id, block)
             await store.finish(id, ending(log(2), ended=time.time() - 86_400 * age))
         await store.close()
-        memory = Memory(Keeper(store_at(f"sqlite:///{folder}/weft.db", SWIFT)), policy=policy)
-        await memory.start([])
-        left = {one.id: one for one in await memory.store.entries()}
-        logs = {id: await memory.store.blocks(id) for id in left}
-        await memory.close()
+        store = store_at(f"sqlite:///{folder}/weft.db", SWIFT)
+        sessions = Sessions(Persistence(store), policy=policy)
+        await sessions.start([])
+        left = {one.id: one for one in await sessions.store.entries()}
+        logs = {id: await sessions.store.blocks(id) for id in left}
+        await sessions.close()
         assert all(bool(logs[id]) != one.pruned for id, one in left.items())
         return left
 

@@ -11,15 +11,23 @@ from hypothesis import strategies as st
 from tests.stores import SWIFT, Stores, entry, sqlite_store
 from tests.strategies import QUICK
 from weft.errors import InternalError
-from weft.relay.log import AT_ONCE, Log, Pace, follow
+from weft.relay.log import AT_ONCE, FlushScheduler, Log, events_of, follow, pack, unpack
+from weft.sse import Event, write_events
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending
 from weft.store.writing import StorePolicy
 
-EVENTS = st.binary(min_size=1, max_size=8).map(lambda data: b"data: %s\n\n" % data.hex().encode())
-COMMENTS = st.just(b": nothing\n\n")
-TOLD = st.lists(EVENTS | COMMENTS, min_size=1, max_size=4).map(b"".join)
+EVENTS = st.builds(
+    Event, st.sampled_from(["", "ping"]), st.binary(max_size=8), st.none() | st.integers(0, 9)
+)
+TOLD = st.lists(EVENTS, min_size=1, max_size=4)
+ZERO, ONE, TWO = (Event("", b"%d" % number) for number in range(3))
 ACTS = st.lists(TOLD | st.sampled_from(["count", "flush", "follow"]), max_size=12)
+
+
+@given(TOLD)
+def test_a_block_holds_any_events(events: list[Event]) -> None:
+    assert unpack(pack(events)) == events
 
 
 def ending(log: Log, rest: Block | None) -> Ending:
@@ -33,69 +41,80 @@ def ending(log: Log, rest: Block | None) -> Ending:
     )
 
 
-async def begun(store: Store, pace: Pace, id: str, first: bytes) -> Log:
-    log = Log(store, pace, id)
+async def begun(store: Store, scheduler: FlushScheduler, id: str, first: list[Event]) -> Log:
+    log = Log(store, scheduler, id)
     await store.begin(entry(id), log.head(first))
     log.open()
     return log
 
 
-async def stored(store: Store, id: str) -> bytes:
-    return b"".join(block.data for block in await store.blocks(id))
+async def stored(store: Store, id: str) -> list[Event]:
+    return events_of(await store.blocks(id))
 
 
 @QUICK
-@given(first=EVENTS, acts=ACTS, last=TOLD)
+@given(first=TOLD, acts=ACTS, last=TOLD)
 def test_what_is_stored_is_what_was_told_whenever_it_was_counted_and_by_whom(
-    tmp_path_factory: pytest.TempPathFactory, first: bytes, acts: list[bytes | str], last: bytes
+    tmp_path_factory: pytest.TempPathFactory,
+    first: list[Event],
+    acts: list[list[Event] | str],
+    last: list[Event],
 ) -> None:
     asyncio.run(_played(tmp_path_factory.mktemp("log"), first, acts, last))
 
 
-async def _played(folder: Path, first: bytes, acts: list[bytes | str], last: bytes) -> None:
+async def _played(
+    folder: Path, first: list[Event], acts: list[list[Event] | str], last: list[Event]
+) -> None:
     stores = Stores("sqlite", folder)
     store = await stores.opened()
-    log = await begun(store, Pace(), "resp_1", first)
-    whole = first
+    log = await begun(store, FlushScheduler(), "resp_1", first)
+    told = list(first)
     for act in acts:
-        if isinstance(act, bytes):
+        if isinstance(act, list):
             log.append(act)
-            whole += act
+            told += act
         elif act == "flush":
             log.flush()
         else:
-            seen = _plain(whole)
-            assert log.events == log.shown == seen.count(b"\n\n")
-            assert act == "count" or log.since(0) == seen
+            assert log.events == log.shown == len(told)
+            assert act == "count" or log.since(0) == told
     rest = log.close(last)
-    told = _plain(whole)
     assert log.since(0) == told, "the last events are hidden until they are stored"
     assert await store.finish("resp_1", ending(log, rest))
     log.end()
-    told = _plain(whole + last)
+    told += last
     assert log.since(0) == await stored(store, "resp_1") == told
-    assert (log.events, log.size) == (told.count(b"\n\n"), len(told))
-    assert log.digest == sha256(told).hexdigest()
+    blocks = await store.blocks("resp_1")
+    assert (log.events, log.size) == (len(told), sum(len(block.data) for block in blocks))
+    assert log.digest == sha256(write_events(told)).hexdigest()
     await stores.close()
 
 
-def _plain(told: bytes) -> bytes:
-    return b"".join(one + b"\n\n" for one in told.split(b"\n\n")[:-1] if not one.startswith(b":"))
+@sqlite_store
+async def test_a_body_is_one_event_whatever_it_holds(stores: Stores) -> None:
+    store = await stores.opened()
+    log = Log(store, FlushScheduler(), "resp_1")
+    await store.begin(entry())
+    body = b'{"a":\n\n1}'
+    assert await store.finish("resp_1", ending(log, log.close_body(body)))
+    (event,) = await stored(store, "resp_1")
+    assert (event.data, log.events, log.digest) == (body, 1, sha256(body).hexdigest())
 
 
 @sqlite_store
 async def test_the_logs_of_many_streams_are_handed_on_together(stores: Stores) -> None:
-    store, pace = await stores.opened(), Pace()
+    store, scheduler = await stores.opened(), FlushScheduler()
     ids = [f"resp_{number}" for number in range(2 * AT_ONCE + 50)]
-    logs = [await begun(store, pace, id, b"data: 0\n\n") for id in ids]
+    logs = [await begun(store, scheduler, id, [ZERO]) for id in ids]
     before = store.commits
     for log in logs:
-        log.append(b"data: 1\n\n")
-        log.append(b"data: 2\n\n")
+        log.append([ONE])
+        log.append([TWO])
     assert store.waiting == 0, "they wait"
     elsewhere = follow(store, {}, ids[-1], 1)  # as another process does
-    assert await anext(elsewhere) == b"data: 1\n\ndata: 2\n\n"
-    assert {await stored(store, id) for id in ids} == {b"data: 0\n\ndata: 1\n\ndata: 2\n\n"}
+    assert await anext(elsewhere) == [ONE, TWO]
+    assert [await stored(store, id) for id in ids] == [[ZERO, ONE, TWO]] * len(ids)
     assert {len(await store.blocks(id)) for id in ids} == {2}
     assert store.commits - before <= 3
 
@@ -103,41 +122,42 @@ async def test_the_logs_of_many_streams_are_handed_on_together(stores: Stores) -
 @sqlite_store
 async def test_much_does_not_wait(stores: Stores) -> None:
     store = await stores.opened()
-    log = await begun(store, Pace(), "resp_1", b"data: 0\n\n")
-    log.append(b"data: %s\n\n" % (b"x" * 40_000))
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
+    log.append([Event("", b"x" * 40_000)])
     assert store.waiting > 40_000
 
 
 @sqlite_store
 async def test_what_the_store_does_not_take_is_not_lost_to_the_log(stores: Stores) -> None:
     store = await stores.opened(StorePolicy(patience=5.0, pause=60.0, queue=300))
-    log = await begun(store, Pace(), "resp_1", b"data: 0\n\n")
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
     store.append("resp_none", Block(0, 0, 1, b"x" * 150))
-    log.append(b"data: %s\n\n" % (b"y" * 100))
+    long = Event("", b"y" * 100)
+    log.append([long])
     with pytest.raises(StoreError, match="wait to be written"):
         log.flush()
     await store.beat("one", "here", 1, 100.0)  # takes along what waits
     log.flush()
     await store.flushed("resp_1")
-    assert await stored(store, "resp_1") == b"data: 0\n\ndata: %s\n\n" % (b"y" * 100)
+    assert await stored(store, "resp_1") == [ZERO, long]
 
 
 @sqlite_store
 async def test_after_a_fault_nothing_is_taken_and_everybody_is_told_why(stores: Stores) -> None:
     store = await stores.opened(StorePolicy(patience=5.0, pause=60.0, queue=300))
-    log = Log(store, Pace(), "resp_1")
-    assert not log.took(b"data: 0\n\n"), "nothing was stored that comes before"
+    log = Log(store, FlushScheduler(), "resp_1")
+    assert not log.try_append([ZERO]), "nothing was stored that comes before"
     with pytest.raises(InternalError, match="nothing was stored"):
-        log.append(b"data: 0\n\n")
-    await store.begin(entry(), log.head(b"data: 0\n\n"))
+        log.append([ZERO])
+    await store.begin(entry(), log.head([ZERO]))
     log.open()
-    log.append(b"data: %s\n\n" % (b"y" * 1000))
-    log.waited()
-    assert not log.took(b"data: 2\n\n")
+    log.append([Event("", b"y" * 1000)])
+    log.flush_due()
+    assert not log.try_append([TWO])
     with pytest.raises(StoreError, match="wait to be written"):
-        log.append(b"data: 2\n\n")
+        log.append([TWO])
     with pytest.raises(StoreError, match="wait to be written"):
-        log.close(b"data: 2\n\n")
+        log.close([TWO])
 
 
 @sqlite_store
@@ -145,21 +165,21 @@ async def test_who_follows_sees_each_event_once_from_memory_and_from_the_store(
     stores: Stores,
 ) -> None:
     store = await stores.opened(SWIFT)
-    log = await begun(store, Pace(), "resp_1", b"data: 0\n\n")
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
     logs = {"resp_1": log}
-    told = [b"data: %d %s\n\n" % (number, b"x" * 20_000) for number in range(1, 20)]
+    told = [Event("", b"%d %b" % (number, b"x" * 20_000)) for number in range(1, 20)]
 
-    async def heard(number: int) -> bytes:
-        return b"".join([block async for block in follow(store, logs, "resp_1", number)])
+    async def heard(number: int) -> list[Event]:
+        return [event async for some in follow(store, logs, "resp_1", number) for event in some]
 
     early = asyncio.ensure_future(heard(0))
-    for block in told[:-1]:
-        log.append(block)
+    for event in told[:-1]:
+        log.append([event])
         await asyncio.sleep(0)
     late = asyncio.ensure_future(heard(1))  # the first are no longer in memory
     await asyncio.sleep(0)
-    await store.finish("resp_1", ending(log, log.close(told[-1])))
+    await store.finish("resp_1", ending(log, log.close(told[-1:])))
     log.end()
     logs.clear()
-    assert await early == b"data: 0\n\n" + b"".join(told)
-    assert await late == b"".join(told)
+    assert await early == [ZERO, *told]
+    assert await late == told

@@ -12,11 +12,13 @@ from tests.played import BODY, Play, Played, PlayedAnswer
 from weft import decode_all
 from weft.dialects.faults import class_of
 from weft.parts import ErrorPart
-from weft.relay.asked import Asked, Failed, Limits
+from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody
 from weft.relay.record import Record
 from weft.relay.routing import Routing
 from weft.relay.run import Run
+from weft.relay.stream import Stream
 from weft.scrub import Scrubber, Secret
+from weft.sse import Event, write_events
 from weft.upstream.base import (
     BreakerPolicy,
     Outgoing,
@@ -52,11 +54,12 @@ def place(name: str = "a", dialect: str = "openai-chat", **more: object) -> Plac
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def asked(dialect: str = "openai-chat", stream: bool = True, **fields: Any) -> Asked:
+def asked(dialect: str = "openai-chat", stream: bool = True, **fields: Any) -> IncomingRequest:
     body = {**ASKED[dialect], **fields}
     if dialect != "gemini":
         body["stream"] = stream
-    return Asked(dialect, json.dumps(body).encode(), "a/m", stream, id="req_1")
+    raw = RequestBody(dialect, json.dumps(body).encode())
+    return IncomingRequest(raw, "a/m", stream, id="req_1")
 
 
 @dataclass
@@ -67,29 +70,29 @@ class World:
     limits: Limits = QUICK
     records: list[Record] = field(default_factory=list)
 
-    def run(self, request: Asked, model: str | None = None) -> Run:
+    def run(self, request: IncomingRequest, model: str | None = None) -> Run:
         names = {one.place.name: one for one in self.upstreams}
         routing = self.__dict__.setdefault("routing", Routing(names, {}))
         targets = [routing.targets(f"{name}/m")[0] for name in names]
         scrub = Scrubber([Secret("sk-planted")])
         return Run(request, targets, self.limits, scrub, (self.records.append,))
 
-    async def told(self, request: Asked) -> bytes:
+    async def told(self, request: IncomingRequest) -> bytes:
         run = self.run(request)
         try:
-            await run.open()
-            blocks = []
-            while block := await run.next():
-                blocks.append(block)
-            return b"".join(blocks)
+            stream = await run.open()
+            events = []
+            while some := await stream.next():
+                events += some
+            return write_events(events)
         finally:
             await run.close()
 
-    async def whole(self, request: Asked) -> tuple[int, bytes]:
+    async def whole(self, request: IncomingRequest) -> tuple[int, bytes]:
         run = self.run(request)
         try:
-            await run.open()
-            return await run.whole()
+            stream = await run.open()
+            return await stream.whole()
         finally:
             await run.close()
 
@@ -102,7 +105,7 @@ def within(work: Callable[[], Awaitable[T]], seconds: float = 5.0) -> T:
     return asyncio.run(limited())
 
 
-def failure(world: World, request: Asked) -> ErrorPart:
+def failure(world: World, request: IncomingRequest) -> ErrorPart:
     with pytest.raises(Failed) as failed:
         within(lambda: world.told(request))
     assert [record.error for record in world.records] == [failed.value.error]
@@ -311,9 +314,9 @@ def test_a_run_can_be_stopped_from_outside(told: bool) -> None:
         error = ErrorPart("internal", "closing time", status=503)
         asyncio.get_running_loop().call_later(0.05, run.stop, error)
         try:
-            await run.open()
-            raw = [await run.next(), await run.next(), await run.next()]
-            return "", b"".join(raw)
+            stream = await run.open()
+            events = [*await stream.next(), *await stream.next(), *await stream.next()]
+            return "", write_events(events)
         except Failed as failed:
             return failed.error.message, b""
         finally:
@@ -375,15 +378,15 @@ def test_an_error_in_a_body_has_a_status() -> None:
 
 
 def test_a_stream_that_never_was_ends_in_its_dialect() -> None:
-    async def work() -> tuple[bytes, bytes]:
+    async def work() -> tuple[Event | None, bytes]:
         run = World([Played(place(), GOOD)]).run(asked("anthropic-messages"))
         try:
-            return run.keepalive(), run.ending(ErrorPart("timeout", "too slow"))
+            return run.keepalive(), write_events(run.ending(ErrorPart("timeout", "too slow")))
         finally:
             await run.close()
 
     keepalive, ending = within(work)
-    assert keepalive.startswith(b"event: ping")
+    assert keepalive == Event("ping", b'{"type":"ping"}')
     assert b"event: error" in ending
     assert b"too slow" in ending
 
@@ -454,12 +457,12 @@ def test_a_run_can_be_stopped_while_it_asks_for_the_rest_of_a_pause() -> None:
         upstream = Played(place(dialect="anthropic-messages"), PAUSED, never)
         run = World([upstream]).run(asked("openai-chat"))
         try:
-            await run.open()
-            told = [await run.next()]
+            stream = await run.open()
+            told = await stream.next()
             asyncio.get_running_loop().call_later(0.05, run.stop, ErrorPart("internal", "closing"))
-            while block := await run.next():
-                told.append(block)
-            return b"".join(told)
+            while events := await stream.next():
+                told += events
+            return write_events(told)
         finally:
             await run.close()
 
@@ -515,37 +518,40 @@ class Flow:
     """A run that is told as the gateway tells it; `room` says after which writes there is none."""
 
     run: Run
+    stream: Stream
     room: Callable[[int], bool] = lambda number: True
     written: list[bytes] = field(default_factory=list)
     read: list[bytes] = field(default_factory=list)
 
-    def write(self, block: bytes) -> bool:
-        self.written.append(block)
+    def write(self, events: list[Event]) -> bool:
+        self.written.append(write_events(events))
         return self.room(len(self.written))
 
     async def next(self) -> bytes:
-        self.read.append(await self.run.next())
+        self.read.append(write_events(await self.stream.next()))
         return self.read[-1]
 
     async def all(self) -> bytes:
         told = b""
         while block := await self.next():
             done = len(self.written)
-            await self.run.flow(self.write)
+            await self.stream.flow(self.write)
             told += block + b"".join(self.written[done:])
-        await self.run.flow(self.write)
-        assert await self.run.next() == b""
+        await self.stream.flow(self.write)
+        assert await self.stream.next() == []
         return told
 
 
 def flowing(
-    world: World, work: Callable[[Flow], Awaitable[T]], request: Asked = ECHOED, seconds: float = 5
+    world: World,
+    work: Callable[[Flow], Awaitable[T]],
+    request: IncomingRequest = ECHOED,
+    seconds: float = 5,
 ) -> T:
     async def main() -> T:
         run = world.run(request)
         try:
-            await run.open()
-            return await work(Flow(run))
+            return await work(Flow(run, await run.open()))
         finally:
             await run.close()
 
@@ -557,14 +563,13 @@ def test_blocks_are_written_as_they_come_until_the_answer_ends() -> None:
 
     async def work(flow: Flow) -> list[list[bytes]]:
         await flow.next()
-        await flow.run.flow(flow.write)
+        await flow.stream.flow(flow.write)
         await flow.next()
         return [flow.read, flow.written]
 
     assert flowing(world, work) == [[HEAD + HELLO, b""], [HELLO, HELLO, STOP + DONE]]
     (record,) = world.records
-    size = len(HEAD + 3 * HELLO + STOP + DONE)
-    assert (record.bytes_in, record.bytes_out, record.error) == (size, size, None)
+    assert (record.bytes_in, record.error) == (len(HEAD + 3 * HELLO + STOP + DONE), None)
 
 
 def test_where_there_is_no_room_the_next_block_is_asked_for() -> None:
@@ -629,13 +634,13 @@ def test_a_run_is_stopped_while_it_flows_and_the_next_block_tells_it() -> None:
     upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO]))
 
     async def work(flow: Flow) -> list[bytes]:
-        def write(block: bytes) -> bool:
+        def write(events: list[Event]) -> bool:
             error = ErrorPart("internal", "closing time", status=503)
             asyncio.get_running_loop().call_soon(flow.run.stop, error)
-            return flow.write(block)
+            return flow.write(events)
 
         told = [await flow.next()]
-        await flow.run.flow(write)
+        await flow.stream.flow(write)
         return [*told, *flow.written, await flow.next(), await flow.next()]
 
     first, second, third, end = flowing(World([upstream]), work)
@@ -650,7 +655,7 @@ def test_a_run_that_was_stopped_does_not_flow() -> None:
     async def work(flow: Flow) -> list[bytes]:
         told = [await flow.next()]
         flow.run.stop(ErrorPart("internal", "closing time", status=503))
-        await flow.run.flow(flow.write)
+        await flow.stream.flow(flow.write)
         return [*told, *flow.written, await flow.next(), await flow.next()]
 
     first, second, end = flowing(World([upstream]), work, seconds=0.5)
@@ -682,8 +687,8 @@ def test_where_a_turn_pauses_nothing_more_flows(pieces: list[bytes]) -> None:
         upstream = FlowingUpstream(place(dialect="anthropic-messages"), paused, ENDED)
         run = World([upstream]).run(asked("openai-chat"))
         try:
-            await run.open()
-            return await Flow(run).all(), upstream.answers[0].aborted
+            flow = Flow(run, await run.open())
+            return await flow.all(), upstream.answers[0].aborted
         finally:
             await run.close()
 
@@ -696,24 +701,23 @@ def test_a_fault_of_the_writer_is_the_callers() -> None:
     world = World([FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, STOP, DONE]))])
 
     async def work(flow: Flow) -> None:
-        def write(block: bytes) -> bool:
-            raise LookupError(block)
+        def write(events: list[Event]) -> bool:
+            raise LookupError(events)
 
         await flow.next()
         with pytest.raises(LookupError):
-            await flow.run.flow(write)
+            await flow.stream.flow(write)
 
     flowing(world, work)
 
 
-def test_what_is_not_open_or_no_stream_does_not_flow() -> None:
+def test_what_is_no_stream_tells_nothing_while_it_flows() -> None:
     async def work() -> tuple[int, bytes]:
         run = World([FlowingUpstream(place(), GOOD)]).run(asked(stream=False))
         try:
-            await run.flow(lambda block: True)
-            await run.open()
-            await run.flow(lambda block: True)
-            return await run.whole()
+            stream = await run.open()
+            await stream.flow(lambda events: False)
+            return await stream.whole()
         finally:
             await run.close()
 
@@ -727,16 +731,16 @@ def test_a_client_that_leaves_while_it_flows_ends_the_upstream() -> None:
         world = World([upstream])
         written = asyncio.Event()
 
-        def write(block: bytes) -> bool:
+        def write(events: list[Event]) -> bool:
             written.set()
             return True
 
         async def tell() -> None:
             run = world.run(ECHOED)
             try:
-                await run.open()
-                await run.next()
-                await run.flow(write)
+                stream = await run.open()
+                await stream.next()
+                await stream.flow(write)
             finally:
                 await run.close()
 

@@ -25,7 +25,7 @@ from weft.assembler import Item, ReasoningItem, Response, TextItem
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.gateway import completions, stored
-from weft.gateway.memory import Memory
+from weft.gateway.sessions import Sessions, preamble_of
 from weft.parts import (
     ErrorPart,
     File,
@@ -43,13 +43,16 @@ from weft.parts import (
     ToolParamsEnd,
     ToolParamsStart,
 )
-from weft.relay.asked import Asked, Failed, Kept, Limits, codec_of
 from weft.relay.audit import examined, meaning, unlike
-from weft.relay.keeping import Keeper, name_of
+from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody, StorePolicy, codec_of
+from weft.relay.log import as_sent, events_of, unpack
+from weft.relay.persistence import Persistence
 from weft.relay.routing import Routing
 from weft.relay.run import Run
+from weft.relay.stream import Stream
 from weft.request import CallContent, Request, TextContent
 from weft.scrub import Scrubber
+from weft.sse import Event, write_events
 from weft.store.opening import store_at
 from weft.store.records import Block, Entry
 
@@ -66,7 +69,7 @@ class World:
     def __init__(self, runner: asyncio.Runner, folder: Path) -> None:
         self.runner = runner
         self.store = store_at(f"sqlite:///{folder}/weft.db")
-        self.memory = Memory(Keeper(self.store))
+        self.sessions = Sessions(Persistence(self.store))
         runner.run(self.store.open())
 
     async def told(
@@ -76,21 +79,22 @@ class World:
         said = b"".join(encode(parts, upstream, context=fresh_context()))
         played = Played(place(dialect=upstream), Play([said]))
         body = json.dumps(ASKED[client] | ({} if client == GEMINI else {"stream": stream})).encode()
-        asked = Asked(client, body, "a/m", stream, kept=Kept(body, b'["x"]'))
+        policy = StorePolicy(body, b'["x"]')
+        incoming = IncomingRequest(RequestBody(client, body), "a/m", stream, store=policy)
         if client == RESPONSES:
-            asked = await self.memory.recalled(asked)
+            incoming = await self.sessions.recalled(incoming, preamble_of(body))
         targets = Routing({"a": played}, {}).targets("a/m")
-        keeping = self.memory.keeper.keeping(asked)
-        assert keeping is not None
-        run = Run(asked, targets, Limits(grace=0.05), Scrubber([]), (), keeping)
+        writer = self.sessions.persistence.writer(incoming)
+        assert writer is not None
+        run = Run(incoming, targets, Limits(grace=0.05), Scrubber([]), (), writer)
         try:
-            await run.open()
-            told = b"".join(await all_of(run)) if stream else (await run.whole())[1]
+            opened = await run.open()
+            told = write_events(await all_of(opened)) if stream else (await opened.whole())[1]
         except Failed:
             return b"", None
         finally:
             await run.close()
-        return told, keeping.log.id if keeping.begun else None
+        return told, writer.log.id if writer.begun else None
 
     async def kept(self, id: str) -> tuple[Entry, list[Block]]:
         entry = await self.store.entry(id)
@@ -100,15 +104,16 @@ class World:
     async def next_turn(self, id: str) -> Request:
         """What the next turn asks, if it goes on from this one."""
         body = json.dumps({"model": "a/m", "input": "more", "previous_response_id": id}).encode()
-        asked = await self.memory.recalled(Asked(RESPONSES, body, "a/m", True))
-        return codec_of(RESPONSES).parse(asked.body, Context()).request
+        incoming = IncomingRequest(RequestBody(RESPONSES, body), "a/m", True)
+        recalled = await self.sessions.recalled(incoming, preamble_of(body))
+        return recalled.body.parsed.request
 
 
-async def all_of(run: Run) -> list[bytes]:
-    blocks = []
-    while block := await run.next():
-        blocks.append(block)
-    return blocks
+async def all_of(stream: Stream) -> list[Event]:
+    told: list[Event] = []
+    while events := await stream.next():
+        told += events
+    return told
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +145,9 @@ def test_record_bytes_and_body_are_what_was_told(
     if id is None:
         return
     entry, blocks = world.runner.run(world.kept(id))
-    assert b"".join(block.data for block in blocks) == told
-    assert (entry.digest, entry.size) == (sha256(told).hexdigest(), len(told))
+    assert as_sent(events_of(blocks)) == told
+    size = sum(len(block.data) for block in blocks)
+    assert (entry.digest, entry.size) == (sha256(told).hexdigest(), size)
     assert examined(entry, blocks) == []
     said = meaning(heard(entry, told))
     if entry.body is None:
@@ -356,6 +362,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Cli
         yield client, folder / "weft.db"
 
 
+def named(client: str, told: bytes) -> str:
+    """The id that an answer tells."""
+    first = (
+        json.loads(told)
+        if told[:1] == b"{"
+        else json.loads(told.split(b"data: ")[1].split(b"\n")[0])
+    )
+    inner = first.get("response") or first.get("message") or first
+    return str(inner["responseId"] if client == GEMINI else inner["id"])
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("upstream", WIRES)
 @pytest.mark.parametrize("client", WIRES)
@@ -378,7 +395,7 @@ def test_the_row_holds_the_bytes_that_went_over_the_wire(
         body["store"] = True
     answer = http.post(address, json=body)
     assert answer.status_code == 200
-    id = name_of(answer.content)
+    id = named(client, answer.content)
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
         row = database.execute(
             "SELECT digest, events, size, visible, body FROM response "
@@ -389,11 +406,12 @@ def test_the_row_holds_the_bytes_that_went_over_the_wire(
             "SELECT data FROM block WHERE response = ? ORDER BY number", (id,)
         ).fetchall()
     database.close()
-    told = b"".join(block for (block,) in blocks)
-    events = told.count(b"\n\n") if stream else 1
+    events = [event for (block,) in blocks for event in unpack(block)]
+    told = as_sent(events)
     visible = client in (CHAT, RESPONSES)
     assert told == answer.content
-    assert row[:4] == (sha256(told).hexdigest(), events, len(told), visible)
+    size = sum(len(block) for (block,) in blocks)
+    assert row[:4] == (sha256(told).hexdigest(), len(events), size, visible)
     if not stream:
         assert row[4] == told
     if client == RESPONSES:

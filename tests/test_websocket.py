@@ -29,7 +29,9 @@ from weft.gateway.protocol import DoorLimits, protocol
 from weft.gateway.recent import MOST
 from weft.gateway.server import Server, listen
 from weft.gateway.settings import load
-from weft.gateway.websocket import WAITING, Frames, ResponsesSocket
+from weft.gateway.websocket import WAITING, ResponsesSocket
+from weft.gateway.writers import SocketWriter
+from weft.sse import DONE, Event
 
 PATIENCE = 10.0
 DEMO = """
@@ -316,20 +318,18 @@ def test_an_upstream_that_breaks_off_makes_one_failed_response(
     assert is_answered(socket)
 
 
-def test_errors_leave_no_gap_in_the_numbers_of_a_stream() -> None:
-    frames = Frames()
-    told = [
-        frames.feed(b'event: a\ndata: {"type":"a","sequence_number":0}\n\n: hello\n\n'),
-        frames.feed(
-            b'data: {"type":"error","sequence_number":1}\n\n'
-            b'data: {"type":"b","sequence_number": 2,"x":{"sequence_number":2}}\n\n'
-            b"data: [DONE]\n\n"
-        ),
+def test_events_keep_their_numbers_where_errors_and_the_terminator_are_left_out() -> None:
+    events = [
+        Event("a", b'{"type":"a","sequence_number":0}', 0),
+        Event("error", b'{"type":"error","sequence_number":1}', 1),
+        Event("b", b'{"type":"b","sequence_number":2}', 2),
+        Event("", DONE),
     ]
-    assert told == [
-        ['{"type":"a","sequence_number":0}'],
-        ['{"type":"b","sequence_number":1,"x":{"sequence_number":2}}'],
+    assert SocketWriter().write(events) == [
+        '{"type":"a","sequence_number":0}',
+        '{"type":"b","sequence_number":2}',
     ]
+    assert SocketWriter("x").write(events)[0] == '{"stream_id":"x","type":"a","sequence_number":0}'
 
 
 # Going on

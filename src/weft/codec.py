@@ -41,7 +41,7 @@ def capture_context(raw: bytes) -> Context:
 
 
 Stages = Callable[[Findings], Sequence[Stage]]
-Tap = Callable[[Frame, Sequence[Part]], None]
+Tap = Callable[[Frame | None, Sequence[Part]], None]
 
 
 def _no_stages(findings: Findings) -> Sequence[Stage]:
@@ -117,7 +117,8 @@ class Pipe:
         self._stages = [*dialect.stages(context, self.findings), *stages(self.findings)]
         self._choice = context.choice
         self.tap: Tap | None = None
-        """Called with each frame, and the parts that came out when it was read."""
+        """Called with each frame and the parts that came out when it was read; without a frame for
+        parts that the end of the input, or a failure, brought."""
 
     def feed(self, frames: Iterable[Frame]) -> list[Part]:
         out: list[Part] = []
@@ -156,7 +157,12 @@ class Pipe:
         parts = self._decoder.finish()
         for stage in self._stages:
             parts = stage.feed(parts) + stage.finish()
-        return self.guard.feed(parts) + self.guard.finish()
+        return self._tapped(self.guard.feed(parts) + self.guard.finish())
+
+    def _tapped(self, parts: list[Part]) -> list[Part]:
+        if self.tap is not None:
+            self.tap(None, parts)
+        return parts
 
     @property
     def holding(self) -> bool:
@@ -174,7 +180,7 @@ class Pipe:
 
     def fail(self, error: ErrorPart) -> list[Part]:
         """Ends the content: what went wrong is outside of the stream."""
-        return self.guard.feed([error])
+        return self._tapped(self.guard.feed([error]))
 
     def too_large(self, problem: TooLarge) -> list[Part]:
         self.findings.at, self.findings.offset = problem.event, problem.offset

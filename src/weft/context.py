@@ -34,3 +34,6 @@ class Context:
 
     response_id: str | None = None
     """The id an encoder must use; None: it mints one."""
+
+    created: int | None = None
+    """The time an encoder must tell; None: the stream's, else `now`."""

@@ -62,6 +62,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     """The response object that the data tells, on a wire whose events tell it."""
 
 
+def replace_data(frame: Frame, data: bytes) -> Frame:
+    """Returns the frame with other data, or the same one."""
+    return frame if data is frame.data else msgspec.structs.replace(frame, data=data)
+
+
 class _Form(Enum):
     UNKNOWN = "unknown"
     EVENTS = "events"

@@ -125,6 +125,13 @@ class Dialect:
     snapshot: Callable[[Frame], bytes | None] = lambda frame: None
     """The response object that this frame tells, on a wire whose events tell it."""
 
+    stores: bool = False
+    """Whether a request can ask for its answer to be stored, and retrieved."""
+
+    resumable_by_id: bool = False
+    """Whether events get ids for clients that want to resume a stream. A wire that numbers its
+    events needs none."""
+
     only_usage: Callable[[Frame], bool] = lambda frame: False
     """Whether this frame tells the usage and nothing else, on a wire whose clients must ask for
     it."""

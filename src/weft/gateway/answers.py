@@ -17,10 +17,11 @@ from weft.dialects.faults import headers as error_headers
 from weft.errors import InternalError
 from weft.gateway.doors import Shut
 from weft.gateway.pulse import Pulse
+from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart
-from weft.relay.asked import Failed
+from weft.relay.incoming import Failed
 from weft.relay.run import Run
-from weft.sse import FrameReader
+from weft.sse import Event
 
 log = logging.getLogger("weft.gateway")
 
@@ -112,17 +113,20 @@ class Client:
     """Writes to a body that has begun, at once; tells whether there is room for more."""
 
 
-class Stream:
+class StreamAnswer:
     """Tells one run to one client, as it comes."""
 
-    HEADERS: Headers = STREAM
-
-    def __init__(self, run: Run, client: Client, keepalive: float) -> None:
+    def __init__(
+        self,
+        run: Run,
+        client: Client,
+        keepalive: float,
+        writer: EventStreamWriter | JsonArrayWriter,
+    ) -> None:
         self._run = run
-        self._send = client.send
-        self._write_now = client.write
-        self._id = client.id
-        self._dialect = client.dialect
+        self._client = client
+        self._writer = writer
+        self._headers = ARRAY if isinstance(writer, JsonArrayWriter) else STREAM
         self._loop = asyncio.get_running_loop()
         self._begun = False
         self._writing = False
@@ -130,16 +134,18 @@ class Stream:
         self._pulse = Pulse(keepalive, self._beat)
 
     async def tell(self) -> None:
-        run = self._run
+        run, writer = self._run, self._writer
         try:
-            await run.open()
-            while block := await run.next():
-                await self._write(block)
-                await run.flow(self._pass_on)
+            stream = await run.open()
+            while events := await stream.next():
+                if run.incoming.resumable and isinstance(writer, EventStreamWriter):
+                    writer.log_id = stream.log_id
+                await self._put(writer.write(events))
+                await stream.flow(self._pass_on)
         except Failed as failed:
             await self._failed(failed)
         except Exception as problem:
-            await self._failed(own_fault(self._id, problem))
+            await self._failed(own_fault(self._client.id, problem))
         else:
             self._quiet()
             await self._end()
@@ -149,46 +155,45 @@ class Stream:
     async def _failed(self, failed: Failed) -> None:
         self._quiet()
         if self._begun:
-            await self._write(self._run.ending(failed.error))
+            await self._put(self._writer.write(self._run.ending(failed.error)))
             await self._end()
         else:
-            headers = about(self._id, self._run)
-            self._run.record.status = await failure(self._send, self._dialect, failed, headers)
+            client = self._client
+            headers = about(client.id, self._run)
+            status = await failure(client.send, client.dialect, failed, headers)
+            self._run.record.status = status
 
-    def _pass_on(self, block: bytes) -> bool:
-        """Writes a block at once; tells whether there is room for more."""
+    def _pass_on(self, events: list[Event]) -> bool:
+        """Writes events at once; tells whether there is room for more."""
         self._pulse.said()
-        data = self._framed(block)
-        return not data or self._write_now(data)
-
-    def _framed(self, block: bytes) -> bytes:
-        """A block of events, as this kind of stream has them."""
-        return block
-
-    async def _write(self, block: bytes) -> None:
-        data = self._framed(block)
-        if data:
-            await self._put(data)
+        data = self._writer.write(events)
+        self._run.record.bytes_out += len(data)
+        return self._client.write(data)
 
     async def _put(self, data: bytes) -> None:
         self._writing = True
         try:
             if not self._begun:
                 await self._begin()
+            self._run.record.bytes_out += len(data)
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             self._writing = False
         self._pulse.said()
 
+    @property
+    def _send(self) -> Send:
+        return self._client.send
+
     async def _begin(self) -> None:
         self._begun = True
-        headers = [*self.HEADERS, *about(self._id, self._run)]
+        headers = [*self._headers, *about(self._client.id, self._run)]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self) -> None:
         if not self._begun:  # nothing was told, and nothing failed
             await self._begin()
-        await self._send({"type": "http.response.body", "body": b""})
+        await self._send({"type": "http.response.body", "body": self._writer.end()})
 
     # While there is nothing to say
 
@@ -202,42 +207,13 @@ class Stream:
         """What has a number goes out at once: the next event must not overtake it."""
         if self._writing:
             return
-        told = self._run.keepalive()
+        data = self._writer.keepalive(self._run.keepalive())
         if self._begun:
-            self._write_now(told)
+            self._client.write(data)
         else:
-            await self._put(told)
+            await self._put(data)
 
     def _quiet(self) -> None:
         self._pulse.stop()
         for task in self._beats:
             task.cancel()
-
-
-class Array(Stream):
-    """The same as one JSON array that grows: each event's data is an element of it."""
-
-    HEADERS = ARRAY
-
-    def __init__(self, run: Run, client: Client, keepalive: float) -> None:
-        super().__init__(run, client, keepalive)
-        self._before = b"["
-        """What goes before the next element."""
-
-    def _framed(self, block: bytes) -> bytes:
-        elements: list[bytes] = []
-        for frame in FrameReader().feed(block):
-            elements += self._before, frame.data, b"\n"
-            self._before = b","
-        return b"".join(elements)
-
-    async def _end(self) -> None:
-        await self._put(b"]" if self._before == b"," else self._before + b"]")
-        await super()._end()
-
-    async def _alive(self) -> None:
-        """Blanks mean nothing between elements; readers want the bracket to be the first byte."""
-        if self._writing:
-            return
-        opened, self._before = self._before != b"[", self._before.lstrip(b"[")
-        await self._put(b"\n" if opened else b"[")

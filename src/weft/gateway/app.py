@@ -29,17 +29,17 @@ from weft.gateway.conversations import (
 from weft.gateway.counting import CountTokens, InputTokens
 from weft.gateway.doors import Doors, Shut
 from weft.gateway.endpoints import Endpoint, Gemini, Messages, Receive, Scope, Send, headers_of
-from weft.gateway.memory import Memory, Policy
 from weft.gateway.models import Models, shape_of
 from weft.gateway.responses import RememberedMessages, Remembering, Responses
+from weft.gateway.sessions import Policy, Sessions
 from weft.gateway.settings import Settings
 from weft.gateway.settings.shape import Store as StoreSettings
 from weft.gateway.stored import LAST_SEEN, Cancel, InputItems, Resume, Stored
 from weft.gateway.submitting import Submit
 from weft.gateway.websocket import ResponsesSocket
 from weft.parts import ErrorPart
-from weft.relay.asked import Asked, Failed, Limits
-from weft.relay.keeping import Keeper
+from weft.relay.incoming import Failed, IncomingRequest, Limits
+from weft.relay.persistence import Persistence
 from weft.relay.record import Record
 from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
@@ -81,7 +81,7 @@ class Gateway:
         self.reject_lossy = server.reject_lossy
         self.websocket_message = limits.websocket_message
         self.scrub = Scrubber(settings.secrets)
-        self._limits = Limits(
+        self.limits = Limits(
             limits.response,
             limits.duration,
             server.grace,
@@ -97,7 +97,7 @@ class Gateway:
         self._routing = Routing(
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
-        self._memory = _memory(settings.store, server.resume_window, server.keepalive)
+        self._sessions = _sessions(settings.store, server.resume_window, server.keepalive)
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
             "/v1/responses": Endpoint(self, "openai-responses"),
@@ -105,11 +105,11 @@ class Gateway:
         }
         self._resumes: dict[str, Resume] = {}
         """Where streams are asked for again by the id of an event."""
-        if self._memory is not None:
-            self._endpoints, self._resumes = self._remembering(self._memory)
+        if self._sessions is not None:
+            self._endpoints, self._resumes = self._remembering(self._sessions)
         """Where nearly every request goes: found at once."""
         sockets = limits.websockets_per_key
-        self._sockets = ResponsesSocket(self, self._memory, per_key=sockets)
+        self._sockets = ResponsesSocket(self, self._sessions, per_key=sockets)
         self._ids = fresh_context().ids
         """Of requests."""
         self._runs: set[Run] = set()
@@ -120,25 +120,25 @@ class Gateway:
             lifespan=self._lifespan,
         )
 
-    def _remembering(self, memory: Memory) -> tuple[dict[str, Endpoint], dict[str, Resume]]:
+    def _remembering(self, sessions: Sessions) -> tuple[dict[str, Endpoint], dict[str, Resume]]:
         endpoints: dict[str, Endpoint] = {
-            "/v1/chat/completions": Remembering(self, "openai-chat", memory),
-            "/v1/responses": Responses(self, "openai-responses", memory),
-            "/v1/messages": RememberedMessages(self, "anthropic-messages", memory),
+            "/v1/chat/completions": Remembering(self, "openai-chat", sessions),
+            "/v1/responses": Responses(self, "openai-responses", sessions),
+            "/v1/messages": RememberedMessages(self, "anthropic-messages", sessions),
         }
         resumed = ("/v1/chat/completions", "/v1/messages")
         return endpoints, {
-            path: Resume(memory, dialect_of(path, {}), self.keepalive) for path in resumed
+            path: Resume(sessions, dialect_of(path, {}), self.keepalive) for path in resumed
         }
 
     def _routes(self, *, websocket: bool) -> list[BaseRoute]:
         models = Models(self._routing)
-        tokens = InputTokens(self, self._routing, self._memory)
+        tokens = InputTokens(self, self._routing, self._sessions)
         call = "/v1beta/{call:path}"  # some clients leave `models/` out where a name has a slash
         socket = [WebSocketRoute("/v1/responses", self._sockets)] if websocket else []
         return [
             *socket,
-            Route("/v1/responses/compact", Compact(self, self._memory), methods=POST),
+            Route("/v1/responses/compact", Compact(self, self._sessions), methods=POST),
             Route("/v1/responses/input_tokens", tokens, methods=POST),
             *self._remembered(),
             *(Route(path, endpoint, methods=POST) for path, endpoint in self._endpoints.items()),
@@ -154,24 +154,24 @@ class Gateway:
 
     def _remembered(self) -> list[BaseRoute]:
         """What there is to ask of earlier answers."""
-        memory = self._memory
-        if memory is None:
+        sessions = self._sessions
+        if sessions is None:
             return []
         one = "/v1/responses/{id}"
         talk = "/v1/conversations/{id}"
         done = "/v1/chat/completions"
         return [
-            Route(one, Stored(memory, self.keepalive), methods=[*GET, "DELETE"]),
-            Route(f"{one}/input_items", InputItems(memory), methods=GET),
-            Route(f"{one}/cancel", Cancel(memory), methods=POST),
-            Route(f"{one}/submit_tool_outputs", Submit(self, memory), methods=POST),
-            Route(done, Completions(self, memory), methods=GET),
-            Route(f"{done}/{{id}}", OneCompletion(self, memory), methods=[*GET, *POST, "DELETE"]),
-            Route(f"{done}/{{id}}/messages", CompletionMessages(self, memory), methods=GET),
-            Route("/v1/conversations", NewConversation(self, memory), methods=POST),
-            Route(talk, OneConversation(self, memory), methods=[*GET, *POST, "DELETE"]),
-            Route(f"{talk}/items", ConversationItems(self, memory), methods=[*GET, *POST]),
-            Route(f"{talk}/items/{{item_id}}", OneItem(self, memory), methods=[*GET, "DELETE"]),
+            Route(one, Stored(sessions, self.keepalive), methods=[*GET, "DELETE"]),
+            Route(f"{one}/input_items", InputItems(sessions), methods=GET),
+            Route(f"{one}/cancel", Cancel(sessions), methods=POST),
+            Route(f"{one}/submit_tool_outputs", Submit(self, sessions), methods=POST),
+            Route(done, Completions(self, sessions), methods=GET),
+            Route(f"{done}/{{id}}", OneCompletion(self, sessions), methods=[*GET, *POST, "DELETE"]),
+            Route(f"{done}/{{id}}/messages", CompletionMessages(self, sessions), methods=GET),
+            Route("/v1/conversations", NewConversation(self, sessions), methods=POST),
+            Route(talk, OneConversation(self, sessions), methods=[*GET, *POST, "DELETE"]),
+            Route(f"{talk}/items", ConversationItems(self, sessions), methods=[*GET, *POST]),
+            Route(f"{talk}/items/{{item_id}}", OneItem(self, sessions), methods=[*GET, "DELETE"]),
         ]
 
     @asynccontextmanager
@@ -180,13 +180,13 @@ class Gateway:
         gc.collect()
         gc.freeze()  # what is there now stays: it need not be looked at again and again
         gc.set_threshold(20_000, 20, 20)
-        if self._memory is not None:
-            await self._memory.start(self._runs)
+        if self._sessions is not None:
+            await self._sessions.start(self._runs)
         try:
             yield
         finally:
-            if self._memory is not None:
-                await self._memory.close()
+            if self._sessions is not None:
+                await self._sessions.close()
             for upstream in self._routing.upstreams.values():
                 await upstream.close()
 
@@ -232,25 +232,25 @@ class Gateway:
 
     # What runs
 
-    def start(self, asked: Asked) -> Run:
+    def start(self, incoming: IncomingRequest) -> Run:
         """The one place where a request is let in, and counted."""
         if self._draining:
             raise Shut(503, fault("overloaded", "the server is shutting down", retry_after=1))
-        mine = self._per_key and sum(run.record.caller == asked.caller for run in self._runs)
+        mine = self._per_key and sum(run.record.caller == incoming.caller for run in self._runs)
         if self._per_key and mine >= self._per_key:
             message = f"{mine} requests of this key are under way; that is the limit"
             raise Failed(fault("rate", message, retry_after=1))
         try:
-            targets = self._routing.targets(asked.model)
+            targets = self._routing.targets(incoming.model)
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
-        if self._tool_session and asked.dialect == "openai-responses":
-            asked = replace(asked, tool_session=True)
-        keeping = None
-        if self._memory is not None:
-            asked = self._memory.kept(asked)
-            keeping = self._memory.keeper.keeping(asked)
-        run = Run(asked, targets, self._limits, self.scrub, (self._log,), keeping)
+        if self._tool_session and incoming.body.dialect == "openai-responses":
+            incoming = replace(incoming, tool_session=True)
+        writer = None
+        if self._sessions is not None:
+            incoming = self._sessions.with_policy(incoming)
+            writer = self._sessions.persistence.writer(incoming)
+        run = Run(incoming, targets, self.limits, self.scrub, (self._log,), writer)
         self._runs.add(run)
         return run
 
@@ -284,12 +284,12 @@ class Gateway:
         return _json({"status": "ready", "open": len(self._runs)})
 
 
-def _memory(store: StoreSettings, window: float, keepalive: float) -> Memory | None:
+def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions | None:
     if not store.enabled:
         return None
     policy = Policy(store.persist == "all", DAY * store.retention, DAY * store.log_retention)
-    keeper = Keeper(store_at(store.url), required=store.required)
-    return Memory(keeper, window, policy, keepalive)
+    persistence = Persistence(store_at(store.url), required=store.required)
+    return Sessions(persistence, window, policy, keepalive)
 
 
 class _Begun:

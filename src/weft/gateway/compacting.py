@@ -16,13 +16,14 @@ from weft.codec import fresh_context
 from weft.dialects.envelope import sealed_summary
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.encoding.snapshot import usage
-from weft.errors import BadRequest, InternalError
-from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
-from weft.gateway.memory import DIALECT, Memory, given_in, unknown
+from weft.errors import BadRequest
+from weft.gateway.endpoints import Endpoint, Host, Scope, Send, parsed, read_as
+from weft.gateway.sessions import DIALECT, Sessions, given_in, preamble_of, unknown
 from weft.parts import Usage
 from weft.relay import history
-from weft.relay.asked import Asked, Failed, bad_request
+from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
 from weft.relay.run import Run
+from weft.relay.stream import Stream
 
 ORDER = """\
 Stop here and sum up this conversation, for an assistant that goes on with it and has seen none of \
@@ -59,56 +60,58 @@ _output = msgspec.json.Decoder(_Output).decode
 
 
 class Compact(Endpoint):
-    def __init__(self, host: Host, memory: Memory | None) -> None:
+    def __init__(self, host: Host, sessions: Sessions | None) -> None:
         super().__init__(host, DIALECT)
-        self._memory = memory
+        self._sessions = sessions
 
-    async def _read(self, scope: Scope, receive: Receive) -> Asked:
-        """What is asked, with all that was said as its input."""
-        asked = await super()._read(scope, receive)
+    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
+        """The request, with all that was said as its input."""
+        preamble = read_as(preamble_of, body)
+        incoming = self._made(scope, body, self._model(preamble), False)
+        if self._sessions is not None:
+            incoming = await self._sessions.recalled(incoming, preamble)
+        elif preamble.previous_response_id is not None:
+            raise Failed(unknown(preamble.previous_response_id))
+        if not given_in(incoming.body.raw):
+            raise BadRequest("input", "missing; there is nothing to sum up")
+        return incoming
+
+    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+        items = given_in(incoming.body.raw)
         try:
-            asking = read_as(_asking, asked.body)
-            if self._memory is not None:
-                asked = await self._memory.recalled(asked)
-            elif asking.previous_response_id is not None:
-                raise Failed(unknown(asking.previous_response_id))
-            if not given_in(asked.body):
-                raise BadRequest("input", "missing; there is nothing to sum up")
+            body = _summing_up(incoming, items)
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
-        return asked
-
-    async def _started(self, asked: Asked, scope: Scope, send: Send) -> Run | None:
-        said = given_in(asked.body)
-        try:
-            body = _summing_up(asked, said)
-        except BadRequest as problem:
-            raise Failed(bad_request(problem)) from None
-        lossy = asked.reject_lossy
-        asking = Asked(
-            DIALECT, body, asked.model, False, id=asked.id, caller=asked.caller, reject_lossy=lossy
+        asking = IncomingRequest(
+            RequestBody(DIALECT, body),
+            incoming.model,
+            False,
+            id=incoming.id,
+            caller=incoming.caller,
+            reject_lossy=incoming.reject_lossy,
         )
-        await _Compaction(self._host, said)._serve(self._host.start(asking), scope, send)
+        await parsed(asking, self._host.limits)
+        await _Compaction(self._host, items)._serve(self._host.start(asking), scope, send)
         return None
 
 
 class _Compaction(Endpoint):
     """One answer: the run has a model sum up what was said."""
 
-    def __init__(self, host: Host, said: list[Raw]) -> None:
+    def __init__(self, host: Host, items: list[Raw]) -> None:
         super().__init__(host, DIALECT)
-        self._said = said
+        self._items = items
 
-    def _told(self, run: Run, body: bytes) -> bytes:
-        return _compacted(run, self._said)
+    def _body(self, run: Run, stream: Stream, body: bytes) -> bytes:
+        return _compacted(run, stream, self._items)
 
 
-def _summing_up(asked: Asked, said: list[Raw]) -> bytes:
+def _summing_up(incoming: IncomingRequest, said: list[Raw]) -> bytes:
     """The request that has a model sum up what was said."""
-    asking = read_as(_asking, asked.body)
+    asking = read_as(_asking, incoming.body.raw)
     items = [told for item in said for told in _told(item)]
     body: dict[str, object] = {
-        "model": asked.model,
+        "model": incoming.model,
         "input": [*items, _message("user", ORDER)],
         "store": False,
     }
@@ -161,11 +164,9 @@ def _message(role: str, content: object) -> Raw:
     return Raw(_json({"type": "message", "role": role, "content": content}))
 
 
-def _compacted(run: Run, said: list[Raw]) -> bytes:
+def _compacted(run: Run, stream: Stream, said: list[Raw]) -> bytes:
     """What the client is told; raises Failed if there is no summary."""
-    response = run.record.response
-    if response is None:
-        raise InternalError("there is no answer")
+    response = stream.response
     summary = response.text.strip()
     if not summary:
         raise Failed(fault("bad-upstream-answer", f"{run.upstream} did not sum up what was said"))

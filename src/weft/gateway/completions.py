@@ -12,8 +12,8 @@ from msgspec import UNSET, Raw
 
 from weft.errors import BadRequest
 from weft.gateway.endpoints import Receive, Scope, body_of, read_as
-from weft.gateway.memory import COMPLETIONS
 from weft.gateway.paths import Metadata, Path, checked, is_descending
+from weft.gateway.sessions import COMPLETIONS
 from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in, page_of
 from weft.parts import Json
 from weft.store.records import Entry

@@ -17,12 +17,12 @@ from weft.codec import fresh_context
 from weft.context import Context
 from weft.errors import BadRequest
 from weft.gateway.endpoints import Receive, Scope, body_of, read_as
-from weft.gateway.memory import DIALECT
 from weft.gateway.paths import Metadata, Path, checked, is_descending
+from weft.gateway.sessions import DIALECT
 from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in
 from weft.ids import Ids
 from weft.relay import history
-from weft.relay.asked import codec_of
+from weft.relay.incoming import codec_of
 from weft.store.base import Absent, Taken
 from weft.store.records import Conversation, Item
 

@@ -9,13 +9,13 @@ import asyncio
 import msgspec
 
 from weft.dialects.faults import fault
-from weft.errors import BadRequest
 from weft.gateway import answers
 from weft.gateway.bodies import LARGE, ClientGone
-from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send
-from weft.gateway.memory import DIALECT, Memory
-from weft.relay.asked import Asked, Failed, Limits, bad_request, passed_on, question
+from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
+from weft.gateway.sessions import DIALECT, Sessions, preamble_of
+from weft.relay.incoming import Failed, IncomingRequest
 from weft.relay.routing import Routing, Target, UnknownModel
+from weft.relay.translation import forwarded_headers, translate
 from weft.upstream.base import Outgoing, Unreachable, Upstream
 
 PER_TOKEN = 4
@@ -67,8 +67,8 @@ class CountTokens(Endpoint):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         about = answers.about(scope["weft.id"])
         try:
-            asked = await self._read(scope, receive)
-            data, more = await self._counted(asked)
+            incoming = await self._incoming(scope, receive)
+            data, more = await self._counted(incoming)
         except ClientGone:
             return
         except Failed as failed:
@@ -76,30 +76,30 @@ class CountTokens(Endpoint):
         else:
             await answers.body(send, 200, data, [answers.JSON, *about, *more])
 
-    async def _counted(self, asked: Asked) -> tuple[bytes, answers.Headers]:
+    async def _counted(self, incoming: IncomingRequest) -> tuple[bytes, answers.Headers]:
         try:
-            target = self._routing.targets(asked.model)[0]
+            target = self._routing.targets(incoming.model)[0]
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
         place = target.upstream.place
-        body = await self._asking(asked, target)
+        body = await self._asking(incoming, target)
         if place.dialect == self._dialect:
-            outgoing = Outgoing(self.PATH, body, passed_on(asked, place))
+            outgoing = Outgoing(self.PATH, body, forwarded_headers(incoming, place))
             told = await _told(target.upstream, outgoing)
             if told is not None:
                 return told, [(b"weft-upstream", place.name.encode())]
         count = max(1, sum(map(len, _texts(msgspec.json.decode(body)))) // PER_TOKEN)
         return self._written(count), [_ESTIMATED]
 
-    async def _asking(self, asked: Asked, target: Target) -> bytes:
-        if len(asked.body) > LARGE:
-            return await asyncio.to_thread(self._sent, asked, target)
-        return self._sent(asked, target)
+    async def _asking(self, incoming: IncomingRequest, target: Target) -> bytes:
+        if len(incoming.body.raw) > LARGE:
+            return await asyncio.to_thread(self._sent, incoming, target)
+        return self._sent(incoming, target)
 
-    def _sent(self, asked: Asked, target: Target) -> bytes:
+    def _sent(self, incoming: IncomingRequest, target: Target) -> bytes:
         """What is counted: the same, about the upstream's own model."""
         model = msgspec.Raw(msgspec.json.encode(target.model))
-        return msgspec.json.encode(_fields(asked.body) | {"model": model})
+        return msgspec.json.encode(_fields(incoming.body.raw) | {"model": model})
 
     def _written(self, count: int) -> bytes:
         return msgspec.json.encode({"input_tokens": count})
@@ -112,19 +112,20 @@ class InputTokens(CountTokens):
 
     PATH = "/responses/input_tokens"
 
-    def __init__(self, host: Host, routing: Routing, memory: Memory | None) -> None:
+    def __init__(self, host: Host, routing: Routing, sessions: Sessions | None) -> None:
         super().__init__(host, routing, DIALECT)
-        self._memory = memory
+        self._sessions = sessions
 
-    async def _read(self, scope: Scope, receive: Receive) -> Asked:
-        asked = await super()._read(scope, receive)
-        try:
-            return asked if self._memory is None else await self._memory.recalled(asked)
-        except BadRequest as problem:
-            raise Failed(bad_request(problem)) from None
+    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
+        preamble = read_as(preamble_of, body)
+        incoming = self._made(scope, body, self._model(preamble), bool(preamble.stream))
+        if self._sessions is None:
+            return incoming
+        return await self._sessions.recalled(incoming, preamble)
 
-    def _sent(self, asked: Asked, target: Target) -> bytes:
-        body = question(asked, target, Limits()).translated.body
+    def _sent(self, incoming: IncomingRequest, target: Target) -> bytes:
+        request = incoming.checked(self._host.limits)
+        body = translate(incoming, request, target).translated.body
         if target.upstream.place.dialect != self._dialect:
             return body
         countable = {name: one for name, one in _fields(body).items() if name in _COUNTABLE}

@@ -14,7 +14,7 @@ from hashlib import sha256
 from weft.dialects.faults import fault
 from weft.gateway.settings.urls import loopback
 from weft.parts import ErrorPart
-from weft.relay.asked import Failed
+from weft.relay.incoming import Failed
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPEN = frozenset(("/health", "/ready"))

@@ -12,14 +12,23 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft.dialects import DIALECTS
 from weft.dialects.faults import Extra, fault
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
 from weft.gateway.doors import Shut
 from weft.gateway.protocol import EXCHANGE, Exchange
+from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
-from weft.relay.asked import Asked, Failed, bad_request
+from weft.relay.incoming import (
+    Failed,
+    IncomingRequest,
+    Limits,
+    RequestBody,
+    bad_request,
+)
 from weft.relay.run import Run
+from weft.relay.stream import Stream
 
 T = TypeVar("T")
 
@@ -36,22 +45,24 @@ class Host(Protocol):
     shape: bodies.Shape
     keepalive: float
     reject_lossy: bool
+    limits: Limits
 
-    def start(self, asked: Asked) -> Run:
+    def start(self, incoming: IncomingRequest) -> Run:
         """Raises Failed if the request may not run."""
         ...
 
     def ended(self, run: Run) -> None: ...
 
 
-class _Glance(msgspec.Struct):
-    """As much of a body as says where it goes."""
+class Preamble(msgspec.Struct):
+    """As much of a body as says where it goes, and whether that is possible."""
 
     model: str | None = None
     stream: bool | None = None
+    thread: Json = UNSET
 
 
-_glance = msgspec.json.Decoder(_Glance).decode
+_preamble = msgspec.json.Decoder(Preamble).decode
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
@@ -86,6 +97,14 @@ async def body_of(host: Host, scope: Scope, receive: Receive) -> bytes:
     return body
 
 
+async def parsed(incoming: IncomingRequest, limits: Limits) -> None:
+    """Parses a request, once for all targets. Raises Failed."""
+    if len(incoming.body.raw) > bodies.LARGE:
+        await asyncio.to_thread(incoming.checked, limits)
+    else:
+        incoming.checked(limits)
+
+
 class Endpoint:
     """Takes requests of one dialect."""
 
@@ -96,7 +115,7 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
         try:
-            run = await self._started(await self._read(scope, receive), scope, send)
+            run = await self._started(await self._incoming(scope, receive), scope, send)
         except bodies.ClientGone:
             return
         except Failed as failed:
@@ -109,31 +128,38 @@ class Endpoint:
         if run is not None:
             await self._serve(run, scope, send)
 
-    async def _started(self, asked: Asked, scope: Scope, send: Send) -> Run | None:
+    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         """What answers, if that is to be told; raises Failed."""
-        return self._host.start(asked)
+        return self._host.start(incoming)
 
-    async def _read(self, scope: Scope, receive: Receive) -> Asked:
-        """What is asked; raises Failed for what cannot be, ClientGone if nobody asks any more."""
+    async def _incoming(self, scope: Scope, receive: Receive) -> IncomingRequest:
+        """The request, parsed; raises Failed for what cannot be served, ClientGone if nobody waits
+        for an answer any more."""
         try:
-            return self._asked(scope, await body_of(self._host, scope, receive))
+            body = await body_of(self._host, scope, receive)
+            incoming = await self._read(scope, body)
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
+        await parsed(incoming, self._host.limits)
+        return incoming
 
-    def _asked(self, scope: Scope, body: bytes) -> Asked:
-        """What the relay is asked; raises BadRequest, or Failed."""
-        glance = read_as(_glance, body)
-        if not glance.model:
+    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
+        """Raises BadRequest, or Failed."""
+        preamble = read_as(_preamble, body)
+        return self._made(scope, body, self._model(preamble), bool(preamble.stream))
+
+    def _model(self, preamble: Preamble) -> str:
+        if not preamble.model:
             raise BadRequest("model", "missing; expected the name of a model")
-        return self._made(scope, body, glance.model, bool(glance.stream))
+        return preamble.model
 
-    def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> Asked:
+    def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> IncomingRequest:
         headers = headers_of(scope)
         betas = headers.get(b"anthropic-beta", b"").decode("latin-1")
         version = headers.get(b"anthropic-version", b"").decode("latin-1")
-        return Asked(
-            self._dialect,
-            body,
+        is_resumable = DIALECTS[self._dialect].resumable_by_id
+        return IncomingRequest(
+            RequestBody(self._dialect, body),
             model,
             stream,
             betas=tuple(flag for one in betas.split(",") if _WORD.fullmatch(flag := one.strip())),
@@ -141,7 +167,7 @@ class Endpoint:
             id=scope["weft.id"],
             caller=scope["weft.caller"],
             reject_lossy=self._host.reject_lossy,
-            resumable=stream and headers.get(b"weft-resume") == b"1" and self._dialect in _NAMED,
+            resumable=stream and headers.get(b"weft-resume") == b"1" and is_resumable,
         )
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
@@ -150,7 +176,8 @@ class Endpoint:
         try:
             if run.record.stream:
                 client = answers.Client(id, self._dialect, send, exchange.write)
-                await self._stream(scope)(run, client, self._host.keepalive).tell()
+                writer = self._writer(scope)
+                await answers.StreamAnswer(run, client, self._host.keepalive, writer).tell()
             else:
                 await self._whole(run, id, send)
         except asyncio.CancelledError:
@@ -163,16 +190,18 @@ class Endpoint:
             finally:
                 self._host.ended(run)
 
-    def _stream(self, scope: Scope) -> type[answers.Stream]:
+    def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         """How a stream is told."""
-        return answers.Stream
+        return EventStreamWriter(DIALECTS[self._dialect].idle)
 
     async def _whole(self, run: Run, id: str, send: Send) -> None:
         try:
-            await run.open()
-            status, data = await run.whole()
+            stream = await run.open()
+            status, data = await stream.whole()
             if status == 200:
-                data = self._told(run, data)
+                data = self._body(run, stream, data)
+            run.record.status = status
+            run.record.bytes_out = len(data)
         except Failed as failed:
             await self._failed(failed, run, id, send)
         except Exception as problem:
@@ -180,11 +209,12 @@ class Endpoint:
         else:
             await answers.body(send, status, data, [answers.JSON, *answers.about(id, run)])
 
-    def _told(self, run: Run, body: bytes) -> bytes:
+    def _body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         """What a client is told of an answer in one piece."""
         return body
 
     async def _failed(self, failed: Failed, run: Run, id: str, send: Send) -> None:
+        run.note_failure(failed.error)
         headers = answers.about(id, run)
         run.record.status = await answers.failure(send, self._dialect, failed, headers)
 
@@ -212,9 +242,8 @@ class Watch:
 class Messages(Endpoint):
     """Threads are kept by the upstream that made them: clients are told, and know what to do."""
 
-    def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> Asked:
-        thread = msgspec.json.decode(body, type=_Thread).thread
-        if isinstance(thread, Raw) and bytes(thread) != b"null":
+    def _model(self, preamble: Preamble) -> str:
+        if isinstance(preamble.thread, Raw) and bytes(preamble.thread) != b"null":
             extra = Extra(param="thread", error_code="thread_unsupported_request")
             error = ErrorPart(
                 "internal",
@@ -223,32 +252,25 @@ class Messages(Endpoint):
                 extra=msgspec.Raw(msgspec.json.encode(extra)),
             )
             raise Failed(error)
-        return super()._made(scope, body, model, stream)
-
-
-class _Thread(msgspec.Struct):
-    thread: Json = UNSET
+        return super()._model(preamble)
 
 
 class Gemini(Endpoint):
     """The model and the verb are in the path, behind the last colon."""
 
-    def _asked(self, scope: Scope, body: bytes) -> Asked:
+    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
         called = scope["path_params"]["call"].removeprefix("models/")
         name, _, verb = called.rpartition(":")
-        read_as(_glance, body)
+        read_as(_preamble, body)
         if not name or verb not in _VERBS:
             expected = " or ".join(_VERBS)
             message = f"no {verb[:100]!r} of a model here; expected {expected}"
             raise Shut(404, fault("not-found", message))
         return self._made(scope, body, name, _VERBS[verb])
 
-    def _stream(self, scope: Scope) -> type[answers.Stream]:
+    def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         is_events = b"alt=sse" in scope["query_string"].split(b"&")
-        return answers.Stream if is_events else answers.Array
+        return super()._writer(scope) if is_events else JsonArrayWriter()
 
-
-_NAMED = ("openai-chat", "anthropic-messages")
-"""Wires whose events get ids, for clients that want to resume a stream; one has numbers anyway."""
 
 _VERBS = {"generateContent": False, "streamGenerateContent": True}

@@ -8,7 +8,7 @@ import msgspec
 from weft.dialects.faults import fault
 from weft.gateway import answers
 from weft.gateway.endpoints import Receive, Scope, Send, headers_of
-from weft.relay.asked import Failed
+from weft.relay.incoming import Failed
 from weft.relay.routing import Routing, UnknownModel
 
 

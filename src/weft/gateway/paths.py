@@ -7,7 +7,7 @@ from weft.errors import BadRequest
 from weft.gateway import answers
 from weft.gateway.bodies import ClientGone
 from weft.gateway.endpoints import Host, Receive, Scope, Send
-from weft.gateway.memory import Memory
+from weft.gateway.sessions import Sessions
 from weft.gateway.stored import REFUSED, Query, refused
 from weft.store.base import Store
 
@@ -24,13 +24,13 @@ class Path(ABC):
 
     DIALECT: ClassVar[str]
 
-    def __init__(self, host: Host, memory: Memory) -> None:
+    def __init__(self, host: Host, sessions: Sessions) -> None:
         self._host = host
-        self._memory = memory
+        self._sessions = sessions
 
     @property
     def _store(self) -> Store:
-        return self._memory.store
+        return self._sessions.store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]

@@ -11,22 +11,26 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Raw
 
-from weft.codec import convert, fresh_context
+from weft.codec import decode_all, fresh_context
 from weft.context import Context
+from weft.dialects import DIALECTS
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.errors import BadRequest
+from weft.findings import Findings
 from weft.gateway import answers
 from weft.gateway.doors import Shut
 from weft.gateway.endpoints import Client, Receive, Scope, Send, Watch
-from weft.gateway.memory import DIALECT, RUNNING, Memory
 from weft.gateway.protocol import EXCHANGE
+from weft.gateway.sessions import DIALECT, RUNNING, Sessions
+from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
-from weft.relay.asked import Failed, bad_request
-from weft.relay.keeping import waits, with_status
+from weft.relay.incoming import Failed, bad_request
+from weft.relay.persistence import waits, with_status
 from weft.relay.recovery import request_of
+from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
-from weft.sse import comment
+from weft.sse import Event
 from weft.store.base import StoreError
 from weft.store.records import Entry
 
@@ -35,9 +39,6 @@ MOST = 100
 """Items of one page."""
 
 LAST_SEEN = b"last-event-id"
-_EVENT_END = b"\n\n"
-_NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
-_NAMED = re.compile(rb"^id: \S*/(\d+)$", re.MULTILINE)
 _json = msgspec.json.Encoder().encode
 
 Query = dict[str, list[str]]
@@ -98,8 +99,8 @@ async def refused(
 class Stored:
     """One endpoint of a stored response, by its id in the path."""
 
-    def __init__(self, memory: Memory, keepalive: float = 0.0) -> None:
-        self._memory = memory
+    def __init__(self, sessions: Sessions, keepalive: float = 0.0) -> None:
+        self._sessions = sessions
         self._keepalive = keepalive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +111,7 @@ class Stored:
 
     async def _found(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
-        entry = await self._memory.store.owned(scope["weft.caller"], id)
+        entry = await self._sessions.store.owned(scope["weft.caller"], id)
         if entry is None or not entry.visible or entry.dialect != DIALECT:
             raise missing("Response", id)
         return entry
@@ -130,8 +131,8 @@ class Stored:
 
     async def _deleted(self, scope: Scope, send: Send, entry: Entry) -> None:
         if entry.status in RUNNING:
-            await self._memory.cancel(entry)
-        await self._memory.store.delete(scope["weft.caller"], entry.id)
+            await self._sessions.cancel(entry)
+        await self._sessions.store.delete(scope["weft.caller"], entry.id)
         gone = {"id": entry.id, "object": "response", "deleted": True}
         await self._told(scope, send, _json(gone))
 
@@ -140,15 +141,15 @@ class Stored:
         if entry.pruned and entry.stream:
             raise missing("The log of the response", entry.id)
         client = answers.Client(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
-        told = self._memory.events(entry.id) if entry.stream else self._in_one_piece(entry.id)
-        events = unseen(told, _NUMBER, after)
-        await follow(scope, client, events, self._keepalive)
+        told = self._sessions.events(entry.id) if entry.stream else self._in_one_piece(entry.id)
+        writer = EventStreamWriter(DIALECTS[DIALECT].idle)
+        await follow(scope, client, unseen(told, after), writer, self._keepalive)
 
-    async def _in_one_piece(self, id: str) -> AsyncIterator[bytes]:
+    async def _in_one_piece(self, id: str) -> AsyncIterator[list[Event]]:
         """The events of a response that was not streamed, once it has ended."""
-        async for _ in self._memory.events(id):
+        async for _ in self._sessions.events(id):
             pass
-        entry = await self._memory.store.entry(id)
+        entry = await self._sessions.store.entry(id)
         if entry is not None:
             yield as_events(entry)
 
@@ -166,15 +167,15 @@ class Cancel(Stored):
             message = "only a response in the background can be cancelled"
             raise BadRequest("response_id", message)
         if entry.status in RUNNING:
-            await self._memory.cancel(entry)
+            await self._sessions.cancel(entry)
         await self._told(scope, send, shown(await self._found(scope)))
 
 
 class Resume:
     """A stream that is asked for again, from behind the event whose id its client saw last."""
 
-    def __init__(self, memory: Memory, dialect: str, keepalive: float) -> None:
-        self._memory = memory
+    def __init__(self, sessions: Sessions, dialect: str, keepalive: float) -> None:
+        self._sessions = sessions
         self._dialect = dialect
         self._keepalive = keepalive
 
@@ -184,23 +185,26 @@ class Resume:
         name, _, number = told.rpartition("/")
         client = answers.Client(id, self._dialect, send, scope[EXCHANGE].write)
         try:
-            entry = await self._memory.store.owned(scope["weft.caller"], name)
+            entry = await self._sessions.store.owned(scope["weft.caller"], name)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
                 raise missing("A stream", told)
-            events = unseen(self._memory.events(entry.id), _NAMED, int(number[:9]))
         except REFUSED as problem:
             await refused(send, self._dialect, id, problem)
         else:
-            await follow(scope, client, events, self._keepalive)
+            first = int(number[:9]) + 1
+            writer = EventStreamWriter(DIALECTS[self._dialect].idle, entry.id, first)
+            events = self._sessions.events(entry.id, first)
+            await follow(scope, client, events, writer, self._keepalive)
 
 
-def as_events(entry: Entry) -> bytes:
+def as_events(entry: Entry) -> list[Event]:
     """The events of a response that was told in one piece."""
     body = entry.body or b"{}"
     accent = ResponsesQuirks(tool_session=waits(body))
     ids, now = fresh_context().ids, int(entry.created)
     context = Context(request_of(entry), accent, ids, now, response_id=entry.id)
-    return convert(body, DIALECT, DIALECT, context=context)
+    one = decode_all(body, DIALECT, context=context)[0]
+    return encoder_of(DIALECTS[DIALECT], context, one.fold, Findings()).feed(one.parts)
 
 
 def shown(entry: Entry) -> bytes:
@@ -208,23 +212,21 @@ def shown(entry: Entry) -> bytes:
     return with_status(entry.body or b"{}", entry.status)
 
 
-async def unseen(
-    events: AsyncIterator[bytes], numbers: re.Pattern[bytes], after: int
-) -> AsyncIterator[bytes]:
+async def unseen(events: AsyncIterator[list[Event]], after: int) -> AsyncIterator[list[Event]]:
     """The events numbered above this one, as they were sent; by the numbers that they have, since
     whoever ended a response for another left some out. One without a number is at the end.
     """
-    async for block in events:
-        for event in block.split(_EVENT_END)[:-1]:
-            number = numbers.search(event)
-            if number is None or int(number[1]) > after:
-                yield event + _EVENT_END
+    async for some in events:
+        new = [event for event in some if event.number is None or event.number > after]
+        if new:
+            yield new
 
 
 async def follow(
     scope: Scope,
     client: Client,
-    events: AsyncIterator[bytes],
+    events: AsyncIterator[list[Event]],
+    writer: EventStreamWriter,
     keepalive: float,
     run: Run | None = None,
 ) -> None:
@@ -233,7 +235,7 @@ async def follow(
     headers = [*answers.STREAM, *answers.about(client.id, run)]
     await client.send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
-        await _tell(client, events, keepalive)
+        await _tell(client, events, writer, keepalive)
         await client.send({"type": "http.response.body", "body": b""})
     except asyncio.CancelledError:
         if not watch.gone:
@@ -242,22 +244,27 @@ async def follow(
         watch.end()
 
 
-async def _tell(client: Client, events: AsyncIterator[bytes], keepalive: float) -> None:
+async def _tell(
+    client: Client,
+    events: AsyncIterator[list[Event]],
+    writer: EventStreamWriter,
+    keepalive: float,
+) -> None:
     following = aiter(events)
-    wait: Callable[[], Awaitable[bytes]] = following.__anext__
+    wait: Callable[[], Awaitable[list[Event]]] = following.__anext__
     while True:
         coming = asyncio.ensure_future(wait())
         try:
             while not (await asyncio.wait({coming}, timeout=keepalive or None))[0]:
-                await _send(client, comment("keepalive"))
-            block = coming.result()
+                await _send(client, writer.keepalive(None))
+            some = coming.result()
         except StopAsyncIteration:
             return
         finally:
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
                 await coming
-        await _send(client, block)
+        await _send(client, writer.write(some))
 
 
 async def _send(client: Client, data: bytes) -> None:

@@ -18,20 +18,19 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Failure
 from weft.codec import fresh_context
-from weft.context import Context
 from weft.dialects.faults import fault
 from weft.errors import BadRequest, InternalError
 from weft.gateway import answers
-from weft.gateway.endpoints import Client, Host, Receive, Scope, Send, Watch, body_of, read_as
-from weft.gateway.memory import DIALECT, RUNNING, Memory, queued
+from weft.gateway.endpoints import Client, Host, Scope, Send, Watch, read_as
 from weft.gateway.protocol import EXCHANGE
 from weft.gateway.responses import Responses
+from weft.gateway.sessions import DIALECT, RUNNING, Sessions, preamble_of, queued
 from weft.gateway.stored import as_events, follow, missing, shown
 from weft.parts import ErrorPart, Json
 from weft.relay import history
-from weft.relay.asked import Asked, Failed, bad_request, codec_of
-from weft.relay.keeping import ANSWERED, resumed, with_status
+from weft.relay.incoming import Failed, IncomingRequest
 from weft.relay.log import POLL
+from weft.relay.persistence import ANSWERED, resumed, with_status
 from weft.relay.run import Run
 from weft.store.base import StoreError, Taken
 from weft.store.records import Entry
@@ -211,53 +210,49 @@ def _forces(choice: Json) -> bool:
 class Submit(Responses):
     """Takes the outputs of the calls of one response."""
 
-    def __init__(self, host: Host, memory: Memory) -> None:
-        super().__init__(host, DIALECT, memory)
+    def __init__(self, host: Host, sessions: Sessions) -> None:
+        super().__init__(host, DIALECT, sessions)
 
-    async def _read(self, scope: Scope, receive: Receive) -> Asked:
-        try:
-            body = await body_of(self._host, scope, receive)
-            submission = read_as(_submission, body)
-            first = await self._first(scope)
-            items = Pending(first).answered(submission.tool_outputs)
-            stream = bool(submission.stream)
-            request = continued(first, items, stream)
-            codec_of(DIALECT).parse(request, Context())  # nothing is begun that cannot be asked
-            asked = await self._memory.recalled(self._made(scope, request, first.model, stream))
-        except BadRequest as problem:
-            raise Failed(bad_request(problem)) from None
-        return replace(asked, previous=first.id)
+    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
+        submission = read_as(_submission, body)
+        first = await self._first(scope)
+        items = Pending(first).answered(submission.tool_outputs)
+        stream = bool(submission.stream)
+        request = continued(first, items, stream)
+        incoming = self._made(scope, request, first.model, stream)
+        recalled = await self._sessions.recalled(incoming, preamble_of(request))
+        return replace(recalled, previous=first.id)
 
     async def _first(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
-        entry = await self._memory.store.owned(scope["weft.caller"], id)
+        entry = await self._sessions.store.owned(scope["weft.caller"], id)
         if entry is None or not entry.visible or entry.dialect != DIALECT:
             raise missing("Response", id)
         if entry.status in RUNNING:
             raise Failed(fault("conflict", f"{id} is still {entry.status}"))
         return entry
 
-    async def _started(self, asked: Asked, scope: Scope, send: Send) -> Run | None:
+    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         client = Client(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
         while True:
-            id, found = await self._next(asked.previous or "")
+            id, found = await self._next(incoming.previous or "")
             if found is None:
-                asked = replace(asked, response_id=id)
-                run = await self._claimed(asked)
-                if run is not None and not asked.background:
-                    if not (asked.stream and self._memory.window):
+                incoming = replace(incoming, response_id=id)
+                run = await self._claimed(incoming)
+                if run is not None and not incoming.background:
+                    if not (incoming.stream and self._sessions.window):
                         return run
-                    await self._memory.detach(run, self._host.ended)
-                found = await self._memory.store.entry(id)
+                    await self._sessions.detach(run, self._host.ended)
+                found = await self._sessions.store.entry(id)
             if found is not None:
-                await self._repeat(found, asked, scope, client)
+                await self._repeat(found, incoming, scope, client)
                 return None
 
     # Who runs it
 
     async def _next(self, first: str) -> tuple[str, Entry | None]:
         """The name of what goes on from a response; and that itself, if somebody began it."""
-        store, last = self._memory.store, first
+        store, last = self._sessions.store, first
         while True:
             entry = await store.entry(last)
             if entry is None:
@@ -275,20 +270,20 @@ class Submit(Responses):
     async def _begun(self, id: str) -> Entry | None:
         """What was named; None if nobody begins it."""
         for _ in range(round(PATIENCE / POLL)):
-            found = await self._memory.store.entry(id)
+            found = await self._sessions.store.entry(id)
             if found is not None:
                 return found
             await asyncio.sleep(POLL)
         return None
 
-    async def _claimed(self, asked: Asked) -> Run | None:
+    async def _claimed(self, incoming: IncomingRequest) -> Run | None:
         """Begins what was named; None if somebody else did."""
-        run = self._host.start(replace(asked, stream=asked.stream or asked.background))
+        run = self._host.start(replace(incoming, stream=incoming.stream or incoming.background))
         try:
-            if asked.background:
-                await self._memory.launch(run, asked, self._host.ended)
+            if incoming.background:
+                await self._sessions.launch(run, incoming, self._host.ended)
             else:
-                await _announced(run, asked)
+                await _announced(run, incoming)
         except (StoreError, Taken) as problem:
             await run.close()
             self._host.ended(run)
@@ -313,20 +308,22 @@ class Submit(Responses):
 
     # Who brings the same
 
-    async def _repeat(self, found: Entry, asked: Asked, scope: Scope, client: Client) -> None:
+    async def _repeat(
+        self, found: Entry, incoming: IncomingRequest, scope: Scope, client: Client
+    ) -> None:
         """Tells what these outputs have led to already, or are leading to."""
-        if asked.kept is None or not _same(found.input, asked.kept.input):
-            message = f"{asked.previous} was answered with other outputs: see {found.id}"
+        if incoming.store is None or not _same(found.input, incoming.store.input):
+            message = f"{incoming.previous} was answered with other outputs: see {found.id}"
             raise Failed(fault("conflict", message))
-        if asked.stream and found.stream:
-            events = self._memory.events(found.id)
-            await follow(scope, client, events, self._host.keepalive)
+        if incoming.stream and found.stream:
+            events = self._sessions.events(found.id)
+            await follow(scope, client, events, self._following(), self._host.keepalive)
         elif found.background:
-            await self._tell(found, asked, client)
+            await self._tell(found, incoming, client)
         else:
             ended = await self._waited(found.id, scope)
             if ended is not None:
-                await self._tell(ended, asked, client)
+                await self._tell(ended, incoming, client)
 
     async def _waited(self, id: str, scope: Scope) -> Entry | None:
         """A response, once it has ended; None if the client did not wait."""
@@ -341,11 +338,11 @@ class Submit(Responses):
             watch.end()
 
     async def _ended(self, id: str) -> Entry:
-        logs, store = self._memory.keeper.logs, self._memory.store
+        logs, store = self._sessions.persistence.logs, self._sessions.store
         while True:
             log = logs.get(id)
             if log is not None:
-                await log.news()
+                await log.changed()
                 continue
             entry = await store.entry(id)
             if entry is None:
@@ -354,33 +351,33 @@ class Submit(Responses):
                 return entry
             await asyncio.sleep(POLL)
 
-    async def _tell(self, entry: Entry, asked: Asked, client: Client) -> None:
+    async def _tell(self, entry: Entry, incoming: IncomingRequest, client: Client) -> None:
         """Tells a response as it stands; one that failed as the error it was."""
         headers = answers.about(client.id)
         if entry.status in ANSWERED:
-            await resumed(self._memory.store, asked.previous or "")
+            await resumed(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:
             await answers.failure(client.send, DIALECT, Failed(_error(failure)), headers)
-        elif asked.stream:
-            events = as_events(entry)
+        elif incoming.stream:
+            events = self._following().write(as_events(entry))
             await answers.body(client.send, 200, events, [*answers.STREAM, *headers])
         else:
             await answers.body(client.send, 200, shown(entry), [answers.JSON, *headers])
 
 
-async def _announced(run: Run, asked: Asked) -> None:
+async def _announced(run: Run, incoming: IncomingRequest) -> None:
     """Stores that there is such a response, before anybody is asked for it."""
-    keeping, id = run.keeping, asked.response_id
-    if keeping is None or id is None:
+    writer, id = run.writer, incoming.response_id
+    if writer is None or id is None:
         raise InternalError("a continuation has no name")
-    await keeping.announce(id, "in_progress", with_status(queued(asked), "in_progress"))
+    await writer.announce(id, "in_progress", with_status(queued(incoming), "in_progress"))
 
 
 async def _settled(run: Run) -> None:
     """Stores that there is no answer, if none was."""
-    keeping = run.keeping
-    if keeping is not None and keeping.running:
+    writer = run.writer
+    if writer is not None and writer.running:
         with suppress(StoreError):
             await run.fail(_problem(run))
 

@@ -15,7 +15,6 @@ gives a `stream_id` to a create finds it in everything that is told about that.
 """
 
 import asyncio
-import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,21 +22,33 @@ import msgspec
 from msgspec import UNSET, Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from weft.codec import encode, fresh_context
+from weft.assembler import Assembler
+from weft.codec import fresh_context
+from weft.dialects import DIALECTS
 from weft.dialects.faults import fault
 from weft.dialects.faults import headers as error_headers
 from weft.errors import BadRequest
+from weft.findings import Findings
 from weft.gateway import answers, bodies
 from weft.gateway.doors import Shut
-from weft.gateway.endpoints import Host, Receive, Scope, Send
-from weft.gateway.memory import RUNNING, Memory, given_in, unknown
+from weft.gateway.endpoints import Host, Receive, Scope, Send, parsed
 from weft.gateway.recent import Recent, State
-from weft.parts import ErrorPart, Finish, Json, ResponseMetadata, Usage
+from weft.gateway.sessions import (
+    RUNNING,
+    ResponsesPreamble,
+    Sessions,
+    given_in,
+    preamble_of,
+    unknown,
+)
+from weft.gateway.writers import SocketWriter
+from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
-from weft.relay.asked import Asked, Failed, bad_request, codec_of
-from weft.relay.keeping import told
+from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
+from weft.relay.persistence import last_snapshot
+from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
-from weft.sse import DONE, FrameReader
+from weft.sse import Event
 
 DIALECT = "openai-responses"
 LIFETIME = 3600.0
@@ -58,18 +69,12 @@ _FORBIDDEN = ("stream", "stream_options", "background")
 _OF_SOCKETS = ("type", "stream_id", "generate")
 """Fields that a request over HTTP has not."""
 
-_NUMBER = re.compile(rb'"sequence_number":\s*(\d+)')
-_ERROR = b'{"type":"error"'
 _WHOLE = ("completed", "incomplete")
 """How a response ends that may be gone on from."""
 
 
-class _Create(msgspec.Struct):
+class _Create(ResponsesPreamble):
     type: str = ""
-    model: str | None = None
-    previous_response_id: str | None = None
-    conversation: Json = UNSET
-    store: bool | None = None
     stream_id: str | None = None
     generate: bool = True
 
@@ -123,14 +128,14 @@ class ResponsesSocket:
     def __init__(
         self,
         host: Host,
-        memory: Memory | None = None,
+        sessions: Sessions | None = None,
         *,
         per_key: int = PER_KEY,
         lifetime: float = LIFETIME,
     ) -> None:
-        """`lifetime` in seconds. Without a memory nothing is stored."""
+        """`lifetime` in seconds. Without sessions nothing is stored."""
         self._host = host
-        self._memory = memory
+        self._sessions = sessions
         self._per_key = per_key
         self._lifetime = lifetime
         self._talks: set[_Talk] = set()
@@ -138,7 +143,7 @@ class ResponsesSocket:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
         await socket.accept(headers=answers.about(scope["weft.id"]))
-        talk = _Talk(self._host, socket, self._memory)
+        talk = _Talk(self._host, socket, self._sessions)
         mine = sum(one.caller == talk.caller for one in self._talks)
         if mine >= self._per_key:
             await socket.close(1013, f"{mine} sockets of this key are open; that is the limit")
@@ -162,11 +167,11 @@ class ResponsesSocket:
 class _Talk:
     """One socket, from its first message to its end."""
 
-    def __init__(self, host: Host, socket: WebSocket, memory: Memory | None) -> None:
+    def __init__(self, host: Host, socket: WebSocket, sessions: Sessions | None) -> None:
         self.caller: str = socket.scope["weft.caller"]
         self._host = host
         self._socket = socket
-        self._memory = memory
+        self._sessions = sessions
         self._recent = Recent()
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._size = 0
@@ -228,9 +233,10 @@ class _Talk:
         create = _Create()
         try:
             create, body = await self._read(text.encode())
-            asked = await self._recalled(self._asked(id, create, body), create)
+            incoming = await self._recalled(self._incoming(id, create, body), create)
+            await parsed(incoming, self._host.limits)
             tell = self._told if create.generate else self._warmed
-            await tell(asked, create)
+            await tell(incoming, create)
             return
         except BadRequest as problem:
             failed = Failed(bad_request(problem))
@@ -248,7 +254,7 @@ class _Talk:
             return await asyncio.to_thread(_decoded, raw, self._host.shape)
         return _decoded(raw, self._host.shape)
 
-    def _asked(self, id: str, create: _Create, body: dict[str, Raw]) -> Asked:
+    def _incoming(self, id: str, create: _Create, body: dict[str, Raw]) -> IncomingRequest:
         """What the relay is asked; raises BadRequest, or Failed."""
         if create.type != "response.create":
             raise BadRequest("type", f"{create.type[:100]!r}; expected 'response.create'")
@@ -264,9 +270,8 @@ class _Talk:
             raise BadRequest("model", "missing; expected the name of a model")
         asked = {name: value for name, value in body.items() if name not in _OF_SOCKETS}
         asked["stream"] = _TRUE
-        return Asked(
-            DIALECT,
-            _json(asked),
+        return IncomingRequest(
+            RequestBody(DIALECT, _json(asked)),
             create.model,
             True,
             id=id,
@@ -274,91 +279,97 @@ class _Talk:
             reject_lossy=self._host.reject_lossy,
         )
 
-    async def _recalled(self, asked: Asked, create: _Create) -> Asked:
+    async def _recalled(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
         """With what was said before; raises Failed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
-            return await self._settled(asked)
+            return await self._settled(incoming, create)
         state = self._recent[previous]
-        in_store = self._memory is not None and create.store is not False
+        in_store = self._sessions is not None and create.store is not False
         if in_store and (state is None or state.stored):
-            return await self._settled(asked)
+            return await self._settled(incoming, create)
         if state is None:
             raise Failed(unknown(previous))
-        return await self._continued(asked, previous, state)
+        return await self._continued(incoming, previous, state)
 
-    async def _settled(self, asked: Asked) -> Asked:
+    async def _settled(
+        self, incoming: IncomingRequest, preamble: ResponsesPreamble
+    ) -> IncomingRequest:
         """With what the store has of it, and what it is to keep."""
-        return asked if self._memory is None else await self._memory.recalled(asked)
+        sessions = self._sessions
+        return incoming if sessions is None else await sessions.recalled(incoming, preamble)
 
-    async def _continued(self, asked: Asked, previous: str, state: State) -> Asked:
+    async def _continued(
+        self, incoming: IncomingRequest, previous: str, state: State
+    ) -> IncomingRequest:
         """With what the socket remembers. The store cannot go on from what it has not: a response
         that it keeps all the same has everything in its own input.
         """
-        new = given_in(asked.body)
+        raw = incoming.body.raw
+        new = given_in(raw)
         items = history.joined(state.items, new)
-        body = history.with_input(asked.body, items, "previous_response_id")
-        whole = await self._settled(replace(asked, body=body))
+        body = history.with_input(raw, items, "previous_response_id")
+        joined = replace(incoming, body=RequestBody(DIALECT, body))
+        whole = await self._settled(joined, preamble_of(body))
         whole = replace(whole, before=len(items) - len(new))
-        if whole.kept is None:
+        if whole.store is None:
             return replace(whole, previous=previous)
-        return replace(whole, kept=replace(whole.kept, request=asked.body))
+        return replace(whole, store=replace(whole.store, request=raw))
 
-    async def _told(self, asked: Asked, create: _Create) -> None:
+    async def _told(self, incoming: IncomingRequest, create: _Create) -> None:
         """Has one response told, and remembers it."""
-        run, memory = self._host.start(asked), self._memory
-        frames = Frames(create.stream_id)
-        if memory is not None and memory.window and run.keeping is not None:
-            ended = _ended(await self._followed(run, memory, frames))
+        run, sessions = self._host.start(incoming), self._sessions
+        writer = SocketWriter(create.stream_id)
+        if sessions is not None and sessions.window and run.writer is not None:
+            ended = _ended(await self._followed(run, sessions, writer))
         else:
-            ended = _ended(await self._driven(run, frames))
+            ended = _ended(await self._driven(run, writer))
         if ended.status in _WHOLE:
-            items = [*given_in(asked.body), *ended.output]
-            self._recent.keep(ended.id, items, stored=_is_stored(asked, run))
+            items = [*given_in(incoming.body.raw), *ended.output]
+            self._recent.keep(ended.id, items, stored=_is_stored(incoming, run))
         else:
             self._recent.forget(create.previous_response_id)
 
-    async def _warmed(self, asked: Asked, create: _Create) -> None:
+    async def _warmed(self, incoming: IncomingRequest, create: _Create) -> None:
         """Tells a response that no model was asked for, and remembers what it goes on from."""
-        block = _prepared(asked)
-        await self._send(Frames(create.stream_id).feed(block))
-        id = _ended(told(block) or b"{}").id
-        self._recent.keep(id, given_in(asked.body), stored=False)
+        events = _prepared(incoming)
+        await self._send(SocketWriter(create.stream_id).write(events))
+        id = _ended(last_snapshot(events) or b"{}").id
+        self._recent.keep(id, given_in(incoming.body.raw), stored=False)
 
-    async def _driven(self, run: Run, frames: "Frames") -> bytes:
+    async def _driven(self, run: Run, writer: SocketWriter) -> bytes:
         """Tells a response that ends with the socket; returns it as it was told last."""
         try:
-            return await self._streamed(run, frames)
+            return await self._streamed(run, writer)
         finally:
             try:
                 await run.close()
             finally:
                 self._host.ended(run)
 
-    async def _followed(self, run: Run, memory: Memory, frames: "Frames") -> bytes:
+    async def _followed(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
         """The same of a response that goes on for a while when the client has left."""
-        id = await memory.detach(run, self._host.ended)
-        last = b"{}"
-        async for block in memory.events(id):
-            last = told(block) or last
-            await self._send(frames.feed(block))
-        if _ended(last).status in RUNNING:  # its end could not be stored
+        id = await sessions.detach(run, self._host.ended)
+        async for events in sessions.events(id):
+            await self._send(writer.write(events))
+        entry = await sessions.store.entry(id)
+        if entry is None or entry.status in RUNNING:  # its end could not be stored
             raise Failed(fault("server", "the answer could not be stored"))
-        return last
+        return entry.body or b"{}"
 
-    async def _streamed(self, run: Run, frames: "Frames") -> bytes:
+    async def _streamed(self, run: Run, writer: SocketWriter) -> bytes:
         last: bytes | None = None
         try:
-            await run.open()
-            while block := await run.next():
-                last = told(block) or last
-                await self._send(frames.feed(block))
+            stream = await run.open()
+            while events := await stream.next():
+                last = last_snapshot(events) or last
+                await self._send(writer.write(events))
         except Failed as failed:
             if last is None:
                 raise
-            end = run.ending(failed.error)
-            last = told(end)
-            await self._send(frames.feed(end))
+            events = run.ending(failed.error)
+            last = last_snapshot(events)
+            await self._send(writer.write(events))
         return last or b"{}"
 
     async def _send(self, events: list[str]) -> None:
@@ -381,22 +392,25 @@ class _Talk:
         await self._socket.send_text(_json(frame).decode())
 
 
-def _prepared(asked: Asked) -> bytes:
-    """The events of a response that says nothing, and is not stored. Raises BadRequest."""
-    context = fresh_context()
+def _prepared(incoming: IncomingRequest) -> list[Event]:
+    """The events of a response that says nothing, and is not stored."""
+    fresh = fresh_context()
     request = msgspec.structs.replace(
-        codec_of(DIALECT).parse(asked.body, context).request,
-        model=asked.model,
-        previous_response_id=asked.previous,
+        incoming.body.parsed.request,
+        model=incoming.model,
+        previous_response_id=incoming.previous,
         store=False,
     )
-    parts = [ResponseMetadata("", model=asked.model), Finish("stop", usage=Usage(0, 0, 0))]
-    return b"".join(encode(parts, DIALECT, context=replace(context, request=request)))
+    context = replace(fresh, request=request)
+    parts = [ResponseMetadata("", model=incoming.model), Finish("stop", usage=Usage(0, 0, 0))]
+    encoder = encoder_of(DIALECTS[DIALECT], context, Assembler(), Findings())
+    return encoder.feed(parts)
 
 
-def _is_stored(asked: Asked, run: Run) -> bool:
+def _is_stored(incoming: IncomingRequest, run: Run) -> bool:
     """Whether the store has a response that is over, and may show it."""
-    return asked.kept is not None and asked.kept.visible and run.record.unstored is None
+    policy = incoming.store
+    return policy is not None and policy.visible and run.record.unstored is None
 
 
 def _decoded(raw: bytes, shape: bodies.Shape) -> tuple[_Create, dict[str, Raw]]:
@@ -406,33 +420,3 @@ def _decoded(raw: bytes, shape: bodies.Shape) -> tuple[_Create, dict[str, Raw]]:
         return _create(raw), _fields(raw)
     except (ValueError, RecursionError) as problem:
         raise BadRequest("", str(problem)) from None
-
-
-class Frames:
-    """The events of one response as they go over a socket: without errors, which the failed
-    response tells, and without the terminator.
-    """
-
-    def __init__(self, stream: str | None = None) -> None:
-        """`stream` is a name that every event gets."""
-        named = b'{"stream_id":%b,' % msgspec.json.encode(stream)
-        self._begin = named if stream is not None else b"{"
-        self._left_out = 0
-
-    def feed(self, block: bytes) -> list[str]:
-        """Returns the events of a block of whole events, each without what frames it."""
-        told: list[str] = []
-        for frame in FrameReader().feed(block):
-            data = frame.data
-            if data.startswith(_ERROR):
-                self._left_out += 1
-            elif data != DONE:
-                numbered = self._numbered(data) if self._left_out else data
-                told.append((self._begin + numbered[1:]).decode())
-        return told
-
-    def _numbered(self, data: bytes) -> bytes:
-        """With the number that it has where nothing is missing."""
-        return _NUMBER.sub(
-            lambda found: b'"sequence_number":%d' % (int(found[1]) - self._left_out), data, count=1
-        )

@@ -27,9 +27,7 @@ class Answer:
         self.pipe = pipe
         self.size = 0
         self.parts: Sequence[Part] = ()
-        self.frames: Sequence[Frame] = ()
-        self.data = b""
-        self.boundary = 0
+        """What the last read meant."""
         self.ended = False
         self._over = False  # whether nothing more can come
         self.broken: Unreachable | None = None
@@ -61,20 +59,17 @@ class Answer:
 
     def take(self, data: bytes) -> None:
         """These bytes came."""
-        self.data = data
         self.size += len(data)
         if self._kept is not None:
             self._kept.append(data)
         if self.size > self._limit:
             error = ErrorPart("too-large", f"the answer is over {self._limit} bytes")
             return self.fail(error)
-        reader = self._reader
         try:
-            self.frames = frames = reader.feed(data)
+            frames = self._reader.feed(data)
         except TooLarge as problem:
             return self.fail(ErrorPart("too-large", str(problem)))
         self.parts = parts = self.pipe.feed(frames)
-        self.boundary = reader.boundary
         if parts and parts[-1].__class__ is Finish:
             self.ended = True
         return None
@@ -91,12 +86,10 @@ class Answer:
     def _end(self, error: ErrorPart | None) -> None:
         """The input is over, however it ended."""
         if self.ended:
-            self.parts, self.frames, self.data = (), (), b""
+            self.parts = ()
             return
         self.ended = True
-        self.data = b""
-        self.frames = () if error else self._rest()
-        parts = self.pipe.feed(self.frames)
+        parts = [] if error else self.pipe.feed(self._rest())
         if error is not None:
             parts += self.pipe.fail(error)
         self.parts = parts + self.pipe.finish()

@@ -4,22 +4,24 @@ Of every response that has ended:
 
 1. the log is the one that was told: its SHA-256, its events and its bytes are those noted at the
    end;
-2. the record says what the log says. The record is the fold of what the upstream said, the log is
+2. the log tells nothing twice: whoever reads it as strictly as an official client does finds each
+   call, item and answer once;
+3. the record says what the log says. The record is the fold of what the upstream said, the log is
    in the client's dialect: they are compared as `Meaning`, field by field. What a dialect cannot
    carry (docs/carrying.md) is no difference: the record is told once more in the client's dialect,
    and a field may say what it says there. Where an error ended the log, the record does not tell
    what it found open: it is told once for each item that may have been, and all fields must say
    what one of these tellings says, or what is stored;
-3. the body is what the log ends with: its last snapshot, or all of it if it was told in one piece;
+4. the body is what the log ends with: its last snapshot, or all of it if it was told in one piece;
    where a wire has neither, what the record says as a body. That a response was cancelled, or that
    the outputs it waited for have come, is newer than its log;
-4. what it goes on from, what goes on from it, and its conversation belong to the same owner, if
+5. what it goes on from, what goes on from it, and its conversation belong to the same owner, if
    they are still there.
 
 A log that was pruned is counted, and not read: digest, events and size still tell what it was.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 
@@ -27,26 +29,24 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import ReasoningItem, Response, TextItem
-from weft.codec import Decoder, encode
+from weft.codec import Decoder, Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.errors import InternalError, WeftError
-from weft.findings import Findings
+from weft.findings import Code, Finding, Findings
+from weft.guard import Guard
 from weft.ids import Ids
 from weft.partial_json import canonical
-from weft.parts import (
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from weft.parts import Part, ToolCall, ToolResult, Usage
 from weft.relay.history import given
-from weft.relay.keeping import status_of, told, waits, with_status
-from weft.relay.recovery import request_of
-from weft.relay.retelling import retold
+from weft.relay.log import as_sent, body_of, events_of
+from weft.relay.persistence import status_of, waits, with_status
+from weft.relay.recovery import frames_of, request_of
+from weft.relay.rendering import encoder_of
+from weft.relay.replay_variants import retold
+from weft.sse import Event
 from weft.store.base import Store
 from weft.store.records import Block, Entry, Status
-
-_SNAPSHOTS = "openai-responses"
 
 
 class _Status(msgspec.Struct):
@@ -198,11 +198,18 @@ class _Told:
 
     def __init__(self, entry: Entry) -> None:
         self._dialect = DIALECTS[entry.dialect]
-        request = msgspec.structs.replace(request_of(entry), model=entry.model, stream=entry.stream)
         created = int(entry.created)
-        self._context = Context(request, ids=Ids(b"audit"), now=created, response_id=entry.id)
+        self._context = Context(
+            request_of(entry), ids=Ids(b"audit"), now=created, response_id=entry.id
+        )
 
-    def read(self, raw: bytes) -> Response:
+    def read(self, events: Sequence[Event]) -> Response:
+        pipe = Pipe(self._dialect, self._context)
+        pipe.feed(frames_of(events))
+        pipe.finish()
+        return pipe.response
+
+    def read_body(self, raw: bytes) -> Response:
         decoder = Decoder(self._dialect.name, context=self._context)
         decoder.feed(raw)
         decoder.finish()
@@ -211,17 +218,24 @@ class _Told:
     def streamed(self, record: Response, told: Response) -> Iterator[Response]:
         """The record, once it was told in events: in each way that it may have been, if that ends
         as what was told does."""
-        name, context = self._dialect.name, self._context
         for parts in retold(record, told):
-            one = self.read(b"".join(encode(parts, name, context=context)))
+            one = self.read(self._events(parts))
             if (one.error is None) == (told.error is None):
                 yield one
+
+    def _events(self, parts: Iterable[Part]) -> list[Event]:
+        guard = Guard(self._context.ids, Findings())
+        encoder = encoder_of(self._dialect, self._context, guard.fold, Findings())
+        events: list[Event] = []
+        for part in parts:
+            events += encoder.feed(guard.feed((part,)))
+        return events + encoder.feed(guard.finish())
 
     def whole(self, record: Response) -> Response:
         """The record, once it was told in one piece."""
         if self._dialect.body is None:
             raise InternalError(f"{self._dialect.name} has no bodies")
-        return self.read(self._dialect.body(record, self._context, Findings()))
+        return self.read_body(self._dialect.body(record, self._context, Findings()))
 
 
 # One response
@@ -229,8 +243,11 @@ class _Told:
 
 def examined(entry: Entry, blocks: list[Block]) -> list[Difference]:
     """What is wrong with a response that has ended, and whose log is this."""
-    log = b"".join(block.data for block in blocks)
-    found = [("log", why) for why in _log(entry, blocks, log)]
+    try:
+        events = events_of(blocks)
+    except ValueError:
+        return [Difference(entry.id, "log", "it cannot be read")]
+    found = [("log", why) for why in _log(entry, blocks, events)]
     try:
         record = _fold(entry.record or b"")
     except ValueError:
@@ -238,39 +255,73 @@ def examined(entry: Entry, blocks: list[Block]) -> list[Difference]:
         found.append(("record", "it cannot be read"))
     if record is not None:
         try:
-            found += _record(entry, record, log)
+            found += _record(entry, record, events)
         except (ValueError, RecursionError, WeftError):
             found.append(("log", "it cannot be read"))
     found += [("input", "it is no list of items") for _ in [0] if not _is_list(entry.input)]
     return [Difference(entry.id, what, why) for what, why in found]
 
 
-def _log(entry: Entry, blocks: list[Block], log: bytes) -> Iterable[str]:
+def _log(entry: Entry, blocks: list[Block], events: Sequence[Event]) -> Iterable[str]:
     if [one.number for one in blocks] != list(range(len(blocks))):
         yield "blocks are missing"
-    events = sum(one.count for one in blocks)
-    if events != entry.events:
-        yield f"it holds {events} events, {entry.events} were told"
-    if len(log) != entry.size:
-        yield f"it holds {len(log)} bytes, {entry.size} were told"
-    if sha256(log).hexdigest() != entry.digest:
+    if len(events) != entry.events or sum(one.count for one in blocks) != entry.events:
+        yield f"it holds {len(events)} events, {entry.events} were told"
+    size = sum(len(one.data) for one in blocks)
+    if size != entry.size:
+        yield f"it holds {size} bytes, {entry.size} were stored"
+    if sha256(as_sent(events)).hexdigest() != entry.digest:
         yield "its digest is not that of what was told"
 
 
-def _record(entry: Entry, record: Response, log: bytes) -> Iterable[tuple[str, str]]:
-    heard, in_one = _Told(entry), log.lstrip()[:1] == b"{"
-    response, stored = heard.read(log), meaning(record)
-    again = [heard.whole(record)] if in_one else heard.streamed(record, response)
-    for name in _least_unlike(meaning(response), stored, map(meaning, again)):
+_TWICE: frozenset[Code] = frozenset(
+    (
+        "arguments-repeated",
+        "arguments-snapshot",
+        "call-id-collision",
+        "call-id-repeated",
+        "call-name-repeated",
+        "call-repeated",
+        "end-repeated",
+        "finish-repeated",
+        "frame-replayed",
+        "id-reused",
+        "message-ignored",
+        "metadata-repeated",
+        "start-repeated",
+        "whole-contradicts",
+    )
+)
+"""Repairs of a reader that mean: something was told twice. Our own reader hides that, a strict one
+acts on it."""
+
+
+def _repeated(findings: Iterable[Finding]) -> Iterable[str]:
+    return (f"it tells something twice: {one.detail}" for one in findings if one.code in _TWICE)
+
+
+def _record(entry: Entry, record: Response, events: Sequence[Event]) -> Iterable[tuple[str, str]]:
+    reader, body = _Told(entry), body_of(events)
+    response = reader.read(events) if body is None else reader.read_body(body)
+    for why in _repeated(response.findings):
+        yield "log", why
+    again = reader.streamed(record, response) if body is None else [reader.whole(record)]
+    for name in _least_unlike(meaning(response), meaning(record), map(meaning, again)):
         yield "record", f"its {name} is not what the log tells"
-    snapshot = log if in_one else told(log)
+    snapshot = _last_snapshot(entry, events) if body is None else body
     if snapshot is None:
-        yield from _folded(entry, record, heard)
+        yield from _folded(entry, record, reader)
     else:
         yield from _snapshot(entry, record, snapshot)
 
 
-def _folded(entry: Entry, record: Response, heard: _Told) -> Iterable[tuple[str, str]]:
+def _last_snapshot(entry: Entry, events: Sequence[Event]) -> bytes | None:
+    snapshot_of = DIALECTS[entry.dialect].snapshot
+    found = (snapshot_of(frame) for frame in reversed(frames_of(events)))
+    return next((one for one in found if one is not None), None)
+
+
+def _folded(entry: Entry, record: Response, reader: _Told) -> Iterable[tuple[str, str]]:
     """A stream without snapshots: body and status are what the record says."""
     if entry.status != status_of(record):
         yield "status", f"it is {entry.status}; the record says {status_of(record)}"
@@ -278,8 +329,8 @@ def _folded(entry: Entry, record: Response, heard: _Told) -> Iterable[tuple[str,
         if record.error is None:
             yield "body", "there is none"
         return
-    said = meaning(heard.read(entry.body))
-    for name in unlike(said, meaning(record), meaning(heard.whole(record))):
+    said = meaning(reader.read_body(entry.body))
+    for name in unlike(said, meaning(record), meaning(reader.whole(record))):
         yield "body", f"its {name} is not what the record says"
 
 
@@ -287,8 +338,9 @@ def _snapshot(entry: Entry, record: Response, snapshot: bytes) -> Iterable[tuple
     """A log that ends with the whole answer."""
     status = status_of(record)
     statuses = {status}
-    if entry.dialect == _SNAPSHOTS:
-        status = status if status == "cancelled" else _word(snapshot, status)
+    word = _word(snapshot)
+    if word is not None:
+        status = status if status == "cancelled" else word
         statuses = {status, "completed"} if waits(snapshot) else {status}
         snapshot = with_status(snapshot, status)
     if entry.body != snapshot:
@@ -297,11 +349,11 @@ def _snapshot(entry: Entry, record: Response, snapshot: bytes) -> Iterable[tuple
         yield "status", f"it is {entry.status}; the log says {' or '.join(sorted(statuses))}"
 
 
-def _word(snapshot: bytes, otherwise: Status) -> Status:
+def _word(snapshot: bytes) -> Status | None:
     """The status that a response object says it has, if that is a word of ours."""
     with suppress(ValueError):
-        return _status(snapshot).status or otherwise
-    return otherwise
+        return _status(snapshot).status
+    return None
 
 
 def _is_list(input: bytes) -> bool:

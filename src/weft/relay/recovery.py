@@ -5,7 +5,7 @@ end follows from what every cut stream gets. Nothing that was told is told again
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -14,11 +14,12 @@ from weft.codec import Pipe, fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.errors import WeftError
+from weft.findings import Findings
 from weft.parts import ErrorPart
-from weft.relay.answer import Answer
-from weft.relay.asked import codec_of
-from weft.relay.telling import Echo, Unanswered
+from weft.relay.incoming import codec_of
+from weft.relay.rendering import ErrorStream, Told
 from weft.request import Request
+from weft.sse import Event, Frame
 from weft.store.records import Entry
 
 GAP = 1_000_000
@@ -29,44 +30,36 @@ INTERRUPTED = ErrorPart(
 )
 
 
-class _Over:
-    """There is no more than what the log holds."""
-
-    def __init__(self) -> None:
-        self.status = 200
-        self.headers = {"content-type": "text/event-stream"}
-
-    async def read(self) -> bytes:
-        return b""
-
-    async def flow(self, take: Callable[[bytes], bool]) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-
-def ended(entry: Entry, log: bytes, error: ErrorPart = INTERRUPTED) -> tuple[bytes, Response]:
+def ended(
+    entry: Entry, log: Sequence[Event], error: ErrorPart = INTERRUPTED
+) -> tuple[list[Event], Response]:
     """Returns the events that end a response of which this was stored, and the fold of it all."""
-    request = request_of(entry)
+    request, dialect = request_of(entry), DIALECTS[entry.dialect]
     if not log:
-        nothing = Unanswered(entry.dialect, request, int(entry.created), entry.id)
-        return nothing.failed(error, GAP), nothing.response
-    fresh = fresh_context()
-    context = Context(request, ids=fresh.ids, now=int(time.time()), response_id=entry.id)
-    pipe = Pipe(DIALECTS[entry.dialect], context)
-    answer = Answer(_Over(), pipe, len(log) + 1)
-    echo = Echo(entry.dialect, context, pipe, GAP)
-    answer.take(log)
-    echo.tell(answer)
-    answer.fail(error)
-    return echo.tell(answer), pipe.response
+        nothing = ErrorStream(dialect, request, int(entry.created), entry.id)
+        return nothing.events(error, GAP), nothing.response
+    ids = fresh_context().ids
+    context = Context(request, ids=ids, now=int(time.time()), response_id=entry.id)
+    pipe = Pipe(dialect, context)
+    told = Told(dialect)
+    for frame in frames_of(log):
+        told.add([frame], pipe.feed([frame]))
+    encoder = told.encoder(context, pipe.guard.fold, Findings(), gap=GAP)
+    parts = [] if pipe.ending else pipe.fail(error)
+    return encoder.feed(parts + pipe.finish()), pipe.response
+
+
+def frames_of(log: Sequence[Event]) -> list[Frame]:
+    """Stored events, as a reader of the stream would have them."""
+    return [Frame(event.data, event.name, number=at) for at, event in enumerate(log)]
 
 
 def request_of(entry: Entry) -> Request:
-    """What was asked, as far as it can still be read."""
+    """What was asked, as far as it can still be read, under the name that its client had for the
+    model."""
     try:
-        asked = codec_of(entry.dialect).parse(entry.request, Context()).request
+        request = codec_of(entry.dialect).parse(entry.request, Context()).request
     except WeftError:
         return Request(entry.model)
-    return asked if asked.store is not None else replace(asked, store=entry.visible)
+    request = replace(request, model=entry.model, stream=entry.stream)
+    return request if request.store is not None else replace(request, store=entry.visible)

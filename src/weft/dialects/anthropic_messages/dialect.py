@@ -121,6 +121,7 @@ ANTHROPIC_MESSAGES = Dialect(
     body=body,
     begins=_begins,
     new_id=_new_id,
+    resumable_by_id=True,
     with_model=_with_model,
     ends=_ends,
     read_error=read_error,

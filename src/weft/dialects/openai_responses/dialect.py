@@ -106,6 +106,7 @@ OPENAI_RESPONSES = Dialect(
     request=REQUEST,
     body=body,
     begins=_begins,
+    stores=True,
     terminator=DONE,
     snapshot=_snapshot,
     with_model=_with_model,

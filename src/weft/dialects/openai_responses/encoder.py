@@ -150,7 +150,8 @@ class ResponsesEncoder:
         self._output.ours = part.dialect == NAME
         response, context = self.response, self._context
         response.id = context.response_id or context.ids.mint("resp")
-        response.created_at = context.now if part.created is None else part.created
+        created = part.created if context.created is None else context.created
+        response.created_at = context.now if created is None else created
         response.model = part.model or (request.model if request else "")
         self._calls.model = part.model
         self._usage = part.usage

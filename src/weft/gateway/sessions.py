@@ -22,24 +22,25 @@ from weft.dialects.faults import fault
 from weft.errors import BadRequest, InternalError
 from weft.findings import Findings
 from weft.gateway.doors import Shut
-from weft.gateway.endpoints import read_as
+from weft.gateway.endpoints import Preamble
 from weft.gateway.pulse import Pulse
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history, recovery
-from weft.relay.asked import Asked, Failed, Kept, codec_of
-from weft.relay.keeping import Keeper, ending, told, with_status
-from weft.relay.log import follow
+from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
+from weft.relay.log import events_of, follow
+from weft.relay.persistence import Persistence, ending_of, last_snapshot, with_status
+from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
-from weft.sse import write_events
+from weft.sse import Event
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Entry
 
 DIALECT = "openai-responses"
 COMPLETIONS = "openai-chat"
-HEED = 0.5
+CANCEL_POLL = 0.5
 """Seconds between two looks at what others want stopped here."""
 
-BEAT = 4
+HEARTBEAT = 4
 """So many of them between two signs of life of this process."""
 
 DEAD = 15.0
@@ -57,17 +58,16 @@ CANCEL_WAIT = 10.0
 
 GONE = ErrorPart("cancelled", "the client went away")
 CANCELLED = ErrorPart("cancelled", "the response was cancelled")
-LEAVING = fault("overloaded", "the server is shutting down", retry_after=1)
+SHUTTING_DOWN = fault("overloaded", "the server is shutting down", retry_after=1)
 RUNNING = ("queued", "in_progress")
-_STORE = b'"store"'
 _OURS = ("previous_response_id", "conversation", "background")
 """Fields that are looked after here: no upstream is asked for them."""
 
 log = logging.getLogger("weft.gateway")
 
 
-class _Wish(msgspec.Struct):
-    """As much of a request as says what to remember."""
+class ResponsesPreamble(Preamble):
+    """As much of a request as says what it goes on from, and what to store."""
 
     input: Json = UNSET
     store: bool | None = None
@@ -80,12 +80,7 @@ class _Named(msgspec.Struct):
     id: str
 
 
-class _Stored(msgspec.Struct):
-    store: bool | None = None
-
-
-_wish = msgspec.json.Decoder(_Wish).decode
-_stored = msgspec.json.Decoder(_Stored).decode
+preamble_of = msgspec.json.Decoder(ResponsesPreamble).decode
 _named = msgspec.json.Decoder(_Named).decode
 _name = msgspec.json.Decoder(str).decode
 _json = msgspec.json.Encoder().encode
@@ -108,12 +103,12 @@ class Policy:
 KEEP = Policy()
 
 
-class Memory:
-    """One process's memory. `start` before the first request, `close` after the last."""
+class Sessions:
+    """What one process remembers. `start` before the first request, `close` after the last."""
 
     def __init__(
         self,
-        keeper: Keeper,
+        persistence: Persistence,
         window: float = 0.0,
         policy: Policy = KEEP,
         keepalive: float = 0.0,
@@ -121,7 +116,7 @@ class Memory:
         """`window`: seconds that a response goes on when nobody listens. `keepalive`: seconds of
         silence after which one without a client of its own tells that it still goes on.
         """
-        self._keeper = keeper
+        self._persistence = persistence
         self._policy = policy
         self._pruned = 0.0
         """When what is old was removed last."""
@@ -136,11 +131,11 @@ class Memory:
 
     @property
     def store(self) -> Store:
-        return self._keeper.store
+        return self._persistence.store
 
     @property
-    def keeper(self) -> Keeper:
-        return self._keeper
+    def persistence(self) -> Persistence:
+        return self._persistence
 
     # The process
 
@@ -150,27 +145,27 @@ class Memory:
         await self.store.open()
         await self._beat()
         with suppress(StoreError):
-            await self._bury()
+            await self._recover_orphans()
             await self._prune()
-        self._care = asyncio.get_running_loop().create_task(self._look_after())
+        self._care = asyncio.get_running_loop().create_task(self._maintain())
 
     async def close(self) -> None:
         if self._care is not None:
             self._care.cancel()
         for run in list(self._running.values()):
-            run.stop(LEAVING)
+            run.stop(SHUTTING_DOWN)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CANCEL_WAIT)
         await self.store.close()
 
-    async def _look_after(self) -> None:
+    async def _maintain(self) -> None:
         for turn in itertools.count(1):
-            await asyncio.sleep(HEED)
+            await asyncio.sleep(CANCEL_POLL)
             try:
-                await self._heed()
-                if turn % BEAT == 0:
+                await self._poll_cancellations()
+                if turn % HEARTBEAT == 0:
                     await self._beat()
-                    await self._bury()
+                    await self._recover_orphans()
                     await self._prune()
             except StoreError as problem:
                 log.warning("the store: %s", problem)
@@ -178,28 +173,28 @@ class Memory:
                 log.error("the store could not be looked after", exc_info=problem)
 
     async def _beat(self) -> None:
-        keeper = self._keeper
-        await self.store.beat(keeper.server, keeper.host, os.getpid(), time.time())
+        persistence = self._persistence
+        await self.store.beat(persistence.server, persistence.host, os.getpid(), time.time())
 
-    async def _heed(self) -> None:
+    async def _poll_cancellations(self) -> None:
         """Stops what another process was asked to stop."""
         if self._runs:
             for id in await self.store.cancelling():
                 self._stop(id)
 
-    async def _bury(self) -> None:
+    async def _recover_orphans(self) -> None:
         """Ends what processes that died had not ended, and what the store took no end of."""
-        keeper = self._keeper
+        persistence = self._persistence
         for entry in await self.store.orphans(time.time(), DEAD, self._is_alive):
-            if entry.server != keeper.server and await self.store.adopt(
-                entry.id, keeper.server, entry.server
+            if entry.server != persistence.server and await self.store.adopt(
+                entry.id, persistence.server, entry.server
             ):
-                keeper.lost.add(entry.id)
-        for id in list(keeper.lost):
+                persistence.lost.add(entry.id)
+        for id in list(persistence.lost):
             left = await self.store.entry(id)
             if left is not None and left.ended is None:
                 await self._end(left)
-            keeper.lost.discard(id)
+            persistence.lost.discard(id)
 
     async def _prune(self) -> None:
         """Removes what is old, from time to time."""
@@ -213,7 +208,7 @@ class Memory:
         self._pruned = now
 
     def _is_alive(self, host: str, pid: int) -> bool:
-        if host != self._keeper.host:
+        if host != self._persistence.host:
             return True  # as far as can be seen from here
         if pid == os.getpid():
             return False  # an earlier process had our number
@@ -227,18 +222,13 @@ class Memory:
 
     async def _end(self, entry: Entry) -> None:
         blocks = await all_blocks(self.store, entry.id)
-        logged = b"".join(block.data for block in blocks)
-        last, response = recovery.ended(entry, logged)
-        number = blocks[-1].number + 1 if blocks else 0
-        first = blocks[-1].first + blocks[-1].count if blocks else 0
-        rest = Block(number, first, last.count(b"\n\n"), last)
-        await self.store.finish(entry.id, ending(entry, logged + last, rest, response))
+        last, response = recovery.ended(entry, events_of(blocks))
+        await self.store.finish(entry.id, ending_of(entry, blocks, last, response))
 
     # Requests
 
-    async def recalled(self, asked: Asked) -> Asked:
+    async def recalled(self, incoming: IncomingRequest, wish: ResponsesPreamble) -> IncomingRequest:
         """A request with what was said before. Raises Failed, BadRequest, StoreError."""
-        wish = read_as(_wish, asked.body)
         conversation = _conversation(wish.conversation)
         if wish.previous_response_id is not None and conversation is not None:
             message = "not together with conversation"
@@ -247,38 +237,43 @@ class Memory:
             raise BadRequest("background", "what is not stored cannot run in the background")
         new = history.given(wish.input)
         if any(history.shape(one).type == REFERENCE for one in new):
-            new = await self._resolved(asked.caller, new)
-        body, items = asked.body, new
+            new = await self._resolved(incoming.caller, new)
+        raw = incoming.body.raw
+        body, items = raw, new
         if wish.previous_response_id is not None:
-            items = history.joined(await self._turns(asked.caller, wish.previous_response_id), new)
+            items = history.joined(
+                await self._turns(incoming.caller, wish.previous_response_id), new
+            )
         elif conversation is not None:
-            items = history.joined(await self._items(asked.caller, conversation), new)
+            items = history.joined(await self._items(incoming.caller, conversation), new)
         if items is not new or wish.background or REFERENCE.encode() in body:
             body = history.with_input(body, items, *_OURS)
         visible = wish.store is not False
         is_kept = visible or conversation is not None or self._policy.everything
-        kept = Kept(asked.body, _json(new), visible) if is_kept else None
+        policy = StorePolicy(raw, _json(new), visible) if is_kept else None
         return replace(
-            asked,
-            body=body,
+            incoming,
+            body=incoming.body if body is raw else RequestBody(DIALECT, body),
             previous=wish.previous_response_id,
             conversation=conversation,
             before=len(items) - len(new),
             background=bool(wish.background),
             response_id=fresh_context().ids.mint("resp") if wish.background else None,
-            kept=kept,
+            created=int(time.time()),
+            store=policy,
         )
 
-    def kept(self, asked: Asked) -> Asked:
-        """A request with what is kept of it, if that was not settled before."""
-        if asked.kept is not None or asked.dialect == DIALECT:
-            return asked
-        visible = asked.dialect == COMPLETIONS and _is_to_be_stored(asked.body)
-        if not (visible or asked.resumable or self._policy.everything):
-            return asked
+    def with_policy(self, incoming: IncomingRequest) -> IncomingRequest:
+        """A request with what is stored of it, if that was not settled before."""
+        if incoming.store is not None or incoming.body.dialect == DIALECT:
+            return incoming
+        visible = incoming.dialect.stores and bool(incoming.body.parsed.request.store)
+        if not (visible or incoming.resumable or self._policy.everything):
+            return incoming
         # Ids of upstreams may repeat: a stream is resumed by one that does not.
-        key = fresh_context().ids.mint("log") if asked.resumable and not visible else None
-        return replace(asked, kept=Kept(asked.body, visible=visible, key=key))
+        key = fresh_context().ids.mint("log") if incoming.resumable and not visible else None
+        policy = StorePolicy(incoming.body.raw, visible=visible, key=key)
+        return replace(incoming, store=policy)
 
     async def _resolved(self, owner: str, items: list[Raw]) -> list[Raw]:
         """Items that are named by their ids, as they were said in one of the last turns."""
@@ -318,15 +313,17 @@ class Memory:
 
     # What runs without its client
 
-    async def launch(self, run: Run, asked: Asked, ended: Callable[[Run], None]) -> bytes:
+    async def launch(
+        self, run: Run, incoming: IncomingRequest, ended: Callable[[Run], None]
+    ) -> bytes:
         """Has a response run on its own; returns what its client is told of it at once. `ended` is
         called with the run when it is over. Raises StoreError.
         """
-        keeping, id = run.keeping, asked.response_id
-        if keeping is None or id is None:
+        writer, id = run.writer, incoming.response_id
+        if writer is None or id is None:
             raise InternalError("a response in the background has no id")
-        snapshot = queued(asked)
-        await keeping.announce(id, "queued", snapshot)
+        snapshot = queued(incoming)
+        await writer.announce(id, "queued", snapshot)
         self._detached(run, ended)
         return snapshot
 
@@ -341,8 +338,8 @@ class Memory:
             run.stop(GONE)
             raise
 
-    def _detached(self, run: Run, ended: Callable[[Run], None]) -> "_Driving":
-        driving = _Driving(self, run, ended)
+    def _detached(self, run: Run, ended: Callable[[Run], None]) -> "DetachedRun":
+        driving = DetachedRun(self, run, ended)
         task = asyncio.get_running_loop().create_task(driving.drive())
         self._alone.add(run)
         self._tasks.add(task)
@@ -356,8 +353,8 @@ class Memory:
     @property
     def _running(self) -> dict[str, Run]:
         """What runs here and is stored, by its id."""
-        kept = ((run, run.keeping) for run in self._runs)
-        return {one.log.id: run for run, one in kept if one is not None and one.running}
+        stored = ((run, run.writer) for run in self._runs)
+        return {one.log.id: run for run, one in stored if one is not None and one.running}
 
     def _stop(self, id: str) -> bool:
         run = self._running.get(id)
@@ -374,12 +371,12 @@ class Memory:
                 async for _ in self.events(entry.id):
                     pass
 
-    async def events(self, id: str, number: int = 0) -> AsyncIterator[bytes]:
+    async def events(self, id: str, number: int = 0) -> AsyncIterator[list[Event]]:
         """The events of a response from this one on, to its end."""
         self._followers[id] = self._followers.get(id, 0) + 1
         try:
-            async for block in follow(self.store, self._keeper.logs, id, number):
-                yield block
+            async for events in follow(self.store, self._persistence.logs, id, number):
+                yield events
         finally:
             self._followers[id] -= 1
             if not self._followers[id]:
@@ -389,7 +386,7 @@ class Memory:
     def _abandoned(self, id: str) -> None:
         """Nobody listens any more: what need not go on has a while until it is stopped."""
         run = self._running.get(id)
-        if run in self._alone and not run.background:
+        if run in self._alone and not run.incoming.background:
             asyncio.get_running_loop().call_later(self.window, self._give_up, id)
 
     def _give_up(self, id: str) -> None:
@@ -398,37 +395,37 @@ class Memory:
             run.stop(GONE)
 
 
-class _Driving:
+class DetachedRun:
     """A run without a client of its own."""
 
-    def __init__(self, memory: Memory, run: Run, ended: Callable[[Run], None]) -> None:
-        self._memory = memory
+    def __init__(self, sessions: Sessions, run: Run, ended: Callable[[Run], None]) -> None:
+        self._sessions = sessions
         self._run = run
         self._ended = ended
         self.begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """The id, once there is something to tell; or why there never will be."""
 
     async def drive(self) -> None:
-        run, memory = self._run, self._memory
-        keeping = run.keeping
-        if keeping is None:
+        run, sessions = self._run, self._sessions
+        writer = run.writer
+        if writer is None:
             raise InternalError("what is not stored cannot be followed")
-        pulse = Pulse(memory.keepalive, self._tell_of_life)
+        pulse = Pulse(sessions.keepalive, self._tell_of_life)
 
-        def taken(block: bytes) -> bool:
+        def taken(events: list[Event]) -> bool:
             """There is always room where nobody reads."""
             pulse.said()
             return True
 
         try:
-            if keeping.begun:
-                self._begun(keeping.log.id)
-                await memory.store.change(keeping.log.id, "in_progress", ("queued",))
-            await run.open()
-            while block := await run.next():
-                self._begun(keeping.log.id)
-                taken(block)
-                await run.flow(taken)
+            if writer.begun:
+                self._begun(writer.log.id)
+                await sessions.store.change(writer.log.id, "in_progress", ("queued",))
+            stream = await run.open()
+            while events := await stream.next():
+                self._begun(writer.log.id)
+                taken(events)
+                await stream.flow(taken)
         except Failed as failed:
             await self._failed(failed.error, failed)
         except Exception as problem:
@@ -461,14 +458,6 @@ def _can_go_on(turn: Entry) -> bool:
     return turn.visible and turn.dialect == DIALECT
 
 
-def _is_to_be_stored(body: bytes) -> bool:
-    """Whether a client wants to retrieve the answer to a request of a wire that says so."""
-    if _STORE in body:
-        with suppress(ValueError, RecursionError):  # whoever reads all of it refuses it
-            return bool(_stored(body).store)
-    return False
-
-
 def _conversation(told: Json) -> str | None:
     if not isinstance(told, Raw) or bytes(told) == b"null":
         return None
@@ -479,7 +468,7 @@ def _conversation(told: Json) -> str | None:
 
 
 def given_in(body: bytes) -> list[Raw]:
-    return history.given(_wish(body).input)
+    return history.given(preamble_of(body).input)
 
 
 def unknown(id: str) -> ErrorPart:
@@ -489,19 +478,15 @@ def unknown(id: str) -> ErrorPart:
     return msgspec.structs.replace(error, code="previous_response_not_found")
 
 
-def queued(asked: Asked) -> bytes:
-    """The first snapshot of a response that has not begun."""
-    if asked.kept is None:
+def queued(incoming: IncomingRequest) -> bytes:
+    """The first snapshot of a response that has not begun. Raises BadRequest."""
+    if incoming.store is None:
         raise InternalError("what is not stored cannot wait")
-    request = codec_of(DIALECT).parse(asked.kept.request, Context()).request
-    context = Context(request, now=int(time.time()), response_id=asked.response_id)
-    writer = DIALECTS[DIALECT].encoder
-    if writer is None:
-        raise InternalError(f"{DIALECT} cannot be written")
-    events = writer(context, Assembler(), Findings()).feed(
-        [ResponseMetadata("", model=asked.model)]
-    )
-    return with_status(told(write_events(events)) or b"{}", "queued")
+    request = RequestBody(DIALECT, incoming.store.request).parsed.request
+    context = Context(request, response_id=incoming.response_id, created=incoming.created)
+    encoder = encoder_of(DIALECTS[DIALECT], context, Assembler(), Findings())
+    events = encoder.feed([ResponseMetadata("", model=incoming.model)])
+    return with_status(last_snapshot(events) or b"{}", "queued")
 
 
 async def all_blocks(store: Store, id: str) -> list[Block]:

@@ -9,9 +9,9 @@ from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.parts import Part
-from weft.relay.telling import Echo, Telling
+from weft.relay.rendering import Encoded, Passthrough
 from weft.request import Request
-from weft.sse import Frame, FrameReader
+from weft.sse import Event, FrameReader, write_events
 
 CHAT = [
     b'data: {"id":"1","model":"m","x":1,"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n',
@@ -27,32 +27,24 @@ USAGE = CHAT[4]
 class Heard:
     """One upstream's stream, heard in given pieces."""
 
-    def __init__(self, dialect: str, request: Request | None = None) -> None:
+    def __init__(self, dialect: str) -> None:
         self.pipe = Pipe(DIALECTS[dialect], Context())
         self._reader = FrameReader()
-        self.parts: Sequence[Part] = ()
-        self.frames: Sequence[Frame] = ()
-        self.data = b""
-        self.boundary = 0
 
-    def hear(self, data: bytes) -> "Heard":
-        self.data = data
-        self.frames = self._reader.feed(data)
-        self.parts = self.pipe.feed(self.frames)
-        self.boundary = self._reader.boundary
-        return self
+    def hear(self, data: bytes) -> list[Part]:
+        return self.pipe.feed(self._reader.feed(data))
 
-    def end(self) -> "Heard":
-        self.data, self.frames = b"", self._reader.finish()
-        self.parts = self.pipe.feed(self.frames) + self.pipe.finish()
-        return self
+    def end(self) -> list[Part]:
+        return self.pipe.feed(self._reader.finish()) + self.pipe.finish()
 
 
 def told(pieces: Sequence[bytes], dialect: str, request: Request | None = None) -> bytes:
     heard = Heard(dialect)
-    echo = Echo(dialect, Context(request=request), heard.pipe)
-    out = [echo.tell(heard.hear(piece)) for piece in pieces]
-    return b"".join([*out, echo.tell(heard.end())])
+    passed = Passthrough(DIALECTS[dialect], Context(request=request), heard.pipe)
+    out: list[Event] = []
+    for piece in pieces:
+        out += passed.render(heard.hear(piece))
+    return write_events([*out, *passed.render(heard.end())])
 
 
 WITH_USAGE = Request("m", include_usage=True)
@@ -74,12 +66,10 @@ def responses() -> list[bytes]:
 def _encoded(raw: bytes, target: str) -> list[bytes]:
     one = decode_all(raw, "openai-chat")[0]
     heard = Heard("openai-chat")
-    heard.pipe = Pipe(DIALECTS["openai-chat"], Context())
-    parts = heard.pipe.feed(FrameReader().feed(raw)) + heard.pipe.finish()
+    parts = heard.hear(raw) + heard.end()
     assert parts == one.parts
-    telling = Telling(target, Context(), heard.pipe)
-    heard.parts = parts
-    return [telling.tell(heard)]
+    encoded = Encoded(DIALECTS[target], Context(), heard.pipe)
+    return [write_events(encoded.render(parts))]
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 10_000])
@@ -140,14 +130,11 @@ def test_the_encoder_alone_tells_what_its_dialect_says() -> None:
 
 
 def test_keepalives_are_those_of_the_dialect() -> None:
-    heard = Heard("openai-chat")
-    assert (
-        Telling("anthropic-messages", Context(), heard.pipe).keepalive().startswith(b"event: ping")
-    )
-    echo = Echo("openai-chat", Context(), heard.pipe)
-    assert echo.keepalive() == b""
-    echo.tell(heard.hear(CHAT[1]))
-    assert echo.keepalive() == b": keepalive\n\n"
+    ping = Event("ping", b'{"type":"ping"}')
+    for dialect, event in (("anthropic-messages", ping), ("openai-chat", None)):
+        for renderer in (Encoded, Passthrough):
+            pipe = Heard(dialect).pipe
+            assert renderer(DIALECTS[dialect], Context(), pipe).keepalive() == event
 
 
 def test_a_messages_client_is_told_the_model_as_it_asked_for_it() -> None:

@@ -1,17 +1,16 @@
-"""What is kept of responses: how they begin, what was told of them, how they ended.
+"""What is stored of responses: how they begin, the events that were told, how they ended.
 
-One way in: the relay's blocks go through `Keeping` on their way to the client. The beginning is
-stored before the client sees it, the ending before the client sees that; what lies between
-follows within moments. So whatever a client was told has ended can be read, and equals it.
+One way in: the relay's events go through a `ResponseWriter` on their way to the client. The
+beginning is stored before the client sees it, the ending before the client sees that; what lies
+between follows within moments. So whatever a client was told has ended can be read, and equals it.
 """
 
 import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
@@ -20,21 +19,20 @@ from msgspec import UNSET, Raw
 from weft.assembler import Response
 from weft.codec import fresh_context
 from weft.context import Context
-from weft.dialects import DIALECTS
+from weft.dialects.base import Dialect
 from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
-from weft.relay.asked import Asked, Kept
 from weft.relay.history import given, prefix, shape
-from weft.relay.log import Log, Pace
-from weft.sse import FrameReader
+from weft.relay.incoming import IncomingRequest, StorePolicy
+from weft.relay.log import FlushScheduler, Log, as_sent, events_of, pack
+from weft.sse import Event
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Entry, Item, Status
 
 _LONGEST = 500
 """Characters of an id that an answer can be stored under."""
 
-_SNAPSHOT = b'"response":'
 _OUTPUTS = (b"_output", b"_approval_response")
 """What stands in input that brings the outputs of calls."""
 
@@ -42,10 +40,6 @@ ANSWERED: tuple[Status, ...] = ("completed", "incomplete")
 """How a turn ends that led to an answer."""
 
 _json = msgspec.json.Encoder().encode
-
-
-class _Event(msgspec.Struct):
-    response: Json = UNSET
 
 
 class _Snapshot(msgspec.Struct):
@@ -68,24 +62,10 @@ class _Snapshot(msgspec.Struct):
     @property
     def waits(self) -> bool:
         """Whether the client is to bring the outputs of tools."""
-        told = self.required_action
-        return isinstance(told, Raw) and bytes(told) != b"null"
+        action = self.required_action
+        return isinstance(action, Raw) and bytes(action) != b"null"
 
 
-class _Named(msgspec.Struct):
-    id: str | None = None
-
-
-class _First(_Named, rename={"response_id": "responseId"}):
-    """As much of an answer, or of its first event, as says its id: each wire in its place."""
-
-    message: _Named | None = None
-    response: _Named | None = None
-    response_id: str | None = None
-
-
-_first = msgspec.json.Decoder(_First).decode
-_event = msgspec.json.Decoder(_Event).decode
 _word: Callable[[bytes], Status] = msgspec.json.Decoder(Status).decode
 _raws = msgspec.json.Decoder(list[Raw]).decode
 _read = msgspec.json.Decoder(_Snapshot).decode
@@ -99,8 +79,16 @@ def _snapshot(body: bytes) -> _Snapshot:
         return _Snapshot()
 
 
-class Keeper:
-    """Everything that one process keeps."""
+def last_snapshot(events: Iterable[Event]) -> bytes | None:
+    """The response object that the last of these events tells that does."""
+    found = None
+    for event in events:
+        found = event.snapshot or found
+    return found
+
+
+class Persistence:
+    """Everything that one process stores."""
 
     def __init__(self, store: Store, *, required: bool = True) -> None:
         self.store = store
@@ -110,23 +98,26 @@ class Keeper:
         self.server = f"{self.host}:{os.getpid()}:{time.monotonic_ns()}"
         self.logs: dict[str, Log] = {}
         """Of what runs here."""
-        self.pace = Pace()
+        self.scheduler = FlushScheduler()
         self.lost: set[str] = set()
         """Responses that began here, and whose end the store did not take."""
 
-    def keeping(self, asked: Asked) -> "Keeping | None":
-        return None if asked.kept is None else Keeping(self, asked, asked.kept)
+    def writer(self, incoming: IncomingRequest) -> "ResponseWriter | None":
+        policy = incoming.store
+        return None if policy is None else ResponseWriter(self, incoming, policy)
 
 
-class Keeping:
+class ResponseWriter:
     """One response on its way into the store. `begin`, `append`, at last `finish`; or `whole`."""
 
-    def __init__(self, keeper: Keeper, asked: Asked, kept: Kept) -> None:
-        self._keeper = keeper
-        self._asked = asked
-        self._kept = kept
+    def __init__(
+        self, persistence: Persistence, incoming: IncomingRequest, policy: StorePolicy
+    ) -> None:
+        self._persistence = persistence
+        self._incoming = incoming
+        self._policy = policy
         self._log: Log | None = None
-        self.required = keeper.required
+        self.required = persistence.required
 
     @property
     def log(self) -> Log:
@@ -143,21 +134,28 @@ class Keeping:
     def begun(self) -> bool:
         return self._log is not None
 
-    async def begin(self, first: bytes) -> None:
-        """Stores that there is such a response, and the first events of it: nobody sees them
-        before."""
-        body = told(first)
-        id = self._name(first if body is None else body)
-        log = Log(self._keeper.store, self._keeper.pace, id)
-        entry = self._entry(id, "in_progress", body)
-        await self._written(id, self._keeper.store.begin(entry, log.head(first)))
-        self._log = self._keeper.logs[id] = log
-        log.open()
+    def takes(self, response_id: str) -> bool:
+        """Whether a response can be stored under this id, if nobody took it."""
+        return self._policy.key is not None or 0 < len(response_id) <= _LONGEST
+
+    async def begin(self, response_id: str, first: Sequence[Event] = ()) -> None:
+        """Stores that there is such a response, and its first events: nobody sees them before.
+        Raises Taken, StoreError."""
+        id = self._policy.key or response_id
+        log = Log(self._persistence.store, self._persistence.scheduler, id)
+        entry = self._entry(id, "in_progress", last_snapshot(first))
+        head = log.head(first) if first else None
+        await self._written(id, self._persistence.store.begin(entry, head))
+        self._log = self._persistence.logs[id] = log
+        if first:
+            log.open()
 
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
-        """Stores that there is a response under this id, whatever becomes of it."""
-        await self._written(id, self._keeper.store.begin(self._entry(id, status, body)))
-        self._log = self._keeper.logs[id] = Log(self._keeper.store, self._keeper.pace, id)
+        """Stores that there is a response under this id, whatever becomes of it. Raises Taken,
+        StoreError."""
+        await self._written(id, self._persistence.store.begin(self._entry(id, status, body)))
+        log = Log(self._persistence.store, self._persistence.scheduler, id)
+        self._log = self._persistence.logs[id] = log
 
     async def _written(self, id: str, beginning: Coroutine[None, None, None]) -> None:
         """Waits for a beginning. If nobody waits any more it may be written all the same, and is
@@ -166,82 +164,73 @@ class Keeping:
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            writing.add_done_callback(lambda done: self._left(id, done))
+            writing.add_done_callback(lambda done: self._abandoned(id, done))
             raise
 
-    def _left(self, id: str, done: "asyncio.Future[None]") -> None:
+    def _abandoned(self, id: str, done: "asyncio.Future[None]") -> None:
         if not done.cancelled() and done.exception() is None:
-            self._keeper.lost.add(id)
-
-    def _name(self, told: bytes) -> str:
-        return self._kept.key or name_of(told)
+            self._persistence.lost.add(id)
 
     def _entry(self, id: str, status: Status, body: bytes | None) -> Entry:
-        asked, kept = self._asked, self._kept
+        incoming, policy = self._incoming, self._policy
         return Entry(
             id=id,
-            owner=asked.caller,
-            dialect=asked.dialect,
-            model=asked.model,
+            owner=incoming.caller,
+            dialect=incoming.body.dialect,
+            model=incoming.model,
             status=status,
             created=time.time(),
-            previous=asked.previous,
-            conversation=asked.conversation,
-            background=asked.background,
-            stream=asked.stream,
-            visible=kept.visible,
-            server=self._keeper.server,
-            request=kept.request,
-            input=kept.input,
+            previous=incoming.previous,
+            conversation=incoming.conversation,
+            background=incoming.background,
+            stream=incoming.stream,
+            visible=policy.visible,
+            server=self._persistence.server,
+            request=policy.request,
+            input=policy.input,
             body=body,
         )
 
-    async def append(self, block: bytes) -> None:
+    async def append(self, events: Sequence[Event]) -> None:
         """These events are told; the first of them when they are stored. Raises StoreError."""
         log = self.log
         if log.is_open:
-            log.append(block)
+            log.append(events)
         else:
-            store = self._keeper.store
-            store.append(log.id, log.head(block))
+            store = self._persistence.store
+            store.append(log.id, log.head(events))
             await store.flushed(log.id)
             log.open()
 
-    @property
-    def took(self) -> Callable[[bytes], bool]:
-        """Says whether a block needs no more than to be appended, and was."""
-        return _not_yet if self._log is None else self._log.took
+    def try_append(self, events: Sequence[Event]) -> bool:
+        """Appends the events; returns False if they must be stored first, or cannot be."""
+        return self._log is not None and self._log.try_append(events)
 
-    async def finish(self, last: bytes, response: Response, context: Context) -> None:
+    async def finish(self, last: Sequence[Event], response: Response, context: Context) -> None:
         """Stores the last events, and with them the end. Raises StoreError."""
-        if self._log is None:  # they are all there are
-            await self.announce(self._name(last), "in_progress", None)
-        log = self.log
-        named = replace(context, response_id=log.id)
-        body = told(last) or _body(self._asked.dialect, response, named)
+        log, dialect = self.log, self._incoming.dialect
+        body = last_snapshot(last)
         status = status_of(response)
-        if body is not None and self._asked.dialect == "openai-responses":
+        if body is not None:
             status = "cancelled" if status == "cancelled" else _snapshot(body).word(status)
             body = with_status(body, status)
+        else:
+            body = _body(dialect, response, context)
         await self._finished(log.close(last), status, body, response)
 
     async def whole(self, body: bytes, response: Response) -> None:
         """Stores an answer that is told in one piece. Raises StoreError."""
-        if self._log is None:
-            await self.announce(self._name(body), "in_progress", None)
-        rest = self.log.close(body, is_body=True)
-        status = status_of(response)
-        if self._asked.dialect == "openai-responses":
-            status = _snapshot(body).word(status)
+        rest = self.log.close_body(body)
+        status = _snapshot(body).word(status_of(response))
         await self._finished(rest, status, body, response)
 
     async def _resume(self, status: Status) -> None:
         """The answer that waited for the outputs of this turn is complete, now that they have led
         to one."""
-        previous, came = self._asked.previous, self._kept.input
+        previous, came = self._incoming.previous, self._policy.input
         if previous is not None and status in ANSWERED and any(one in came for one in _OUTPUTS):
             with suppress(StoreError):  # what they led to is stored, and that is what counts
-                await resumed(self._keeper.store, previous)
+                await resumed(self._persistence.store, previous)
 
     async def _finished(
         self, rest: Block | None, status: Status, body: bytes | None, response: Response
@@ -256,24 +245,20 @@ class Keeping:
             events=log.events,
             size=log.size,
             rest=rest,
-            items=_turn(self._asked.conversation, self._kept.input, body),
+            items=_turn(self._incoming.conversation, self._policy.input, body),
         )
-        await self._keeper.store.finish(log.id, ending)
+        await self._persistence.store.finish(log.id, ending)
         await self._resume(status)
         log.end()
-        self._keeper.logs.pop(log.id, None)
+        self._persistence.logs.pop(log.id, None)
 
     def give_up(self) -> None:
-        """Nothing more is kept: the store does not take it. What it took is ended later."""
+        """Nothing more is stored: the store does not take it. What it took is ended later."""
         log = self._log
         if log is not None and not log.ended:
             log.end(stored=False)
-            self._keeper.logs.pop(log.id, None)
-            self._keeper.lost.add(log.id)
-
-
-def _not_yet(block: bytes) -> bool:
-    return False
+            self._persistence.logs.pop(log.id, None)
+            self._persistence.lost.add(log.id)
 
 
 async def resumed(store: Store, id: str) -> None:
@@ -288,37 +273,28 @@ def waits(body: bytes) -> bool:
     return _snapshot(body).waits
 
 
-def ending(entry: Entry, log: bytes, rest: Block, response: Response) -> Ending:
-    """How a response ended that is no longer told, but stored as this log; `rest` is the last."""
-    body = told(log)
+def ending_of(
+    entry: Entry, blocks: Sequence[Block], last: Sequence[Event], response: Response
+) -> Ending:
+    """How a response ended that is no longer told, but whose log is stored in these blocks; `last`
+    are the events that end it."""
+    log = events_of(blocks)
+    rest = Block(len(blocks), len(log), len(last), pack(last))
+    body = last_snapshot(last)
     status = status_of(response)
-    if body is not None and entry.dialect == "openai-responses":
+    if body is not None:
         status = _snapshot(body).word(status)
     return Ending(
         status=status,
         ended=time.time(),
         body=body or entry.body,
         record=_json(response),
-        digest=sha256(log).hexdigest(),
-        events=log.count(b"\n\n"),
-        size=len(log),
+        digest=sha256(as_sent([*log, *last])).hexdigest(),
+        events=len(log) + len(last),
+        size=sum(len(block.data) for block in (*blocks, rest)),
         rest=rest,
         items=_turn(entry.conversation, entry.input, body),
     )
-
-
-def name_of(told: bytes) -> str:
-    """The id that an answer, or its first events, tell; one of our own if there is none that can
-    be used."""
-    is_body = told.lstrip()[:1] == b"{"
-    for data in [told] if is_body else [one.data for one in FrameReader().feed(told)]:
-        with suppress(ValueError, RecursionError):
-            found = _first(data)
-            inner = [one.id for one in (found.response, found.message) if one is not None]
-            id = next(filter(None, (*inner, found.id, found.response_id)), "")
-            if 0 < len(id) <= _LONGEST:
-                return id
-    return fresh_context().ids.mint("resp")
 
 
 def _turn(conversation: str | None, input: bytes, body: bytes | None) -> list[Item]:
@@ -344,24 +320,6 @@ def _short(id: str | None) -> str:
     return id if id is not None and len(id) <= _LONGEST else ""
 
 
-def told(block: bytes) -> bytes | None:
-    """The response object that the last snapshot of a block of events tells, if there is one."""
-    at = len(block)
-    while (at := block.rfind(_SNAPSHOT, 0, at)) >= 0:
-        start, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
-        found = _response(block[start : end if end >= 0 else len(block)].removeprefix(b"data:"))
-        if found is not None:
-            return found
-    return None
-
-
-def _response(data: bytes) -> bytes | None:
-    with suppress(ValueError, RecursionError):
-        found = _event(data).response
-        return bytes(found) if isinstance(found, Raw) else None
-    return None
-
-
 def with_status(body: bytes, status: Status) -> bytes:
     """A response object with another status: one that is complete requires nothing."""
     if _snapshot(body).status == Raw(_json(status)):
@@ -378,11 +336,10 @@ def with_status(body: bytes, status: Status) -> bytes:
     return _json({**fields, "status": status, **nothing})
 
 
-def _body(dialect: str, response: Response, context: Context) -> bytes | None:
-    writer = DIALECTS[dialect].body
-    if writer is None or response.error is not None:
+def _body(dialect: Dialect, response: Response, context: Context) -> bytes | None:
+    if dialect.body is None or response.error is not None:
         return None
-    return writer(response, context, Findings())
+    return dialect.body(response, context, Findings())
 
 
 _STATUS: dict[str, Status] = {"length": "incomplete", "content-filter": "incomplete"}

@@ -8,7 +8,7 @@ from weft.parts import ErrorPart, Json
 from weft.scrub import Scrubber
 
 
-class Shown:
+class ErrorRedactor:
     """Makes of an error what a client may see of it."""
 
     def __init__(self, scrub: Scrubber) -> None:

@@ -1,0 +1,140 @@
+"""Finds an upstream that answers: targets in order, each as often as it is worth.
+
+Nothing is told before there is content, so a target that fails until then is tried again, or the
+next one is; afterwards never.
+"""
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from weft.dialects.faults import class_of
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Part,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    TextEnd,
+    TextStart,
+)
+from weft.relay.incoming import Failed
+from weft.relay.record import Attempt
+from weft.relay.routing import Target
+from weft.relay.stream import OpenStream, RequestState, refusal
+from weft.relay.translation import UpstreamRequest, translate
+from weft.request import Request
+from weft.upstream.base import Unreachable, error_of
+from weft.upstream.retry import wait
+
+LARGE = 1024 * 1024
+"""Bodies over this size are translated in a thread: the loop has others to serve."""
+
+_PROOF = re.compile(r"signature|encrypted_content|thinking block|reasoning item", re.IGNORECASE)
+"""What upstreams say of a proof that they do not take back."""
+
+_FINAL = frozenset(("bad-request", "cancelled"))
+"""What would go wrong everywhere: no other target is tried."""
+
+
+async def open_target(
+    state: RequestState, request: Request, targets: Sequence[Target]
+) -> OpenStream:
+    """Returns an answer that has content; raises Failed with the last error if there is none."""
+    failed = Failed(ErrorPart("internal", "there is no target"))
+    for target in targets:
+        try:
+            return await _guarded(state, request, target)
+        except Failed as problem:
+            failed = problem
+            if class_of(failed.error) in _FINAL:
+                break
+    raise failed
+
+
+async def _guarded(state: RequestState, request: Request, target: Target) -> OpenStream:
+    """Asks one target, if its breaker admits the request."""
+    breaker, clock = target.breaker, asyncio.get_running_loop().time
+    paused = breaker.refusal(clock())
+    if paused is not None:
+        state.record.attempts.append(Attempt(target.name, paused))
+        raise Failed(paused)
+    try:
+        stream = await _retried(state, request, target)
+    except Failed as failed:
+        breaker.failed(failed.error, clock())
+        raise
+    except BaseException:
+        breaker.abandoned()
+        raise
+    breaker.succeeded(clock())
+    return stream
+
+
+async def _retried(state: RequestState, request: Request, target: Target) -> OpenStream:
+    """Asks one target as often as it is worth."""
+    policy = target.upstream.place.retry
+    tries, without_reasoning = 0, False
+    while True:
+        try:
+            stream = await _attempt(state, request, target, without_reasoning)
+        except Failed as failed:
+            error = failed.error
+            state.record.attempts.append(Attempt(target.name, error))
+        else:
+            state.record.attempts.append(Attempt(target.name))
+            return stream
+        if not without_reasoning and error.status == 400 and _PROOF.search(error.message):
+            without_reasoning = True
+            continue
+        tries += 1
+        pause = wait(policy, tries, error, chance=random.random(), now=time.time())
+        if pause is None:
+            raise Failed(error)
+        await asyncio.sleep(pause)
+
+
+async def _attempt(
+    state: RequestState, request: Request, target: Target, without_reasoning: bool
+) -> OpenStream:
+    """Asks once, and reads until there is content."""
+    work = partial(translate, state.incoming, request, target, without_reasoning=without_reasoning)
+    large = len(state.incoming.body.raw) > LARGE
+    sent = await asyncio.to_thread(work) if large else work()
+    stream: OpenStream | None = None
+    try:
+        stream = await _ask(state, sent)
+        await stream.read_until(_is_content)
+    except Failed as failed:
+        if stream is not None:
+            stream.abort()
+        raise Failed(state.redact(failed.error)) from None
+    except BaseException:
+        if stream is not None:
+            stream.abort()
+        raise
+    return stream
+
+
+async def _ask(state: RequestState, sent: UpstreamRequest) -> OpenStream:
+    try:
+        incoming = await sent.target.upstream.ask(sent.outgoing())
+    except Unreachable as problem:
+        raise Failed(error_of(problem)) from None
+    if incoming.status // 100 != 2:
+        raise Failed(await refusal(incoming, sent))
+    return OpenStream(state, sent, incoming)
+
+
+_EMPTY = (ResponseMetadata, TextStart, TextEnd, ReasoningStart, ErrorPart, Finish)
+
+
+def _is_content(part: Part) -> bool:
+    """Whether a part tells anything: what only begins and ends does not."""
+    if isinstance(part, ReasoningEnd):
+        return bool(part.signature or part.encrypted or part.redacted)
+    return not isinstance(part, _EMPTY)

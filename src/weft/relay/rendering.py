@@ -1,0 +1,310 @@
+"""What a client is told: guarded parts as events of its dialect.
+
+`Encoded` has the dialect's encoder write them. `Passthrough` is for an upstream that speaks the
+client's own dialect: the data of a frame goes on byte for byte once everything it says has passed
+the guard without a finding, and nothing of it is held back. While something is held, frames wait.
+At the first finding, or error, an encoder takes over for good: it is brought up from the fold, so
+that it knows what the client was told, and nothing is told again.
+
+The law of both, for any input in any pieces: what the client reads is the guarded parts.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from weft.assembler import Assembler, Response
+from weft.codec import Pipe
+from weft.context import Context
+from weft.dialects.base import Dialect, Encoder, Mark, PassedOn
+from weft.errors import InternalError
+from weft.findings import Finding, Findings
+from weft.ids import Ids
+from weft.parts import (
+    ErrorPart,
+    Finish,
+    Part,
+    ReasoningDelta,
+    ReasoningStart,
+    ResponseMetadata,
+    TextDelta,
+    TextStart,
+    ToolParamsDelta,
+    ToolParamsStart,
+)
+from weft.request import Request
+from weft.sse import Event, Frame, replace_data
+
+Delta = TextDelta | ReasoningDelta | ToolParamsDelta
+_DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
+
+
+class Renderer(Protocol):
+    """Makes events of what an answer said."""
+
+    @property
+    def response_id(self) -> str:
+        """The id that the client is told. There is one as soon as there is content."""
+        ...
+
+    def render(self, parts: Sequence[Part]) -> list[Event]:
+        """Returns the events that the parts of one read make, possibly none."""
+        ...
+
+    def keepalive(self) -> Event | None:
+        """The event that says nothing, on a wire that has one."""
+        ...
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the dialect could not carry."""
+        ...
+
+
+def encoder_of(dialect: Dialect, context: Context, fold: Assembler, findings: Findings) -> Encoder:
+    if dialect.encoder is None:
+        raise InternalError(f"{dialect.name} cannot be written")
+    return dialect.encoder(context, fold, findings)
+
+
+class Encoded:
+    """Has an encoder write all of it. The context says which id the response has."""
+
+    def __init__(self, dialect: Dialect, context: Context, pipe: Pipe) -> None:
+        self._findings = Findings()
+        self._encoder = encoder_of(dialect, context, pipe.guard.fold, self._findings)
+        self.response_id = context.response_id or ""
+        pipe.tap = None
+
+    def render(self, parts: Sequence[Part]) -> list[Event]:
+        return self._encoder.feed(parts) if parts else []
+
+    def keepalive(self) -> Event | None:
+        return self._encoder.keepalive()
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._findings.found
+
+
+class BodyOnly:
+    """Writes no events: the answer is told as a whole."""
+
+    def __init__(self, context: Context) -> None:
+        self.response_id = context.response_id or ""
+        self.findings: list[Finding] = []
+
+    def render(self, parts: Sequence[Part]) -> list[Event]:
+        return []
+
+    def keepalive(self) -> Event | None:
+        return None
+
+
+class Told:
+    """What a client was told in events that were not made here: enough to go on behind them."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._parts: list[Part] = []
+        """All but the deltas: the fold has those."""
+        self._number = -1
+        self._marks: set[Mark] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, frames: Iterable[Frame], parts: Iterable[Part]) -> None:
+        """The client was told these frames, and they say these parts."""
+        for frame in frames:
+            number, mark = self._dialect.number(frame), self._dialect.mark(frame)
+            self._number = self._number if number is None else number
+            if mark is not None:
+                self._marks.add(mark)
+        self._parts += [part for part in parts if part.__class__ not in _DELTAS]
+
+    @property
+    def response_id(self) -> str | None:
+        first = self._parts[0] if self._parts else None
+        return first.id if isinstance(first, ResponseMetadata) else None
+
+    def encoder(
+        self,
+        context: Context,
+        fold: Assembler,
+        findings: Findings,
+        unsaid: Sequence[Part] = (),
+        gap: int = 0,
+    ) -> Encoder:
+        """An encoder that goes on behind all this. `unsaid` are parts that the fold holds and the
+        client was not told; so many numbers as `gap` are left out.
+        """
+        if self.response_id is not None:
+            context = replace(context, response_id=self.response_id)
+        encoder = encoder_of(self._dialect, context, fold, findings)
+        if self._parts:
+            encoder.feed(self._replayed(fold, unsaid))
+            encoder.resume(PassedOn(self._number + gap, frozenset(self._marks)))
+        return encoder
+
+    def _replayed(self, fold: Assembler, unsaid: Sequence[Part]) -> list[Part]:
+        """The parts that were told, with all deltas of an item as one."""
+        late: dict[tuple[type[Part], str], int] = {}
+        for part in unsaid:
+            if isinstance(part, _DELTAS):
+                key = part.__class__, part.id
+                late[key] = late.get(key, 0) + len(part.delta)
+        parts: list[Part] = []
+        for part in self._parts:
+            parts.append(part)
+            kind = _DELTA_OF.get(part.__class__)
+            if kind is not None and isinstance(part, _STARTS):
+                text = _text(fold, kind, part.id)
+                told = text[: len(text) - late.get((kind, part.id), 0)]
+                if told:
+                    parts.append(kind(part.id, told))
+        return parts
+
+
+_STARTS = (TextStart, ReasoningStart, ToolParamsStart)
+_DELTA_OF: dict[type[Part], type[Delta]] = {
+    TextStart: TextDelta,
+    ReasoningStart: ReasoningDelta,
+    ToolParamsStart: ToolParamsDelta,
+}
+
+
+def _text(fold: Assembler, kind: type[Delta], id: str) -> str:
+    if kind is TextDelta:
+        return fold.text(id)
+    return fold.reasoning(id) if kind is ReasoningDelta else fold.joined(id)
+
+
+class Passthrough:
+    """Passes the upstream's own frames on, until one of them needs a repair."""
+
+    def __init__(self, dialect: Dialect, context: Context, pipe: Pipe) -> None:
+        request = context.request
+        self._dialect = dialect
+        self._context = context
+        self._pipe = pipe
+        self._findings = Findings()
+        self._hides_usage = request is not None and not request.include_usage
+        self._model: str | None = None
+        """The name to show for the model, if that is not the upstream's."""
+        self._waiting: list[tuple[Frame, bool]] = []
+        """Frames that are not told yet, and whether each of them said something."""
+        self._unsaid: list[Part] = []
+        """What they said so far."""
+        self._told = Told(dialect)
+        self._ended = False
+        self._encoder: Encoder | None = None
+        """What took over."""
+        self._out: list[Event] = []
+        pipe.tap = self._read
+
+    @property
+    def response_id(self) -> str:
+        return self._told.response_id or self._context.response_id or ""
+
+    def render(self, parts: Sequence[Part]) -> list[Event]:
+        """The pipe was tapped when the parts came out of it."""
+        out, self._out = self._out, []
+        return out
+
+    def keepalive(self) -> Event | None:
+        if self._encoder is None:
+            return encoder_of(self._dialect, Context(), Assembler(), Findings()).keepalive()
+        return self._encoder.keepalive()
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._findings.found
+
+    def _read(self, frame: Frame | None, parts: Sequence[Part]) -> None:
+        if self._encoder is not None:
+            self._out += self._encoder.feed(parts)
+            return
+        if self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts):
+            self._take_over(parts)
+            return
+        if frame is not None:
+            self._waiting.append((frame, bool(parts)))
+        self._unsaid += parts
+        if frame is None or not self._pipe.holding:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        waiting, said = self._waiting, self._unsaid
+        self._waiting, self._unsaid = [], []
+        if self._ended:  # what comes behind the end is nobody's
+            return
+        if said and isinstance(said[0], ResponseMetadata):
+            self._note_model(said[0].model)
+        shown = [
+            frame
+            for frame, said_something in waiting
+            if said_something or not (self._hides_usage and self._dialect.only_usage(frame))
+        ]
+        self._told.add(shown, said)
+        self._out += map(self._event, shown)
+        if said and isinstance(said[-1], Finish):
+            self._ended = True
+            terminator = self._dialect.terminator
+            if terminator is not None and (not shown or shown[-1].data != terminator):
+                self._out.append(Event("", terminator))
+
+    def _note_model(self, model: str | None) -> None:
+        request = self._context.request
+        if request is not None and model is not None and request.model != model:
+            self._model = request.model
+
+    def _event(self, frame: Frame) -> Event:
+        if self._model is not None:
+            frame = replace_data(frame, self._dialect.with_model(frame, self._model))
+        number, snapshot = self._dialect.number(frame), self._dialect.snapshot(frame)
+        return Event(frame.event, frame.data, number, snapshot)
+
+    def _take_over(self, parts: Sequence[Part]) -> None:
+        unsaid = [*self._unsaid, *parts]
+        fold = self._pipe.guard.fold
+        self._encoder = self._told.encoder(self._context, fold, self._findings, unsaid)
+        self._waiting, self._unsaid = [], []
+        self._out += self._encoder.feed(unsaid)
+
+
+class ErrorStream:
+    """The events of a response without an answer: what can be told all the same."""
+
+    def __init__(self, dialect: Dialect, request: Request, now: int, id: str | None = None) -> None:
+        ids = Ids(secrets.token_bytes(16))
+        context = Context(request, ids=ids, now=now, response_id=id or dialect.new_id(ids))
+        self._pipe = Pipe(dialect, context)
+        self._encoder = encoder_of(dialect, context, self._pipe.guard.fold, Findings())
+
+    def keepalive(self) -> Event | None:
+        return self._encoder.keepalive()
+
+    def events(self, error: ErrorPart, gap: int = 0) -> list[Event]:
+        """All of a stream that tells this error; so many numbers as `gap` stand before that."""
+        begun, rest = self._parts(error)
+        events = self._encoder.feed(begun)
+        if gap:
+            self._encoder.resume(PassedOn(len(events) - 1 + gap))
+        return events + self._encoder.feed(rest)
+
+    def rest(self, error: ErrorPart, number: int) -> list[Event]:
+        """The end of a stream whose last event told had this number."""
+        begun, rest = self._parts(error)
+        self._encoder.feed(begun)
+        self._encoder.resume(PassedOn(number))
+        return self._encoder.feed(rest)
+
+    def _parts(self, error: ErrorPart) -> tuple[list[Part], list[Part]]:
+        parts = self._pipe.fail(error) + self._pipe.finish()
+        return parts[:1], parts[1:]
+
+    @property
+    def response(self) -> Response:
+        return self._pipe.response

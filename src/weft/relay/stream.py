@@ -1,0 +1,572 @@
+"""An answer that has begun: its events as they come, or all of it as a body.
+
+`OpenStream` reads an upstream's answer and renders it. `PersistedStream` is one whose events are
+stored before they are told. Both are pulled: whoever reads them slowly has the upstream read
+slowly. They belong to one task.
+"""
+
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from weft.assembler import Response
+from weft.codec import Pipe
+from weft.context import Context
+from weft.dialects.base import Stage
+from weft.dialects.faults import fault
+from weft.errors import InternalError, WeftError
+from weft.findings import Finding, Findings
+from weft.parts import ErrorPart, Part
+from weft.relay.answer import Answer
+from weft.relay.deadlines import Deadlines, Interrupt, Stopped
+from weft.relay.incoming import Failed, IncomingRequest, Limits, codec_of
+from weft.relay.persistence import ResponseWriter
+from weft.relay.record import Record
+from weft.relay.redaction import ErrorRedactor
+from weft.relay.rendering import BodyOnly, Encoded, ErrorStream, Passthrough, Renderer
+from weft.relay.splice import Splice
+from weft.relay.translation import UpstreamRequest
+from weft.request import Request
+from weft.sse import Event, Frame
+from weft.store.base import StoreError, Taken
+from weft.upstream.base import Incoming, Unreachable, error_of
+
+ERROR_BODY = 64 * 1024
+"""As much of an error body is read."""
+
+_ERRORS = (b'{"type":"error"', b'{"error"')
+"""How a body begins that a dialect writes where it cannot tell the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """What everything that serves one request shares."""
+
+    incoming: IncomingRequest
+    limits: Limits
+    redact: ErrorRedactor
+    record: Record
+    interrupt: Interrupt
+    deadlines: Deadlines
+
+
+class Stream(Protocol):
+    """An answer on its way to a client."""
+
+    @property
+    def response(self) -> Response:
+        """What came so far."""
+        ...
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What the client's dialect could not carry."""
+        ...
+
+    @property
+    def log_id(self) -> str | None:
+        """What the answer is stored under, if it is."""
+        ...
+
+    async def next(self) -> list[Event]:
+        """Returns the next events for the client; none at the end. Raises Failed if they cannot be
+        stored, and must be."""
+        ...
+
+    async def flow(self, write: Callable[[list[Event]], bool]) -> None:
+        """Has events written in the turn of the loop that brings them, while that is all there is
+        to do, and `write` says that there is room for more. `next` goes on from there.
+        """
+        ...
+
+    async def whole(self) -> tuple[int, bytes]:
+        """Returns the status and the body of an answer that is not streamed. Raises Failed."""
+        ...
+
+    def keepalive(self) -> Event | None:
+        """The event to send, at once, while there is nothing to say, on a wire that has one."""
+        ...
+
+    def fail(self, error: ErrorPart) -> list[Event]:
+        """Returns the events that end the answer with this error."""
+        ...
+
+    async def abandon(self, error: ErrorPart) -> None:
+        """Ends the answer for nobody: its client left, or is told otherwise why there is none."""
+        ...
+
+    async def close(self) -> None:
+        """The client has all of it."""
+        ...
+
+    @property
+    def sent(self) -> UpstreamRequest: ...
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the client was told all of it, or how it failed."""
+        ...
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that came from the upstream."""
+        ...
+
+
+class OpenStream:
+    """An answer with content: what came before it was told, and what is to come."""
+
+    def __init__(self, state: RequestState, sent: UpstreamRequest, incoming: Incoming) -> None:
+        self._state = state
+        self._sent = sent
+        own, theirs = codec_of(state.incoming.body.dialect), codec_of(sent.place.dialect)
+        pauses = theirs.continued is not None and own.continued is None
+        self._splice = Splice() if pauses else None
+        self._answer = self._read_from(incoming, None)
+        self._renderer = self._renderer_of(incoming)
+        self._first: list[Part] | None = []
+        """All parts so far, until something is told."""
+        self._waiting: list[Event] = []
+        """Events that `next` returns before it reads on."""
+        self.delivered = False
+        """Whether the client was told all of it, or how it failed."""
+
+    def _read_from(self, incoming: Incoming, before: Pipe | None) -> Answer:
+        """Makes what reads an answer; `before` is what it goes on with."""
+        sent, splice, state = self._sent, self._splice, self._state
+
+        def stages(findings: Findings) -> list[Stage]:
+            own = sent.translated.stages(findings)
+            return own if splice is None else [*own, splice]
+
+        pipe = Pipe(sent.dialect, sent.decoding, stages, before, state.redact)
+        place, limit = sent.place, state.limits.response
+        state.deadlines.allow_silence(place.name, place.timeouts.between_events)
+        return Answer(incoming, pipe, limit, keep=not state.incoming.stream)
+
+    def _renderer_of(self, incoming: Incoming) -> Renderer:
+        sent, pipe, dialect = self._sent, self._answer.pipe, self._state.incoming.dialect
+        if not self._state.incoming.stream:
+            return BodyOnly(sent.encoding)
+        kind = incoming.headers.get("content-type", "")
+        passes = sent.passes and kind.startswith("text/event-stream")
+        return (Passthrough if passes else Encoded)(dialect, sent.encoding, pipe)
+
+    # What is known of it
+
+    @property
+    def sent(self) -> UpstreamRequest:
+        return self._sent
+
+    @property
+    def response(self) -> Response:
+        return self._answer.pipe.response
+
+    @property
+    def response_id(self) -> str:
+        """The id that the client is told."""
+        is_body = isinstance(self._renderer, BodyOnly)
+        return self.response.id if is_body and self._body_passes else self._renderer.response_id
+
+    @property
+    def encoding(self) -> Context:
+        return replace(self._sent.encoding, response_id=self.response_id)
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._renderer.findings
+
+    @property
+    def log_id(self) -> str | None:
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more comes of it but what waits."""
+        return self._answer.ended
+
+    # Before there is content
+
+    async def read_until(self, is_content: Callable[[Part], bool]) -> None:
+        """Reads until there is content; raises Failed if the answer fails before."""
+        answer = self._answer
+        while not answer.ended:
+            self._waiting += await self._read(answer)
+            content = any(map(is_content, answer.parts))
+            error = next((one for one in answer.parts if isinstance(one, ErrorPart)), None)
+            if error is not None and not content:
+                raise Failed(error)
+            if content:
+                break
+
+    def rename(self, id: str) -> None:
+        """Has the answer told under another id. Nothing of it was told yet."""
+        if self._first is None:
+            raise InternalError("what was told cannot be told otherwise")
+        context = replace(self._sent.encoding, response_id=id)
+        if isinstance(self._renderer, BodyOnly):
+            self._renderer = BodyOnly(context)
+            return
+        dialect = self._state.incoming.dialect
+        self._renderer = Encoded(dialect, context, self._answer.pipe)
+        self._waiting = self._renderer.render(self._first)
+
+    @property
+    def waiting(self) -> list[Event]:
+        """What is told next."""
+        return self._waiting
+
+    # Telling
+
+    async def next(self) -> list[Event]:
+        self._first = None
+        while not self._waiting and not self._answer.ended:
+            self._waiting = await self._more()
+        events, self._waiting = self._waiting, []
+        self.delivered = not events
+        return self._told(events)
+
+    async def _more(self) -> list[Event]:
+        """Reads the next of the answer, or asks for its rest where it paused."""
+        if self._splice is not None and self._splice.paused:
+            return await self._continue(self._splice)
+        return await self._read(self._answer)
+
+    async def _read(self, answer: Answer) -> list[Event]:
+        """Reads the next of an answer; it ends if the request was stopped."""
+        state = self._state
+        if state.interrupt.reason is not None:
+            answer.fail(state.interrupt.reason)
+        else:
+            try:
+                await state.interrupt.wait(answer.read())
+                self._heard(answer)
+            except Stopped as stopped:
+                answer.fail(stopped.error)
+        return self._rendered(answer)
+
+    def _heard(self, answer: Answer) -> None:
+        """Something came."""
+        self._state.deadlines.heard()
+        if not answer.ended and answer.pipe.ending:
+            self._state.deadlines.ending()
+
+    def _rendered(self, answer: Answer) -> list[Event]:
+        if self._first is not None:
+            self._first += answer.parts
+        return self._renderer.render(answer.parts)
+
+    async def flow(self, write: Callable[[list[Event]], bool]) -> None:
+        await self.flow_through(write, None)
+
+    async def flow_through(
+        self,
+        write: Callable[[list[Event]], bool],
+        try_store: Callable[[list[Event]], bool] | None,
+    ) -> None:
+        """As `flow`; events are written only if they could be stored first, where they must be."""
+        answer, splice, renderer = self._answer, self._splice, self._renderer
+        if self._state.interrupt.reason is not None or self._waiting:
+            return
+        if splice is not None and splice.paused:  # nothing more of it is wanted
+            return
+
+        def take(data: bytes) -> bool:
+            answer.take(data)
+            self._heard(answer)
+            events = renderer.render(answer.parts)
+            if events and try_store is not None and (answer.ended or not try_store(events)):
+                self._waiting += events
+                return False
+            room = write(self._told(events)) if events else True
+            return room and not answer.ended and (splice is None or not splice.paused)
+
+        with suppress(Stopped):  # `next` tells it
+            await self._state.interrupt.wait(answer.flow(take))
+
+    def _told(self, events: list[Event]) -> list[Event]:
+        record = self._state.record
+        if record.first is None and events:
+            record.first = time.time()
+        return events
+
+    async def whole(self) -> tuple[int, bytes]:
+        self._first = None
+        await self.read_all()
+        self.deliver()
+        return self.body()
+
+    def deliver(self) -> None:
+        """The client is told all of it at once."""
+        self._state.record.first = time.time()
+        self.delivered = True
+
+    async def read_all(self) -> None:
+        while not self._answer.ended:
+            await self._more()
+
+    def body(self) -> tuple[int, bytes]:
+        """The status and the body of all that came."""
+        dialect, answer = self._state.incoming.dialect, self._answer
+        if dialect.body is None or dialect.write_error is None:
+            raise InternalError(f"{dialect.name} has no bodies")
+        response, failure = self.response, self.response.error
+        if failure is not None:
+            error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
+            return dialect.write_error(self._state.redact(error))
+        if self._body_passes:
+            return 200, self._own_body(answer.whole, response)
+        body = dialect.body(response, self.encoding, Findings())
+        return 502 if body.startswith(_ERRORS) else 200, body
+
+    def _own_body(self, body: bytes, response: Response) -> bytes:
+        """The upstream's body, with the model under the client's name for it."""
+        if response.model in (None, self._state.incoming.model):
+            return body
+        return self._state.incoming.dialect.with_model(Frame(body), self._state.incoming.model)
+
+    @property
+    def _body_passes(self) -> bool:
+        """Whether the client is told the upstream's own body."""
+        sent, answer = self._sent, self._answer
+        renamed = self._renderer.response_id != sent.encoding.response_id
+        return sent.passes and answer.is_body and not renamed and not answer.pipe.findings.found
+
+    def keepalive(self) -> Event | None:
+        """None is made while one with a smaller number is on its way."""
+        if not self._state.interrupt.waiting or self._waiting:
+            return None
+        return self._renderer.keepalive()
+
+    # The rest of an answer that paused
+
+    async def _continue(self, splice: Splice) -> list[Event]:
+        answer = self._answer
+        splice.go_on()
+        answer.abort()
+        try:
+            error = await self._state.interrupt.wait(self._ask_for_rest(answer))
+        except Stopped as stopped:
+            error = stopped.error
+        if error is None:
+            return []
+        answer.cut(self._state.redact(error))  # that it paused is told, and is no end
+        return self._rendered(answer)
+
+    async def _ask_for_rest(self, answer: Answer) -> ErrorPart | None:
+        sent = self._sent
+        continued, writer = codec_of(sent.place.dialect).continued, sent.dialect.body
+        if continued is None or writer is None:
+            raise InternalError(f"{sent.place.dialect} does not pause")
+        so_far = writer(answer.pipe.response, sent.decoding, Findings())
+        outgoing = sent.outgoing(continued(sent.translated.body, so_far))
+        try:
+            incoming = await sent.target.upstream.ask(outgoing)
+        except Unreachable as problem:
+            return error_of(problem)
+        if incoming.status // 100 != 2:
+            return await refusal(incoming, sent)
+        self._answer = self._read_from(incoming, answer.pipe)
+        return None
+
+    # The end
+
+    def fail(self, error: ErrorPart) -> list[Event]:
+        self.delivered = True
+        waiting, self._waiting = self._waiting, []
+        if self._answer.ended:
+            return waiting
+        with suppress(Exception):  # what broke it may break this too
+            self._answer.fail(error)
+            return waiting + self._rendered(self._answer)
+        return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
+
+    async def abandon(self, error: ErrorPart) -> None:
+        self._answer.abort()
+        self.fail(error)
+
+    def abort(self) -> None:
+        """Nothing of it is wanted."""
+        self._answer.abort()
+
+    async def close(self) -> None:
+        await self._answer.drain(self._state.limits.grace)
+
+    @property
+    def bytes_in(self) -> int:
+        return self._answer.size
+
+
+class PersistedStream:
+    """An open stream whose events are stored before they are told."""
+
+    def __init__(self, state: RequestState, inner: OpenStream, writer: ResponseWriter) -> None:
+        self._state = state
+        self._inner = inner
+        self._writer: ResponseWriter | None = writer
+        """None once the store takes no more."""
+        self._number = -1
+        """Of the last event told, on a wire that numbers them."""
+        self._last: list[Event] = []
+        """What the client was told at last, and is not stored yet."""
+
+    @property
+    def response(self) -> Response:
+        return self._inner.response
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._inner.findings
+
+    @property
+    def sent(self) -> UpstreamRequest:
+        return self._inner.sent
+
+    @property
+    def delivered(self) -> bool:
+        return self._inner.delivered
+
+    @property
+    def bytes_in(self) -> int:
+        return self._inner.bytes_in
+
+    @property
+    def log_id(self) -> str | None:
+        writer = self._writer
+        return writer.log.id if writer is not None and writer.begun else None
+
+    # Telling
+
+    async def next(self) -> list[Event]:
+        inner, writer = self._inner, self._writer
+        stored = False
+        if writer is not None and not writer.begun:
+            first = [] if inner.ended else inner.waiting
+            await self._store(self._begin(writer, is_body=False))
+            stored = bool(first)
+        events = await inner.next()
+        if self._writer is not None and not stored:
+            await self._store(self._keep(self._writer, events))
+        return self._told(events)
+
+    async def _begin(self, writer: ResponseWriter, *, is_body: bool) -> None:
+        """Stores the beginning, under an id that nobody has. What ends at once is stored then."""
+        inner = self._inner
+        try:
+            if not writer.takes(inner.response_id):
+                raise Taken("an id that cannot be used")
+            first = () if is_body or inner.ended else inner.waiting
+            await writer.begin(inner.response_id, first)
+        except Taken:
+            inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
+            first = () if is_body or inner.ended else inner.waiting
+            await writer.begin(inner.response_id, first)
+
+    async def _keep(self, writer: ResponseWriter, events: list[Event]) -> None:
+        if not writer.running:
+            return
+        if self._inner.ended:  # an end may have no words
+            await writer.finish(events, self.response, self._inner.encoding)
+        elif events:
+            await writer.append(events)
+
+    async def _store(self, work: Coroutine[None, None, None]) -> None:
+        """Raises Failed if it cannot be stored, and must be."""
+        try:
+            await work
+        except (StoreError, Taken) as problem:
+            self._give_up(problem)
+
+    def _give_up(self, problem: WeftError) -> None:
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        writer.give_up()
+        self._state.record.unstored = str(problem)
+        if writer.required and isinstance(problem, StoreError):
+            raise Failed(fault("server", "the answer could not be stored")) from None
+
+    def _told(self, events: list[Event]) -> list[Event]:
+        for event in reversed(events):
+            if event.number is not None:
+                self._number = event.number
+                break
+        return events
+
+    async def flow(self, write: Callable[[list[Event]], bool]) -> None:
+        writer = self._writer
+
+        def told(events: list[Event]) -> bool:
+            return write(self._told(events))
+
+        await self._inner.flow_through(told, None if writer is None else writer.try_append)
+
+    async def whole(self) -> tuple[int, bytes]:
+        inner = self._inner
+        await inner.read_all()
+        status, body = inner.body()
+        if self._writer is not None and status == 200 and not self._writer.begun:
+            id = inner.response_id
+            await self._store(self._begin(self._writer, is_body=True))
+            status, body = (status, body) if inner.response_id == id else inner.body()
+        if self._writer is not None and status == 200:
+            await self._store(self._writer.whole(body, self.response))
+        inner.deliver()
+        return status, body
+
+    def keepalive(self) -> Event | None:
+        """Where there is such an event it is stored like any other."""
+        event, writer = self._inner.keepalive(), self._writer
+        if event is not None and writer is not None and not writer.try_append([event]):
+            return None
+        return event
+
+    # The end
+
+    def fail(self, error: ErrorPart) -> list[Event]:
+        if self._inner.ended:  # and the end could not be stored: it is not told
+            return error_stream(self._state, self.sent.request).rest(error, self._number)
+        self._last = self._inner.fail(error)
+        return self._last
+
+    async def abandon(self, error: ErrorPart) -> None:
+        """Stores what had come, with the end that nobody is told."""
+        self._last = self._inner.fail(error)
+        await self._inner.abandon(error)
+        await self._settle()
+
+    async def close(self) -> None:
+        await self._settle()
+        await self._inner.close()
+
+    async def _settle(self) -> None:
+        """Stores how it ended, if that is not stored yet."""
+        writer = self._writer
+        if writer is not None and writer.running and self._inner.ended:
+            with suppress(StoreError):
+                await writer.finish(self._last, self.response, self._inner.encoding)
+
+
+def error_stream(state: RequestState, request: Request) -> ErrorStream:
+    """What can be told where there is no answer."""
+    incoming = state.incoming
+    return ErrorStream(incoming.dialect, request, int(time.time()), incoming.response_id)
+
+
+async def refusal(incoming: Incoming, sent: UpstreamRequest) -> ErrorPart:
+    """What an answer with a status that is no success means."""
+    body, place, status = b"", sent.place, incoming.status
+    try:
+        while len(body) < ERROR_BODY and (data := await incoming.read()):
+            body += data
+    except Unreachable:
+        pass  # what came must do
+    finally:
+        incoming.abort()
+    if status // 100 == 3:
+        return fault("bad-upstream-answer", f'upstream "{place.name}" answered with a redirect')
+    if sent.dialect.read_error is None:
+        raise InternalError(f"{place.dialect} has no errors")
+    return sent.dialect.read_error(status, body, incoming.headers.get("retry-after"))
