@@ -196,6 +196,8 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     """A narrower word than the code."""
 
     details: Json = UNSET
+    connected: bool | None = None
+    """Whether there was a connection, where we noticed the error ourselves; None: we were told."""
 
 
 _read_extra = msgspec.json.Decoder(Extra, strict=False).decode

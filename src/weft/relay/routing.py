@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from weft.errors import ClientError
 from weft.upstream.base import Upstream
-from weft.upstream.retry import Breaker
+from weft.upstream.breaker import RequestBreaker, UpstreamBreakers
 
 
 class UnknownModel(ClientError):
@@ -20,11 +20,11 @@ class UnknownModel(ClientError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One model of one upstream."""
+    """One model of one upstream, for one request."""
 
     upstream: Upstream
     model: str
-    breaker: Breaker
+    breaker: RequestBreaker
 
     @property
     def name(self) -> str:
@@ -39,12 +39,13 @@ class Routing:
     ) -> None:
         self._upstreams = dict(upstreams)
         self._breakers = {
-            name: Breaker(upstream.place.breaker) for name, upstream in upstreams.items()
+            name: UpstreamBreakers(name, upstream.place.breaker)
+            for name, upstream in upstreams.items()
         }
         self._aliases = dict(aliases)
 
     def targets(self, model: str) -> tuple[Target, ...]:
-        """Returns what to try, in order; raises UnknownModel."""
+        """Returns what one request tries, in order; raises UnknownModel."""
         names = self._aliases.get(model)
         if names is None:
             names = (model,) if self._upstream_of(model) else self._matching(model)
@@ -66,7 +67,8 @@ class Routing:
         upstream = self._upstream_of(name)
         if upstream is None:
             raise UnknownModel(f"no upstream for {name[:200]!r}")
-        return Target(upstream, name.partition("/")[2], self._breakers[upstream.place.name])
+        model = name.partition("/")[2]
+        return Target(upstream, model, self._breakers[upstream.place.name].request(model))
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:

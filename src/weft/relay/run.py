@@ -6,7 +6,6 @@ read slowly. A run belongs to one task; `stop` may be called from anywhere on it
 """
 
 import asyncio
-import math
 import random
 import re
 import time
@@ -44,7 +43,7 @@ from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import comment
 from weft.store.base import StoreError, Taken
-from weft.upstream.base import Busy, Incoming, Unreachable
+from weft.upstream.base import Incoming, Unreachable, error_of
 from weft.upstream.retry import wait
 
 T = TypeVar("T")
@@ -190,6 +189,24 @@ class Run:
         return error
 
     async def _try(self, target: Target) -> ErrorPart | None:
+        """Asks one target, if its breaker lets us; returns how it failed, if it did."""
+        breaker = target.breaker
+        error = breaker.refusal(self._loop.time())
+        if error is not None:
+            self.record.attempts.append(Attempt(target.name, error))
+            return error
+        try:
+            error = await self._retried(target)
+        except BaseException:
+            breaker.abandoned()
+            raise
+        if error is None:
+            breaker.succeeded(self._loop.time())
+        else:
+            breaker.failed(error, self._loop.time())
+        return error
+
+    async def _retried(self, target: Target) -> ErrorPart | None:
         """Asks one target as often as it is worth; returns how it failed, if it did."""
         policy = target.upstream.place.retry
         tries, thoughtless = 0, False
@@ -208,27 +225,19 @@ class Run:
             await asyncio.sleep(pause)
 
     async def _attempt(self, target: Target, thoughtless: bool) -> ErrorPart | None:
-        breaker, name = target.breaker, target.upstream.place.name
         try:
             asking = await self._asking(target, thoughtless)
         except Failed as failed:
             return failed.error
         self._request = asking.request
-        now = self._loop.time()
-        if not breaker.admits(now):
-            message = f"{name} failed too often and is left alone for a while"
-            return fault("overloaded", message, retry_after=math.ceil(breaker.pause(now)) or 1)
         try:
             await self._begin(asking)
         except Failed as failed:
             self._drop()
-            breaker.ended(failed.error, self._loop.time())
             return self._shown(failed.error)
         except BaseException:
             self._drop()
-            breaker.abandoned()
             raise
-        breaker.succeeded()
         return None
 
     async def _asking(self, target: Target, thoughtless: bool) -> Question:
@@ -241,7 +250,7 @@ class Run:
         try:
             incoming = await asking.target.upstream.ask(asking.outgoing(asked))
         except Unreachable as problem:
-            raise Failed(_unreached(problem)) from None
+            raise Failed(error_of(problem)) from None
         if incoming.status // 100 != 2:
             raise Failed(await self._refusal(incoming, asking))
         pauses = codec_of(place.dialect).continued and not codec_of(asked.dialect).continued
@@ -496,7 +505,7 @@ class Run:
         try:
             incoming = await asking.target.upstream.ask(outgoing)
         except Unreachable as problem:
-            return _unreached(problem)
+            return error_of(problem)
         if incoming.status // 100 != 2:
             return await self._refusal(incoming, asking)
         self._hear(incoming, asking, answer.pipe)
@@ -596,10 +605,3 @@ def _is_content(part: Part) -> bool:
 def _status(dialect: str, error: ErrorPart) -> int:
     write = DIALECTS[dialect].write_error
     return 500 if write is None else write(error)[0]
-
-
-def _unreached(problem: Unreachable) -> ErrorPart:
-    if isinstance(problem, Busy):
-        return fault("overloaded", str(problem), retry_after=1)
-    status = 504 if problem.kind == "timeout" else 502
-    return ErrorPart(problem.kind, str(problem), status=status, retryable=True)

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import quote
 
+import msgspec
+from msgspec import Raw
+
 from weft.context import Quirks
+from weft.dialects.faults import CLASSES, ErrorClass, Extra, fault
 from weft.errors import UpstreamError
-from weft.parts import ErrorKind
+from weft.parts import ErrorKind, ErrorPart
 from weft.scrub import Secret
 
 
@@ -56,10 +60,11 @@ class RetryPolicy:
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
     failures: int = 5
-    """So many failures in a row open it; 0: never."""
+    """Failed requests for a model in a row that pause the model, or failed connections in a row
+    that pause the upstream; 0: never."""
 
     open_for: float = 30.0
-    """Seconds until one request may try whether the upstream is back."""
+    """Seconds that the pause lasts. Then one request tries whether it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +117,27 @@ class Unreachable(UpstreamError):
         self.kind: ErrorKind = kind
 
 
+class Unconnected(Unreachable):
+    """There was no connection: refused, no address, no TLS, not in time."""
+
+
 class Busy(Unreachable):
     """So many answers are under way that the upstream was not asked: this says nothing of it."""
+
+
+def error_of(problem: Unreachable) -> ErrorPart:
+    """Returns the error part of a request that got no answer."""
+    if isinstance(problem, Busy):
+        return fault("overloaded", str(problem), retry_after=1)
+    found: ErrorClass = "timeout" if problem.kind == "timeout" else "bad-upstream-answer"
+    extra = Extra(connected=not isinstance(problem, Unconnected))
+    return ErrorPart(
+        problem.kind,
+        str(problem),
+        status=CLASSES[found].status,
+        retryable=True,
+        extra=Raw(msgspec.json.encode(extra)),
+    )
 
 
 class Incoming(Protocol):

@@ -20,7 +20,16 @@ from importlib.metadata import version
 from urllib.parse import urlsplit
 
 from weft.parts import ErrorKind
-from weft.upstream.base import Busy, Outgoing, Place, Tls, Unreachable, credentials, usual
+from weft.upstream.base import (
+    Busy,
+    Outgoing,
+    Place,
+    Tls,
+    Unconnected,
+    Unreachable,
+    credentials,
+    usual,
+)
 from weft.upstream.line import Broken, Line, State
 
 IDLE_LIFE = 75.0
@@ -39,6 +48,7 @@ FRAMING = frozenset(
 """Headers that belong to the connection: nobody else sets them."""
 
 _PATH = re.compile(r"/[!-\"$-~]*")  # printable and without a fragment: what is built, not typed
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _DEFAULTS = {
@@ -67,7 +77,8 @@ class _Gate:
                 await self._free.acquire()
         except TimeoutError:
             number, name = self._place.concurrency, self._place.name
-            raise Busy(f"all {number} places at {name} are taken", "timeout") from None
+            words = f"all {number} requests allowed at a time are under way"
+            raise Busy(f'upstream "{name}": {words}', "timeout") from None
 
     def leave(self) -> None:
         if self._free is not None:
@@ -121,16 +132,15 @@ class HttpIncoming:
         line = self._line
         if line is None:
             return
-        name = self._upstream.place.name
-        self._fault = Unreachable(f"the answer of {name} was given up", "truncated")
+        self._fault = Unreachable(self._upstream.says("the response was cancelled"), "truncated")
         whole = line.state is State.COMPLETE
         self._left(line)
         if not whole:
-            line.end(Broken("given up"))
+            line.end(Broken("cancelled"))
 
     def _cut(self, line: Line) -> None:
-        words = _lost(line.fault, "inside the answer")
-        self._fault = Unreachable(f"{self._upstream.place.name}: {words}", "truncated")
+        words = _lost(line.fault, "during the response")
+        self._fault = Unreachable(self._upstream.says(words), "truncated")
         self._left(line)
         line.end(Broken("cut"))
 
@@ -166,7 +176,7 @@ class HttpUpstream:
     async def ask(self, outgoing: Outgoing) -> HttpIncoming:
         request = self._request(outgoing)
         if self._closed:
-            raise Unreachable(f"{self._place.name}: is closed")
+            raise Unreachable(self.says("closed"))
         await self._gate.enter()
         try:
             line = await self._answered(request)
@@ -229,10 +239,9 @@ class HttpUpstream:
                     lambda: Line(self._lost), place.host, place.port, ssl=self._tls
                 )
         except TimeoutError:
-            words = f"no connection within {limit:g} s"
-            raise Unreachable(f"{self._place.name}: {words}", "timeout") from None
+            raise self._unconnected(f"no connection within {limit:g} s", "timeout") from None
         except (OSError, ssl.SSLError) as error:
-            raise Unreachable(f"{self._place.name}: {_unconnected(error)}") from None
+            raise self._unconnected(_unconnected(error)) from None
         return line
 
     def _lost(self, line: Line) -> None:
@@ -250,27 +259,34 @@ class HttpUpstream:
             while line.state is State.ASKED and line.fault is None:
                 await line.change()
         except BaseException:
-            line.end(Broken("given up"))
+            line.end(Broken("cancelled"))
             raise
         finally:
             timer.cancel()
             self._asking.discard(line)
         if not line.status:
-            line.end(Broken("has no answer"))
+            line.end(Broken("no response"))
 
     def _unreachable(self, fault: BaseException | None) -> Unreachable:
         kind: ErrorKind = "upstream"
-        words = _lost(fault, "before it answered")
+        words = _lost(fault, "before the response")
         if isinstance(fault, TimeoutError):
             kind = "timeout"
-            words = f"no answer within {self._place.timeouts.first_byte:g} s"
-        return Unreachable(f"{self._place.name}: {words}", kind)
+            words = f"no response within {self._place.timeouts.first_byte:g} s"
+        return Unreachable(self.says(words), kind)
+
+    def _unconnected(self, reason: str, kind: ErrorKind = "upstream") -> Unconnected:
+        return Unconnected(f'cannot connect to upstream "{self._place.name}": {reason}', kind)
+
+    def says(self, words: str) -> str:
+        """What went wrong, and where."""
+        return f'upstream "{self._place.name}": {words}'
 
     # What is sent
 
     def _request(self, outgoing: Outgoing) -> bytes:
         if not _PATH.fullmatch(outgoing.path):
-            raise ValueError(f"not a path: {outgoing.path!r}")
+            raise ValueError(f"invalid path: {outgoing.path!r}")
         given = {name.lower(): value for name, value in outgoing.headers.items()}
         headers = {**self._usual, **_sendable(given), **self._own}
         lines = [
@@ -307,7 +323,7 @@ def _address(place: Place) -> _Address:
         return _Address(place.base_url)
     except ValueError:
         raise ValueError(
-            f"upstream {place.name}: base_url is http(s)://host[:port][/path], "
+            f'upstream "{place.name}": base_url must be http(s)://host[:port][/path], '
             "without user, query and fragment"
         ) from None
 
@@ -319,7 +335,7 @@ def _context(place: Place) -> ssl.SSLContext:
         if tls.certificate is not None:
             context.load_cert_chain(tls.certificate, password="")  # never ask the terminal for one
     except (OSError, ValueError) as error:
-        raise ValueError(f"upstream {place.name}: tls: {_file(error, tls)}") from None
+        raise ValueError(f'upstream "{place.name}": tls: {_file(error, tls)}') from None
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -329,14 +345,14 @@ def _context(place: Place) -> ssl.SSLContext:
 
 def _file(error: Exception, tls: Tls) -> str:
     files = " or ".join(one for one in (tls.ca, tls.certificate) if one is not None)
-    return f"{files} cannot be read: {_reason(error)}"
+    return f"cannot read {files}: {_reason(error)}"
 
 
 def _sendable(headers: dict[str, str]) -> dict[str, str]:
     """The headers, if each of them can be one. A complaint names them, and not their values."""
     for name, value in headers.items():
         if name in FRAMING or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise ValueError(f"not a header to send: {name!r}")
+            raise ValueError(f"header {name!r} cannot be sent")
     return headers
 
 
@@ -351,18 +367,23 @@ def unasked(line: Line, waited: float) -> bool:
 def _unconnected(error: Exception) -> str:
     match error:
         case socket.gaierror():
-            return "its host name cannot be resolved"
+            return "host name not found"
         case ssl.SSLCertVerificationError():
-            return f"its certificate is not trusted: {_reason(error)}"
+            return f"certificate not trusted: {_reason(error)}"
         case ssl.SSLError():
-            return f"TLS failed: {_reason(error)}"
-    return f"cannot be connected: {_reason(error)}"
+            return f"TLS error: {_reason(error)}"
+    return _reason(error)
 
 
 def _lost(fault: BaseException | None, when: str) -> str:
     if isinstance(fault, Broken):
         return str(fault)
     return f"connection lost {when}: {_reason(fault)}"
+
+
+def _named(errno: int) -> str:
+    said = os.strerror(errno)
+    return said[:1].lower() + said[1:]
 
 
 def _reason(error: BaseException | None) -> str:
@@ -372,5 +393,7 @@ def _reason(error: BaseException | None) -> str:
         case ssl.SSLError(reason=str(said)):
             return said
         case OSError(errno=int(number)) if number > 0:
-            return os.strerror(number)
+            return _named(number)
+        case OSError() if found := _ERRNO.search(str(error)):  # of several addresses, the first
+            return _named(int(found[1]))
     return "no reason given"

@@ -145,7 +145,7 @@ class Line(asyncio.Protocol):
         parser = self._parser
         if parser is None or self.state is State.COMPLETE:
             self._reusable = False
-            self.end(Broken("spoke before it was asked"))
+            self.end(Broken("sent data before a request"))
             return
         self.heard = True
         try:
@@ -155,7 +155,7 @@ class Line(asyncio.Protocol):
         if self.state is State.ASKED:
             self._head_size += len(data)
             if self._head_size > HEAD_SIZE:
-                self.end(Broken("the head of its answer is too long"))
+                self.end(Broken("the response head is too large"))
         self._unread += len(data)
         if self._unread > 2 * READ_SIZE and not self._paused and self.transport is not None:
             self._paused = True
@@ -187,9 +187,9 @@ class Line(asyncio.Protocol):
         elif isinstance(inner, Broken):
             self.end(inner)
         elif self.state is State.ASKED:
-            self.end(Broken("what it sent is not HTTP"))
+            self.end(Broken("the response is not HTTP"))
         else:
-            self.end(Broken("the framing of its answer is wrong"))
+            self.end(Broken("the framing of the response is invalid"))
 
     def eof_received(self) -> bool:
         """An answer without a length ends with its connection."""
@@ -214,13 +214,13 @@ class Line(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self.state is State.COMPLETE:
-            raise Broken("more than one answer")
+            raise Broken("more than one response")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += 1
         self._head_size += len(name) + len(value)
         if self._fields > FIELDS or self._head_size > HEAD_SIZE:
-            raise Broken("the head of its answer is too long")
+            raise Broken("the response head is too large")
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
 
@@ -231,7 +231,7 @@ class Line(asyncio.Protocol):
             self.headers = {}  # an interim answer: the real one follows
             return
         if not 200 <= status <= 599:
-            raise Broken(f"answered with the status {status:03}")
+            raise Broken(f"invalid HTTP status {status:03}")
         self.status = status
         self._framed = "content-length" in self.headers or "transfer-encoding" in self.headers
         coding = self.headers.get("content-encoding", "identity").lower()
@@ -249,18 +249,18 @@ class Line(asyncio.Protocol):
         try:
             found = inflater.decompress(data, INFLATED)
         except zlib.error:
-            raise Broken("its compressed answer cannot be read") from None
+            raise Broken("the response cannot be decompressed") from None
         if len(found) >= INFLATED:
-            raise Broken("its compressed answer is a bomb")
+            raise Broken("the decompressed response is too large")
         if self.state is State.COMPLETE and not inflater.eof:
-            raise Broken("its compressed answer is cut off")
+            raise Broken("the compressed response is cut off")
         return found
 
 
 _CLOSED = {
     State.IDLE: "closed the connection",
-    State.ASKED: "closed the connection before it answered",
-    State.ANSWERING: "closed the connection inside the answer",
+    State.ASKED: "closed the connection before the response",
+    State.ANSWERING: "closed the connection during the response",
     State.COMPLETE: "closed the connection",
     State.LOST: "closed the connection",
 }
