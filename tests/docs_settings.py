@@ -94,7 +94,10 @@ SECTIONS: dict[str, tuple[type, str]] = {
     "[upstreams.NAME.timeouts]": (Timeouts, "How long an upstream may take, in seconds."),
     "[upstreams.NAME.tls]": (Tls, "How an upstream proves who it is, and we who we are."),
     "[upstreams.NAME.retry]": (RetryPolicy, "How often a request is tried before it failed."),
-    "[upstreams.NAME.breaker]": (BreakerPolicy, "When an upstream is left alone for a while."),
+    "[upstreams.NAME.breaker]": (
+        BreakerPolicy,
+        "When a model that keeps failing, or an upstream that nobody reaches, is paused.",
+    ),
 }
 """The tables of the file: what declares each, and what it is for, if the class does not say so."""
 

@@ -107,6 +107,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.upstream",
         "weft.upstream.base",
         "weft.upstream.retry",
+        "weft.upstream.breaker",
         "weft.upstream.catalog",
         "weft.upstream.line",
         "weft.upstream.http",

@@ -457,14 +457,23 @@ def test_a_body_that_stops_after_a_good_start_is_refused() -> None:
 
 
 def test_a_body_that_keeps_its_rate_may_take_long() -> None:
-    limits = DoorLimits(body_time=0.1, body_rate=500)
+    limits = DoorLimits(body_time=0.5, body_rate=50)
     with running(limits) as door, door.client() as client:
-        client.send(request("/echo", b"", "Content-Length: 500"))
+        client.send(request("/echo", b"", "Content-Length: 700"))
         paced = threading.Event()
-        for _ in range(10):
+        for _ in range(14):
             paced.wait(0.05)
             client.send(b"x" * 50)
-        assert json.loads(client.answer().body)["body"] == "x" * 500
+        assert json.loads(client.answer().body)["body"] == "x" * 700
+
+
+def test_without_a_rate_a_body_may_take_any_time(caplog: pytest.LogCaptureFixture) -> None:
+    with running(DoorLimits(body_time=0.05, body_rate=0)) as door, door.client() as client:
+        client.send(request("/echo", b"", "Content-Length: 2") + b"x")
+        threading.Event().wait(0.5)  # it would have been late ten times
+        client.send(b"y")
+        assert json.loads(client.answer().body)["body"] == "xy"
+    assert caplog.records == []
 
 
 def test_nobody_is_late_whose_head_waits_for_its_turn() -> None:
@@ -557,6 +566,22 @@ def test_a_client_that_does_not_read_is_dropped_and_little_waits_for_it(loop: st
         client.send(request("/flood"))
         door.expect("gone")
         assert door.tiny.sent < 1_000_000
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("buffer", [1, 65536, 1_000_000])
+def test_for_a_client_that_does_not_read_the_buffer_is_filled_and_no_more(
+    loop: str, buffer: int
+) -> None:
+    limits = DoorLimits(buffer=buffer)
+    with running(limits, loop=loop) as door, Client(door.port, receive_buffer=4096) as client:
+        client.send(request("/poured"))
+        door.expect("full")
+        (connection,) = door.server.server_state.connections
+        waiting = connection.transport.get_write_buffer_size()
+        assert buffer < waiting <= buffer + len(b"4000\r\n\r\n") + 16384
+        client.answer()
+        door.expect("over")
 
 
 def test_a_finished_answer_that_nobody_reads_is_dropped() -> None:

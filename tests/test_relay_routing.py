@@ -3,6 +3,7 @@
 import pytest
 
 from tests.played import Play, Played
+from weft.parts import ErrorPart
 from weft.relay.routing import Routing, UnknownModel
 from weft.upstream.base import Place
 
@@ -41,6 +42,13 @@ def test_aliases_and_named_models_are_listed_and_patterns_are_not() -> None:
     assert ROUTING.models == ["fast", "claude-one", "a/m", "a/n", "b/m", "b/n"]
 
 
-def test_targets_of_one_upstream_share_its_breaker() -> None:
-    assert ROUTING.targets("a/m")[0].breaker is ROUTING.targets("fast")[0].breaker
-    assert ROUTING.targets("a/m")[0].breaker is not ROUTING.targets("b/m")[0].breaker
+def test_requests_for_one_model_of_one_upstream_share_its_breaker() -> None:
+    routing = Routing(UPSTREAMS, {"fast": ("a/m", "b/n")})
+    for _ in range(5):
+        breaker = routing.targets("a/m")[0].breaker
+        assert breaker.refusal(0.0) is None
+        breaker.failed(ErrorPart("upstream", "no", status=500), 0.0)
+    paused = [one.breaker.refusal(0.0) is not None for one in routing.targets("fast")]
+    assert paused == [True, False]
+    assert routing.targets("a/n")[0].breaker.refusal(0.0) is None
+    assert routing.targets("b/m")[0].breaker.refusal(0.0) is None

@@ -176,14 +176,20 @@ def test_what_one_target_cannot_say_another_may() -> None:
     assert world.records[0].upstream == "b"
 
 
-def test_an_upstream_that_keeps_failing_is_left_alone() -> None:
+def test_a_model_that_keeps_failing_is_paused() -> None:
+    """Each request counts once, though it asks three times."""
     upstream = Played(place(breaker=BreakerPolicy(failures=2, open_for=60)), BAD)
     world = World([upstream])
-    assert class_of(failure(world, asked())) == "overloaded"
-    world.records.clear()
+    for number in (1, 2):
+        assert failure(world, asked()).message == "try later"
+        assert len(upstream.asked) == 3 * number
+        world.records.clear()
     error = failure(world, asked())
-    assert "left alone" in error.message
-    assert len(upstream.asked) == 2
+    assert error.message == (
+        'upstream "a", model "m": paused for 60 s after 2 failures in a row (last: HTTP 503)'
+    )
+    assert [attempt.error for attempt in world.records[0].attempts] == [error]
+    assert len(upstream.asked) == 6
 
 
 def test_proofs_that_are_refused_are_left_out_once_and_the_client_is_told() -> None:

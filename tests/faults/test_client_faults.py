@@ -237,6 +237,19 @@ def test_who_does_not_read_is_dropped_and_its_upstream_is_read_no_further(
     is_cancelled(brisk, model)
 
 
+def test_a_buffer_that_is_large_enough_takes_all_of_it(
+    faulty: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """More than any kernel would hold comes from the upstream before the client reads."""
+    limits = f"[server.limits]\nbuffer = {2 * BUFFERS}\n"
+    with world(limits + places(faulty.url), tmp_path_factory.mktemp("large"), faulty) as made:
+        hold = Hold()
+        model = faulty.script([*flood(CHAT, BUFFERS), hold])
+        with made.client(receive_buffer=4096) as connection:
+            connection.send(question(CHAT, f"{CHAT}/{model}", True))
+            hold.here()
+
+
 @pytest.mark.parametrize("upstream", DIALECTS)
 def test_who_reads_slowly_but_reads_gets_all_of_it(brisk: World, upstream: str) -> None:
     """Its own buffer is small, and the stream is not."""

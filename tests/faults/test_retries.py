@@ -1,12 +1,13 @@
 """Asking again, asking somebody else, and leaving alone who fails: before content, never after."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 import pytest
 
 from tests.faults.faults import AFTER, BEFORE, Fault
-from tests.faults.upstream import SILENCE, STREAM, Step, Upstream, answer, stream
+from tests.faults.upstream import RESET, SILENCE, STREAM, Step, Upstream, answer, stream
 from tests.faults.wires import (
     CHAT,
     DIALECTS,
@@ -16,6 +17,7 @@ from tests.faults.wires import (
     SPEECHES,
     Object,
     error_ending,
+    question,
     typed,
 )
 from tests.faults.world import QUICK, World, place, places, until, world
@@ -27,6 +29,7 @@ AGAIN: dict[str, object] = {
     "breaker": {"failures": 0},
 }
 BREAKER: dict[str, object] = {"breaker": {"failures": 2, "open_for": 1.0}}
+LONG: dict[str, object] = {"failures": 2, "open_for": 60.0}
 clients = pytest.mark.parametrize("client", DIALECTS)
 
 
@@ -40,6 +43,8 @@ def eager(faulty: Upstream, deaf: str, tmp_path_factory: pytest.TempPathFactory)
             place("deaf", CHAT, f"http://{deaf}", **AGAIN),
             place("late", CHAT, faulty.url, **QUICK, **AGAIN),
             place("broken", CHAT, faulty.url, retry={"attempts": 1}, **BREAKER),
+            place("slow", CHAT, faulty.url, **{**AGAIN, "breaker": LONG}),
+            place("away", CHAT, f"http://{deaf}", **{**AGAIN, "breaker": LONG}),
             "[models]",
             f'"first-*" = ["{CHAT}/*", "{MESSAGES}/*"]',
             f'"deaf-*" = ["deaf/*", "{GEMINI}/*"]',
@@ -172,7 +177,11 @@ def test_a_request_that_is_wrong_everywhere_is_not_tried_elsewhere(eager: World)
 # Breakers
 
 
-def test_who_fails_again_and_again_is_left_alone_and_then_tried(eager: World) -> None:
+def message(found: Answer) -> str:
+    return str(json.loads(found.body)["error"]["message"])
+
+
+def test_a_model_that_keeps_failing_is_paused_and_then_tried(eager: World) -> None:
     """Two failures open it; after a while one request tries, and a good answer closes it."""
     broken = [answer(b"", "500 No")]
     model = eager.upstream.script(broken, broken, broken, good(CHAT))
@@ -185,6 +194,81 @@ def test_who_fails_again_and_again_is_left_alone_and_then_tried(eager: World) ->
     until(lambda: eager.ask(CHAT, name, True).status == 200, "the breaker to close")
     assert len(eager.upstream.exchanges(model)) == 4
     assert [eager.ask(CHAT, name, True).status for _ in range(3)] == [200] * 3
+    paused = f'upstream "broken", model "{model}": paused for 1 s after'
+    eager.logged(f'model \\"{model}\\": no longer paused')
+    logged = [str(one["message"]) for one in eager.lines if one["from"] == "weft.upstream"]
+    assert [one for one in logged if f'"{model}"' in one] == [
+        f"{paused} 2 failures in a row (last: HTTP 500)",
+        f"{paused} 3 failures in a row (last: HTTP 500)",
+        f'upstream "broken", model "{model}": no longer paused',
+    ]
+
+
+@clients
+def test_a_paused_model_says_what_was_wrong_and_for_how_long(eager: World, client: str) -> None:
+    """Not in the upstream's words: they may be about another client's prompt."""
+    body = b'{"error":{"message":"cannot say the planted word","code":"model_error"}}'
+    model = eager.upstream.script([answer(body, "500 No")])
+    for _ in range(2):
+        assert "the planted word" in message(eager.ask(CHAT, f"slow/{model}", True))
+    for asked in (True, False):
+        found = eager.ask(client, f"slow/{model}", asked)
+        assert found.status in (503, 529)  # each wire has its own
+        said = re.fullmatch(
+            rf'upstream "slow", model "{model}": paused for (\d+) s after 2 failures in a row '
+            r"\(last: HTTP 500 model_error\)",
+            message(found),
+        )
+        assert said is not None, message(found)
+        assert found.headers["retry-after"] == said[1]
+        assert 1 <= int(said[1]) <= 60
+    assert len(eager.upstream.exchanges(model)) == 6  # each of two requests was tried three times
+
+
+def test_a_sick_model_does_not_pause_its_healthy_neighbour(eager: World) -> None:
+    sick = eager.upstream.script([answer(b"", "500 No")])
+    healthy = eager.upstream.script(good(CHAT))
+    assert [eager.ask(CHAT, f"slow/{sick}", True).status for _ in range(4)] == [500, 500, 503, 503]
+    whole(eager.ask(CHAT, f"slow/{healthy}", True), CHAT)
+
+
+def test_failed_connections_pause_the_whole_upstream(eager: World) -> None:
+    refused = 'cannot connect to upstream "away": connection refused'
+    said = [message(eager.ask(CHAT, f"away/{model}", True)) for model in ("a", "b", "c")]
+    assert said[:2] == [refused, refused]
+    assert re.fullmatch(
+        r'upstream "away": paused for \d+ s after 2 failed connections in a row '
+        rf"\(last: {refused}\)",
+        said[2],
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", [answer(b"", "429 Too Many", "Retry-After: 60"), answer(b"", "404 Not Found")]
+)
+def test_what_a_model_refuses_does_not_pause_it(eager: World, wrong: bytes) -> None:
+    model = eager.upstream.script(*[[wrong]] * 4, good(CHAT))
+    statuses = [eager.ask(CHAT, f"slow/{model}", True).status for _ in range(5)]
+    assert statuses == [int(wrong.split()[1])] * 4 + [200]
+
+
+def test_errors_after_content_do_not_pause_a_model(eager: World) -> None:
+    wrong: list[Step] = [*stream(*SPEECHES[CHAT].frames[:-2])[:-1], RESET]
+    model = eager.upstream.script(wrong)
+    for _ in range(4):
+        found = eager.ask(CHAT, f"slow/{model}", True)
+        assert found.status == 200
+        error_ending(CHAT, found.body)
+
+
+def test_a_client_that_leaves_says_nothing_of_the_model(eager: World) -> None:
+    model = eager.upstream.script(*[[SILENCE]] * 4, good(CHAT))
+    for number in range(1, 5):
+        with eager.client() as client:
+            client.send(question(CHAT, f"slow/{model}", True))
+            eager.upstream.exchanges(model, number)
+        eager.upstream.exchanges(model)[-1].left()
+    whole(eager.ask(CHAT, f"slow/{model}", True), CHAT)
 
 
 # Pauses

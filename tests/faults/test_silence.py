@@ -61,7 +61,7 @@ def every_pair(
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_upstream_without_a_head_is_a_timeout(shared: World, stream: bool) -> None:
-    none = Fault("no head", lambda *_: [], "timeout", message="no answer within 0.3 s")
+    none = Fault("no head", lambda *_: [], "timeout", message="no response within 0.3 s")
     every_pair(
         shared,
         "quick-",

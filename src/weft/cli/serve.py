@@ -81,6 +81,7 @@ def _serve(settings: Settings) -> int:
         fields=limits.fields,
         connections=limits.connections,
         stalled=limits.stalled,
+        buffer=limits.buffer,
     )
 
     def work(sockets: list[socket] | None, ready: Callable[[], None] | None) -> int:

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-BUFFER = 65536
-"""Bytes that may wait in the process for one client, and again so many in the kernel, unsent."""
+UNSENT = 65536
+"""Bytes for one client that the kernel takes before it has sent them."""
 
 
 class Outlet(asyncio.Transport):
@@ -86,12 +86,14 @@ class Outlet(asyncio.Transport):
         return self.inner.get_extra_info(name, default)
 
 
-def tune(transport: asyncio.Transport) -> None:
-    """Small events leave at once, and little waits for a client that does not read."""
-    transport.set_write_buffer_limits(high=BUFFER)
+def tune(transport: asyncio.Transport, buffer: int) -> None:
+    """Small events leave at once. When more than `buffer` bytes wait for a client that does not
+    read, writing is paused.
+    """
+    transport.set_write_buffer_limits(high=buffer)
     channel = transport.get_extra_info("socket")
     if channel is None or channel.family not in (socket.AF_INET, socket.AF_INET6):
         return
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, BUFFER)
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)

@@ -31,7 +31,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from weft.gateway.heads import fault_of, has_body, longest, plain
-from weft.gateway.outlet import BUFFER, Outlet, tune
+from weft.gateway.outlet import Outlet, tune
 from weft.gateway.refusals import (
     CROWDED,
     LEAVING,
@@ -47,6 +47,9 @@ from weft.gateway.refusals import (
 
 SPARE = 262144
 """Bytes of a body that are read after its answer, so that the connection can be used again."""
+
+SPARE_REQUESTS = 65536
+"""Bytes of further requests that are read while one is answered."""
 
 LINGER = 2.0
 """Seconds to read on after the last answer: closed at once, the kernel would send a reset, and
@@ -76,7 +79,7 @@ class DoorLimits:
     """How long a body may stay below its rate."""
 
     body_rate: int = 1024
-    """Bytes a second that a body must have, at least 1."""
+    """Bytes a second that a body must have; 0: any."""
 
     head: int = 65536
     """Request line and headers; a second request in the same packet may have twice as much."""
@@ -85,6 +88,10 @@ class DoorLimits:
     connections: int = 4096
     stalled: float = 60.0
     """So long a client may take nothing of what waits for it."""
+
+    buffer: int = 262144
+    """When more than this waits for a client, nothing more is written; so its upstream is read no
+    further."""
 
 
 class Phase(Enum):
@@ -128,8 +135,11 @@ class Pace:
 
     def look(self, now: float, waited: bool) -> float:
         """Returns the seconds that are left."""
-        earned = self.received / self._rate - (now - self._looked)
-        self.left = self._full if waited else min(self._full, self.left + earned)
+        if waited or not self._rate:
+            self.left = self._full
+        else:
+            earned = self.received / self._rate - (now - self._looked)
+            self.left = min(self._full, self.left + earned)
         self.received, self._looked = 0, now
         return self.left
 
@@ -204,7 +214,7 @@ class Door(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         crowded = len(self.connections) - self.crowd.size >= self.limits.connections
         super().connection_made(Outlet(transport, self._end, self.loop.time()))
-        tune(transport)
+        tune(transport, self.limits.buffer)
         self._expect_head()
         self._look()
         if crowded:
@@ -257,7 +267,7 @@ class Door(HttpToolsProtocol):
         """Keeps what comes while a request waits for its turn. Reading goes on for a while: who
         does not read does not notice that the client left."""
         self._held += data
-        if len(self._held) > BUFFER:
+        if len(self._held) > SPARE_REQUESTS:
             self.flow.pause_reading()
 
     def _catch_up(self) -> None:

@@ -89,7 +89,8 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that a client may read nothing while there is something for it."""
 
     buffer: Count = 262_144
-    """What is kept for a client that reads slowly; then the upstream is read slower."""
+    """Bytes that wait for one client that reads slowly. When there are more, its upstream is read
+    no further until it has caught up."""
 
     websocket_message: Count = 33_554_432
     """One message over a WebSocket."""
