@@ -122,6 +122,13 @@ class _Call:
         """Has arguments, and more must follow."""
         return self.format == "json" and self.buffer.length > 0 and not self.finished
 
+    @property
+    def waits(self) -> bool:
+        """Whether something of it has not come out."""
+        unsent = self.sent < self.buffer.length or self.half
+        signed = self.signature is not None or self.extra is not UNSET
+        return bool(self.announced is None or unsent or signed)
+
     def replace(self, text: str) -> None:
         """Only what was not yet sent may change: `text` begins with all that was."""
         self.buffer.set(text)
@@ -163,6 +170,14 @@ class Ledger:
         self._claims = Claims()
         self._first = 0
         """The first call that is not announced."""
+        self._waiting: set[int] = set()
+        """The calls, by ordinal, of which something has not come out."""
+
+    @property
+    def holding(self) -> bool:
+        """Whether something that the entries so far said has not come out: a call that is not
+        announced, argument text, or what comes out only with the tool-call."""
+        return bool(self._waiting)
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -192,6 +207,7 @@ class Ledger:
         out: list[Part] = []
         calls, self._calls = self._calls, []
         self._by_id, self._by_index, self._last, self._group, self._first = {}, {}, None, [], 0
+        self._waiting.clear()
         for call in calls:
             if call.half:
                 call.add(whole_characters(call.half))
@@ -381,6 +397,7 @@ class Ledger:
                 self._let_flow(call, out)
         elif call.name is not None and (call.buffer.length or call.ordinal == self._first):
             self._announce_in_order(out)
+        self._watch(call)
 
     def _announce_in_order(self, out: list[Part]) -> None:
         """Announces all calls that have a name and arguments, and those with a name that stand
@@ -395,6 +412,13 @@ class Ledger:
             self._announce(call, out)
             if call.buffer.length:
                 self._let_flow(call, out)
+            self._watch(call)
+
+    def _watch(self, call: _Call) -> None:
+        if call.waits:
+            self._waiting.add(call.ordinal)
+        else:
+            self._waiting.discard(call.ordinal)
 
     def _let_flow(self, call: _Call, out: list[Part]) -> None:
         held = not call.sent and call.format == "json" and (call.held or call.finished)

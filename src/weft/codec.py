@@ -157,6 +157,12 @@ class Pipe:
         """Whether the wire told why it ends, and only its usage or its terminator may follow."""
         return self._decoder.ending or self.guard.failed
 
+    @property
+    def holding(self) -> bool:
+        """Whether something that the frames so far said has not come out as parts yet."""
+        waits = self._decoder.holding or self.guard.holding
+        return waits or any(stage.holding for stage in self._stages)
+
     def fail(self, error: ErrorPart) -> list[Part]:
         """Ends the content: what went wrong is outside of the stream."""
         return self.guard.feed([error])

@@ -168,7 +168,12 @@ class ChatDecoder:
 
     @property
     def holding(self) -> bool:
-        return True
+        if self._phase is not _Phase.READING:
+            return False
+        unannounced = not self._announced and (self._response_id or self._created or self._model)
+        proven = self._proof.begun or self._signed is not UNSET
+        waits = self._half or self._messages or self._reason is not None
+        return bool(unannounced or proven or waits or self._ledger.holding)
 
     def _judge(self, out: list[Part]) -> None:
         """Decides whether this end is a clean one."""
@@ -192,7 +197,10 @@ class ChatDecoder:
                 self._findings.note("metadata-id-minted", "the wire gave the response no id")
             self._response_id = self._ids.mint("chatcmpl")
         metadata = ResponseMetadata(
-            self._response_id, model=self._model, created=self._created, dialect=NAME
+            self._response_id,
+            model=self._model or None,
+            created=self._created or None,
+            dialect=NAME,
         )
         out.insert(0, metadata)
 

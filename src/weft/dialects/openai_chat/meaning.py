@@ -63,6 +63,11 @@ class Proof:
         known.format = detail.format or known.format
 
     @property
+    def begun(self) -> bool:
+        """Whether there are details: they come out with the end of the reasoning."""
+        return bool(self._details)
+
+    @property
     def proven(self) -> bool:
         return any(map(proves, self._details.values()))
 
