@@ -109,14 +109,16 @@ def test_a_guard_holds_exactly_the_argument_text_that_has_not_come_out(pieces: l
 
 def test_a_guard_holds_a_call_without_a_name_and_an_end_that_waits() -> None:
     guard = Guard(Ids(), Findings())
-    guard.feed([ToolParamsStart("c", "")])
-    assert guard.holding
-    guard.feed([ToolParamsStart("c", "f"), ToolParamsDelta("c", '{"a":')])
-    assert not guard.holding
-    guard.feed([ToolParamsEnd("c")])  # which is not settled: more may come
-    assert guard.holding
-    guard.feed([ToolCall("c", "f", "")])
-    assert not guard.holding
+    fed: list[tuple[Part, bool]] = [
+        (ToolParamsStart("c", ""), True),
+        (ToolParamsStart("c", "f"), False),
+        (ToolParamsDelta("c", '{"a":'), False),
+        (ToolParamsEnd("c"), True),  # which is not settled: more may come
+        (ToolCall("c", "f", ""), False),
+    ]
+    for part, held in fed:
+        guard.feed([part])
+        assert guard.holding == held, part
 
 
 ENTRIES = st.builds(

@@ -193,10 +193,19 @@ class Ledger:
                 call = self._apply(entry, position if several else None)
                 self._release(call, out)
                 self._last = call
+            elif entry.index not in self._by_index:  # phantom-entry: readers take it for a call
+                self._findings.once("call-empty", "", "an entry that says nothing of any call")
             group.append(call)
         if several:
             self._group = group
         return out
+
+    def sign(self, signature: str | None, extra: Json) -> None:
+        """Takes in what came beside the calls and belongs to the last one."""
+        if self._last is not None:
+            self._last.signature = signature or self._last.signature
+            self._last.extra = extra
+            self._watch(self._last)
 
     def finish(self, *, failed: bool = False) -> list[Part]:
         """Returns the ends of all calls, in order of appearance. A second time: nothing.
@@ -287,11 +296,11 @@ class Ledger:
             call = self._open(entry)
         else:
             self._take_identity(call, entry, by)
+            self._take_name(call, entry.name)
         if entry.index is not None:
             self._by_index[entry.index] = call
             if call.index is None:
                 call.index = entry.index
-        self._take_name(call, entry.name)
         call.signature = entry.signature or call.signature
         call.extra = call.extra if entry.extra is UNSET else entry.extra
         if entry.arguments:
@@ -300,21 +309,27 @@ class Ledger:
 
     def _open(self, entry: CallDelta) -> _Call:
         call = _Call(entry, len(self._calls))
+        call.name = entry.name
         self._calls.append(call)
         if entry.id is not None:
             if entry.id in self._by_id:
                 self._note("call-id-collision", call, "its id belongs to another call already")
             self._by_id[entry.id] = call
-        if entry.index is None:
+        if entry.index is None or entry.index < 0:
             self._note("call-index-missing", call, "no index")
+        elif entry.index != call.ordinal and entry.index not in self._by_index:  # index-with-gaps
+            self._note("call-index-unordered", call, f"number {call.ordinal} has another index")
         return call
 
     def _take_identity(self, call: _Call, entry: CallDelta, by: _By) -> None:
+        if entry.index is None:
+            self._note("call-index-missing", call, "a later delta has no index")
         if entry.id is not None:
             if entry.id == call.id:
                 self._note("call-id-repeated", call, "its id comes again with a later delta")
             elif call.id is None and call.announced is None:
                 call.id = entry.id
+                self._note("call-id-late", call, "its id came after its first delta")
             elif by is not _By.ID:
                 self._note("call-id-changed", call, f"a later delta says id {entry.id!r}")
             self._by_id[entry.id] = call
@@ -326,12 +341,10 @@ class Ledger:
         if name is None:
             return
         if call.name is None:
-            if call.buffer.length:
-                self._note("call-name-late", call, f"{name!r} came after arguments")
+            self._note("call-name-late", call, f"{name!r} came after its first delta")
             call.name = name
         elif name == call.name:
-            if call.buffer.length or call.announced:
-                self._note("call-name-repeated", call, "its name comes again with a later delta")
+            self._note("call-name-repeated", call, "its name comes again with a later delta")
         elif call.empty and call.announced is None:
             call.name = name if name.startswith(call.name) else call.name + name
             self._note("call-name-joined", call, f"its name came in pieces: {call.name!r}")

@@ -18,6 +18,7 @@ from weft.context import Context
 from weft.dialects.base import Replays, Salvage, told
 from weft.dialects.openai_chat import wire
 from weft.dialects.openai_chat.meaning import (
+    WORDS,
     Proof,
     call_delta,
     cut,
@@ -99,6 +100,8 @@ class ChatDecoder:
         self._signed: Json = UNSET  # what came beside the text that is open
         self._signatures: dict[str, Json] = {}  # what came beside a call, by its id
         self._messages: list[wire.Delta] = []
+        self._streams = request is not None and request.stream
+        self._roles = 0
         self._said = False
         self._terminated = False
         self._cut = False
@@ -140,10 +143,15 @@ class ChatDecoder:
         """Remembers a chunk that brought text and nothing else. Where there are calls it may have
         brought some of one that is still held."""
         going = self._phase is _Phase.READING and self._reason is None and chunk.usage is None
-        going = going and not self._ledger
+        going = going and not self._ledger and not self._is_new_role(chunk)
         if going and isinstance(part, TextDelta) and self._kind is _Kind.TEXT and not self._half:
             self._casts += 1
             self._mould = mould(frame, part.delta)
+
+    def _is_new_role(self, chunk: wire.Chunk) -> bool:
+        """Whether the next chunk with this one's role would be the first to repeat it."""
+        deltas = [choice.delta for choice in chunk.choices or ()]
+        return self._roles < 2 and any(delta.role for delta in deltas if delta is not None)
 
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""
@@ -252,6 +260,8 @@ class ChatDecoder:
         if chunk.choices and chunk.choices[0].message is not None:
             self._messages = []  # each chunk tells all of it anew
         for choice in chunk.choices or ():
+            if choice.index is None:
+                self._findings.once("choice-index-missing", "", "a choice without an index: 0")
             if (choice.index or 0) == self._choice or self._all_choices:
                 self._take_choice(choice, chunk, out)
             else:
@@ -284,12 +294,16 @@ class ChatDecoder:
         if delta is not None and self._phase is _Phase.READING:
             before = len(out)
             self._delta(delta, out)
-            if self._reason is not None and len(out) > before:
+            if self._reason is not None and (len(out) > before or delta.tool_calls):
                 self._findings.once("finish-late-content", "", "content after the finish reason")
         elif delta is not None and (delta.content or delta.tool_calls):
             self._findings.once("after-error", "", "content after the error: dropped")
         if choice.message is not None:
             self._messages.append(choice.message)
+            if self._streams or chunk.object != "chat.completion":
+                self._findings.once("message-whole", "", "a whole message instead of deltas")
+        elif delta is None:
+            self._findings.once("delta-missing", "", "a choice without a delta")
         if choice.finish_reason:
             self._take_reason(choice.finish_reason)
         if choice.usage is not None and chunk.usage is None:
@@ -300,6 +314,10 @@ class ChatDecoder:
     def _delta(self, delta: wire.Delta, out: list[Part]) -> None:
         content = delta.content
         reasoning = delta.reasoning_content or delta.reasoning
+        if delta.role:
+            self._roles += 1
+            if self._roles > 1:  # role-on-every-chunk: readers join it
+                self._findings.once("role-repeated", "", "the role came again")
         if delta.reasoning_details:
             self._reason_with(reasoning, delta.reasoning_details, out)
         elif reasoning:
@@ -310,6 +328,7 @@ class ChatDecoder:
             if isinstance(content, str):
                 self._say(_Kind.TEXT, content, out)
             else:
+                self._findings.once("content-parts", "", "content as a list of parts")
                 for part in content:
                     if isinstance(part, str):
                         self._say(_Kind.TEXT, part, out)
@@ -473,7 +492,7 @@ class ChatDecoder:
         kept = extra.copy() if isinstance(extra, Raw) else extra
         if self._ledger:
             signature, _ = proof_of(kept, self._host)
-            self._ledger.feed([CallDelta(signature=signature, extra=kept)])
+            self._ledger.sign(signature, kept)
         else:
             self._signed = kept
 
@@ -502,6 +521,8 @@ class ChatDecoder:
 
     def _take_reason(self, reason: str) -> None:
         """The first specific reason wins over a plain stop."""
+        if reason not in WORDS:
+            self._findings.once("finish-foreign", reason, f"finish reason {reason!r}")
         if self._reason is None:
             self._reason = reason
             return
