@@ -392,6 +392,13 @@ REASONS: dict[str, str] = {
     "arguments-snapshot-of-a-brace": (
         "ambiguous: a piece that starts with the buffer: `{{` cannot be JSON"
     ),
+    "second-choice-before-the-first": (
+        "a choice that nobody asked for is never mixed in, whatever it comes before"
+    ),
+    "body-with-the-second-choice-first": "the same in a body",
+    "one-answer-over-two-choices": (
+        "against the row: only choice 0 is read, for nobody can tell an answer's rest from another"
+    ),
     "plain": "nothing odd: no finding",
     "two-responses": "a chunk after [DONE] begins another response",
     "fields-of-the-wrong-type": "numbers in strings, a number for an id, an array for a count",
@@ -434,6 +441,8 @@ _DECLARED = Reading(request=Request("loom-1", tools=(Tool("wind"), Tool("dye"), 
 READINGS: dict[str, Reading] = {
     "one-answer-over-two-choices": _ONE_CHOICE,
     "body-over-two-choices": _ONE_CHOICE,
+    "second-choice-before-the-first": _ONE_CHOICE,
+    "body-with-the-second-choice-first": _ONE_CHOICE,
     "second-name-is-a-declared-tool": _DECLARED,
     "declared-tools-and-a-name-in-pieces": _DECLARED,
     "markup-calls-json": Reading(quirks=ChatQuirks(text_markup_calls=TAGS)),

@@ -87,7 +87,6 @@ class ChatDecoder:
         self._replays = Replays()
         declared = frozenset(tool.name for tool in request.tools) if request else frozenset()
         self._ledger = Ledger(context.ids, findings, declared)
-        self._all_choices = request is not None and request.choices == 1
         self._choice = context.choice
         self._phase = _Phase.READING
         self._announced = False
@@ -262,9 +261,9 @@ class ChatDecoder:
         for choice in chunk.choices or ():
             if choice.index is None:
                 self._findings.once("choice-index-missing", "", "a choice without an index: 0")
-            if (choice.index or 0) == self._choice or self._all_choices:
+            if (choice.index or 0) == self._choice:
                 self._take_choice(choice, chunk, out)
-            else:
+            else:  # second-choice-before-the-first
                 detail = f"choice {choice.index}: not the one that is read"
                 self._findings.once("choice-other", str(choice.index), detail)
         if chunk.citations or chunk.search_results:
