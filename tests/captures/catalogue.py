@@ -392,6 +392,14 @@ REASONS: dict[str, str] = {
     "arguments-snapshot-of-a-brace": (
         "ambiguous: a piece that starts with the buffer: `{{` cannot be JSON"
     ),
+    "whole-call-then-stop": "a whole call in one chunk and a plain stop: handed over once",
+    "whole-call-then-two-finishes": "a whole call in one chunk and two finishes: handed over once",
+    "whole-call-then-no-finish-reason": "a whole call in one chunk and nothing but the terminator",
+    "whole-call-then-an-unknown-reason": "a whole call in one chunk and a reason that nobody knows",
+    "whole-call-then-an-unknown-event": "a whole call in one chunk and an event that is no chunk",
+    "whole-call-then-its-id-again": "a whole call in one chunk and its id once more",
+    "text-and-a-call-begun-in-one-delta": "text and the beginning of a call in one read",
+    "nameless-call-beside-a-whole-one": "a call without a name is never announced, also behind one with a name",
     "second-choice-before-the-first": (
         "a choice that nobody asked for is never mixed in, whatever it comes before"
     ),
