@@ -104,7 +104,7 @@ def test_step_1_1_the_id_beats_the_index() -> None:  # Q46
 def test_step_1_2_a_known_index_is_the_same_call() -> None:  # Q36, Q37, Q45, Q58
     told = tell(tc(1, "b", "f", '{"a"'), tc(3, "d", "g", "["), tc(1, a=":1}"), tc(3, a="1]"))
     assert told.calls == [("b", "f", '{"a":1}'), ("d", "g", "[1]")]
-    assert told.codes == []
+    assert told.codes == ["call-index-unordered", "call-index-unordered"]
 
 
 def test_step_1_2_another_id_without_a_name_is_the_same_call() -> None:  # Q38
@@ -127,11 +127,13 @@ def test_step_1_3_a_new_index_with_arguments_only_is_the_call_at_that_place() ->
     assert told.codes == ["call-index-missing", "call-index-missing"]
 
 
-@pytest.mark.parametrize("index", [1, -1, 5])
-def test_step_1_3_else_it_is_a_call_without_a_name(index: int) -> None:
+@pytest.mark.parametrize(
+    ("index", "codes"), [(1, []), (-1, ["call-index-missing"]), (5, ["call-index-unordered"])]
+)
+def test_step_1_3_else_it_is_a_call_without_a_name(index: int, codes: list[str]) -> None:
     told = tell(tc(0, "c", "f", "{}"), tc(index, a="[1]"))
     assert told.calls == [("c", "f", "{}"), (MINTED[0], "", "[1]")]
-    assert told.codes == ["call-nameless", "call-id-minted"]
+    assert told.codes == [*codes, "call-nameless", "call-id-minted"]
 
 
 def test_step_1_3_an_index_that_another_call_has_is_not_taken_by_place() -> None:
@@ -296,8 +298,16 @@ def test_step_3_the_string_null_is_no_name_once_a_name_is_known() -> None:  # Q5
 
 
 def test_step_3_an_entry_with_nothing_in_it_is_skipped() -> None:  # Q48, Q74
-    told = tell(tc(0), tc(), tc(0, "c", "f", "[1]"), tc(0), [tc(), tc(0)])
+    told = tell(tc(0, "c", "f", "[1]"), tc(0), [tc(0), tc(0)])
     assert (told.calls, told.codes) == ([("c", "f", "[1]")], [])
+
+
+@pytest.mark.parametrize("index", [None, 1])
+def test_step_3_an_entry_with_nothing_in_it_that_belongs_to_no_call_is_noted(
+    index: int | None,
+) -> None:  # Q48: readers that go by the index take it for a call
+    told = tell(tc(0, "c", "f", "[1]"), tc(index))
+    assert (told.calls, told.codes) == ([("c", "f", "[1]")], ["call-empty"])
     assert CallDelta(index=0).says_nothing
     assert not CallDelta(signature="s").says_nothing
 
@@ -398,13 +408,13 @@ def test_step_4_argument_text_that_may_be_replaced_is_kept_back(whole: str) -> N
 
 def test_step_4_an_id_that_comes_in_time_is_adopted() -> None:  # Q40
     told = tell(tc(0, n="f"), tc(0, "c", a="[1]"))
-    assert (told.calls, told.codes) == ([("c", "f", "[1]")], [])
+    assert (told.calls, told.codes) == ([("c", "f", "[1]")], ["call-id-late"])
 
 
 def test_step_4_an_id_that_comes_too_late_is_only_recorded() -> None:  # Q40
     told = tell(tc(0, n="f", a="["), tc(0, "c", a="1"), tc(None, "c", a="]"))
     assert told.calls == [(MINTED[0], "f", "[1]")]
-    assert told.codes == ["call-id-minted", "call-id-changed"]
+    assert told.codes == ["call-id-minted", "call-id-changed", "call-index-missing"]
 
 
 def test_step_4_a_call_without_any_id_gets_one_and_keeps_it() -> None:  # Q39
@@ -597,6 +607,10 @@ class Script(msgspec.Struct):
         return found
 
     @property
+    def indexes(self) -> list[int]:
+        return [self.calls[number][0] for number in dict.fromkeys(self.order)]
+
+    @property
     def expected(self) -> list[Made]:
         in_order = dict.fromkeys(self.order)
         return [self.calls[number][1:] for number in in_order]
@@ -621,7 +635,8 @@ def scripts(draw: st.DrawFn, interleaved: bool = True) -> Script:
 def test_a_well_behaved_stream_is_reconstructed(script: Script) -> None:
     told = tell(*script.deltas())
     assert told.calls == script.expected
-    assert told.codes == []
+    unordered = [place for place, index in enumerate(script.indexes) if place != index]
+    assert told.codes == ["call-index-unordered"] * len(unordered)
 
 
 @QUICK
@@ -637,7 +652,8 @@ def test_the_id_and_the_name_on_every_delta_change_only_findings(script: Script)
     ):
         told = tell(*more)
         assert told.parts == plain.parts
-        assert set(told.codes) <= {"call-id-repeated", "call-name-repeated"}
+        repeated = {"call-id-repeated", "call-name-repeated"}
+        assert set(told.codes) <= repeated | set(plain.codes)
 
 
 @QUICK
@@ -646,7 +662,7 @@ def test_no_index_on_calls_that_do_not_interleave_changes_only_findings(script: 
     deltas = script.deltas()
     told = tell(*(msgspec.structs.replace(delta, index=None) for delta in deltas))
     assert told.parts == tell(*deltas).parts
-    assert set(told.codes) <= {"call-index-missing"}
+    assert set(told.codes) <= {"call-index-missing", "call-empty"}
 
 
 @QUICK

@@ -68,7 +68,7 @@ def test_a_finding_tells_the_event_and_its_first_byte() -> None:
 
 
 def test_a_hostile_stream_cannot_fill_the_memory_with_findings() -> None:
-    event = b'id: 1\ndata: {"id":"r","choices":[{"delta":{"content":"x"}}]}\n\n'
+    event = b'id: 1\ndata: {"id":"r","choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
     decoder = Decoder("openai-chat", context=Context(ids=Ids()))
     decoder.feed(event * (LIMIT + 50))
     decoder.finish()

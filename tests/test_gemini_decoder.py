@@ -1094,11 +1094,17 @@ def test_candidates_are_told_apart_by_their_index() -> None:
     assert codes(one.response) == ["choice-other"]
 
 
-def test_the_only_candidate_asked_for_may_have_any_index() -> None:
-    raw = sse(frame(text("A"), index=3, finishReason="STOP"))
+def test_a_candidate_that_nobody_asked_for_is_never_mixed_in() -> None:
+    raw = sse(
+        frame(text("B"), call(name="look", args={}), index=1),
+        frame(text("A")),
+        frame(text("b"), index=1, finishReason="STOP"),
+        frame(text("a"), finishReason="STOP"),
+    )
     context = Context(request=Request("m", choices=1))
     (one,) = decode_all(raw, "gemini", context=context)
-    assert (one.response.text, one.response.findings) == ("A", ())
+    assert (one.response.text, one.response.tool_calls) == ("Aa", ())
+    assert codes(one.response) == ["choice-other"]
 
 
 def test_nothing_is_read_after_the_end() -> None:

@@ -122,6 +122,13 @@ class _Call:
         """Has arguments, and more must follow."""
         return self.format == "json" and self.buffer.length > 0 and not self.finished
 
+    @property
+    def waits(self) -> bool:
+        """Whether something of it has not come out."""
+        unsent = self.sent < self.buffer.length or self.half
+        signed = self.signature is not None or self.extra is not UNSET
+        return bool(self.announced is None or unsent or signed)
+
     def replace(self, text: str) -> None:
         """Only what was not yet sent may change: `text` begins with all that was."""
         self.buffer.set(text)
@@ -163,6 +170,14 @@ class Ledger:
         self._claims = Claims()
         self._first = 0
         """The first call that is not announced."""
+        self._waiting: set[int] = set()
+        """The calls, by ordinal, of which something has not come out."""
+
+    @property
+    def holding(self) -> bool:
+        """Whether something that the entries so far said has not come out: a call that is not
+        announced, argument text, or what comes out only with the tool-call."""
+        return bool(self._waiting)
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -178,10 +193,19 @@ class Ledger:
                 call = self._apply(entry, position if several else None)
                 self._release(call, out)
                 self._last = call
+            elif entry.index not in self._by_index:  # phantom-entry: readers take it for a call
+                self._findings.once("call-empty", "", "an entry that says nothing of any call")
             group.append(call)
         if several:
             self._group = group
         return out
+
+    def sign(self, signature: str | None, extra: Json) -> None:
+        """Takes in what came beside the calls and belongs to the last one."""
+        if self._last is not None:
+            self._last.signature = signature or self._last.signature
+            self._last.extra = extra
+            self._watch(self._last)
 
     def finish(self, *, failed: bool = False) -> list[Part]:
         """Returns the ends of all calls, in order of appearance. A second time: nothing.
@@ -192,6 +216,7 @@ class Ledger:
         out: list[Part] = []
         calls, self._calls = self._calls, []
         self._by_id, self._by_index, self._last, self._group, self._first = {}, {}, None, [], 0
+        self._waiting.clear()
         for call in calls:
             if call.half:
                 call.add(whole_characters(call.half))
@@ -271,11 +296,11 @@ class Ledger:
             call = self._open(entry)
         else:
             self._take_identity(call, entry, by)
+            self._take_name(call, entry.name)
         if entry.index is not None:
             self._by_index[entry.index] = call
             if call.index is None:
                 call.index = entry.index
-        self._take_name(call, entry.name)
         call.signature = entry.signature or call.signature
         call.extra = call.extra if entry.extra is UNSET else entry.extra
         if entry.arguments:
@@ -284,21 +309,27 @@ class Ledger:
 
     def _open(self, entry: CallDelta) -> _Call:
         call = _Call(entry, len(self._calls))
+        call.name = entry.name
         self._calls.append(call)
         if entry.id is not None:
             if entry.id in self._by_id:
                 self._note("call-id-collision", call, "its id belongs to another call already")
             self._by_id[entry.id] = call
-        if entry.index is None:
+        if entry.index is None or entry.index < 0:
             self._note("call-index-missing", call, "no index")
+        elif entry.index != call.ordinal and entry.index not in self._by_index:  # index-with-gaps
+            self._note("call-index-unordered", call, f"number {call.ordinal} has another index")
         return call
 
     def _take_identity(self, call: _Call, entry: CallDelta, by: _By) -> None:
+        if entry.index is None:
+            self._note("call-index-missing", call, "a later delta has no index")
         if entry.id is not None:
             if entry.id == call.id:
                 self._note("call-id-repeated", call, "its id comes again with a later delta")
             elif call.id is None and call.announced is None:
                 call.id = entry.id
+                self._note("call-id-late", call, "its id came after its first delta")
             elif by is not _By.ID:
                 self._note("call-id-changed", call, f"a later delta says id {entry.id!r}")
             self._by_id[entry.id] = call
@@ -310,12 +341,10 @@ class Ledger:
         if name is None:
             return
         if call.name is None:
-            if call.buffer.length:
-                self._note("call-name-late", call, f"{name!r} came after arguments")
+            self._note("call-name-late", call, f"{name!r} came after its first delta")
             call.name = name
         elif name == call.name:
-            if call.buffer.length or call.announced:
-                self._note("call-name-repeated", call, "its name comes again with a later delta")
+            self._note("call-name-repeated", call, "its name comes again with a later delta")
         elif call.empty and call.announced is None:
             call.name = name if name.startswith(call.name) else call.name + name
             self._note("call-name-joined", call, f"its name came in pieces: {call.name!r}")
@@ -381,6 +410,7 @@ class Ledger:
                 self._let_flow(call, out)
         elif call.name is not None and (call.buffer.length or call.ordinal == self._first):
             self._announce_in_order(out)
+        self._watch(call)
 
     def _announce_in_order(self, out: list[Part]) -> None:
         """Announces all calls that have a name and arguments, and those with a name that stand
@@ -395,6 +425,13 @@ class Ledger:
             self._announce(call, out)
             if call.buffer.length:
                 self._let_flow(call, out)
+            self._watch(call)
+
+    def _watch(self, call: _Call) -> None:
+        if call.waits:
+            self._waiting.add(call.ordinal)
+        else:
+            self._waiting.discard(call.ordinal)
 
     def _let_flow(self, call: _Call, out: list[Part]) -> None:
         held = not call.sent and call.format == "json" and (call.held or call.finished)

@@ -165,18 +165,15 @@ class Pipe:
         return parts
 
     @property
-    def holding(self) -> bool:
-        """Whether something that was read has not come out as parts yet."""
-        return (
-            self._decoder.holding
-            or self.guard.holding
-            or any(stage.holding for stage in self._stages)
-        )
-
-    @property
     def ending(self) -> bool:
         """Whether the wire told why it ends, and only its usage or its terminator may follow."""
         return self._decoder.ending or self.guard.failed
+
+    @property
+    def holding(self) -> bool:
+        """Whether something that the frames so far said has not come out as parts yet."""
+        waits = self._decoder.holding or self.guard.holding
+        return waits or any(stage.holding for stage in self._stages)
 
     def fail(self, error: ErrorPart) -> list[Part]:
         """Ends the content: what went wrong is outside of the stream."""

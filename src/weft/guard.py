@@ -115,6 +115,13 @@ class _Call:
         self.only: ToolParamsDelta | None = None
         """The delta that is all of `unsent`, so that it can go out as it came."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether something of it was fed that has not come out."""
+        if self.stage is _Stage.HELD:
+            return self.start is not None or self.unsent.length > 0
+        return self.stage is _Stage.ENDING or self.unsent.length > 0
+
 
 class Guard:
     """Makes any parts legal. One guard lives for one response."""
@@ -130,6 +137,8 @@ class Guard:
         self._texts = _Spans(TextStart, TextDelta, TextEnd, self.fold.text)
         self._reasonings = _Spans(_raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
         self._calls: dict[str, _Call] = {}
+        self._waiting: set[str] = set()
+        """The calls of which something was fed that has not come out."""
 
     def feed(self, parts: Iterable[Part]) -> list[Part]:
         """Returns the legal parts that these make."""
@@ -141,11 +150,9 @@ class Guard:
 
     @property
     def holding(self) -> bool:
-        """Whether something that was fed has not come out yet."""
-        return any(
-            call.stage in (_Stage.HELD, _Stage.ENDING) or call.unsent.length
-            for call in self._calls.values()
-        )
+        """Whether something that was fed has not come out: a call without a name, argument text
+        that is held, or the end of arguments that are not settled."""
+        return bool(self._waiting)
 
     def finish(self) -> list[Part]:
         """Returns what a stream that ended lacks. After a finish part: nothing."""
@@ -328,6 +335,13 @@ class Guard:
             self._announce(call, part, out)
         else:
             call.start = part
+        self._watch(call)
+
+    def _watch(self, call: _Call) -> None:
+        if call.waits:
+            self._waiting.add(call.id)
+        else:
+            self._waiting.discard(call.id)
 
     def _params_delta(self, part: ToolParamsDelta, out: list[Part]) -> None:
         if not part.delta:
@@ -343,6 +357,7 @@ class Guard:
             self._wait(call, part)
             if call.stage is not _Stage.HELD:
                 self._let_flow(call, part.delta, out)
+            self._watch(call)
 
     def _wait(self, call: _Call, part: ToolParamsDelta) -> None:
         if call.stage is _Stage.HELD and call.start is None:
@@ -365,6 +380,7 @@ class Guard:
                 self._seal(call, part, out, mend=False)
         else:
             self._findings.once("end-repeated", part.id, f"{part.type} of {part.id!r}: dropped")
+        self._watch(call)
 
     def _tool_call(self, part: ToolCall, out: list[Part]) -> None:
         call = self._call(part.id)
@@ -551,6 +567,7 @@ class Guard:
         if part.invalid is None and not part.provider_executed:
             self._dispatchable = True
         call.stage = _Stage.CALLED
+        self._waiting.discard(call.id)
         self._emit(part, out)
 
     def _verdict(self, part: ToolCall) -> Invalid | None:

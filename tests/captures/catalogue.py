@@ -392,6 +392,21 @@ REASONS: dict[str, str] = {
     "arguments-snapshot-of-a-brace": (
         "ambiguous: a piece that starts with the buffer: `{{` cannot be JSON"
     ),
+    "whole-call-then-stop": "a whole call in one chunk and a plain stop: handed over once",
+    "whole-call-then-two-finishes": "a whole call in one chunk and two finishes: handed over once",
+    "whole-call-then-no-finish-reason": "a whole call in one chunk and nothing but the terminator",
+    "whole-call-then-an-unknown-reason": "a whole call in one chunk and a reason that nobody knows",
+    "whole-call-then-an-unknown-event": "a whole call in one chunk and an event that is no chunk",
+    "whole-call-then-its-id-again": "a whole call in one chunk and its id once more",
+    "text-and-a-call-begun-in-one-delta": "text and the beginning of a call in one read",
+    "nameless-call-beside-a-whole-one": "a call without a name is never announced, also behind one with a name",
+    "second-choice-before-the-first": (
+        "a choice that nobody asked for is never mixed in, whatever it comes before"
+    ),
+    "body-with-the-second-choice-first": "the same in a body",
+    "one-answer-over-two-choices": (
+        "against the row: only choice 0 is read, for nobody can tell an answer's rest from another"
+    ),
     "plain": "nothing odd: no finding",
     "two-responses": "a chunk after [DONE] begins another response",
     "fields-of-the-wrong-type": "numbers in strings, a number for an id, an array for a count",
@@ -434,6 +449,8 @@ _DECLARED = Reading(request=Request("loom-1", tools=(Tool("wind"), Tool("dye"), 
 READINGS: dict[str, Reading] = {
     "one-answer-over-two-choices": _ONE_CHOICE,
     "body-over-two-choices": _ONE_CHOICE,
+    "second-choice-before-the-first": _ONE_CHOICE,
+    "body-with-the-second-choice-first": _ONE_CHOICE,
     "second-name-is-a-declared-tool": _DECLARED,
     "declared-tools-and-a-name-in-pieces": _DECLARED,
     "markup-calls-json": Reading(quirks=ChatQuirks(text_markup_calls=TAGS)),

@@ -67,11 +67,9 @@ class ContentDecoder:
     """Reads one candidate of one response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
-        request = context.request
         self._ids = context.ids
         self._findings = findings
         self._origin = context.origin or NAME
-        self._all_choices = request is not None and request.choices == 1
         self._choice = context.choice
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
@@ -212,7 +210,7 @@ class ContentDecoder:
             what = frame.event or data[:40].decode("utf-8", "replace")
             self._findings.once("event-unknown", frame.event, f"{what!r}: ignored")
         for position, candidate in enumerate(chunk.candidates or ()):
-            if (candidate.index or 0) == self._choice or self._all_choices:
+            if (candidate.index or 0) == self._choice:
                 self._candidate(candidate, position, data, out)
             else:
                 other = candidate.index or 0

@@ -18,6 +18,7 @@ from weft.context import Context
 from weft.dialects.base import Replays, Salvage, told
 from weft.dialects.openai_chat import wire
 from weft.dialects.openai_chat.meaning import (
+    WORDS,
     Proof,
     call_delta,
     cut,
@@ -86,7 +87,6 @@ class ChatDecoder:
         self._replays = Replays()
         declared = frozenset(tool.name for tool in request.tools) if request else frozenset()
         self._ledger = Ledger(context.ids, findings, declared)
-        self._all_choices = request is not None and request.choices == 1
         self._choice = context.choice
         self._phase = _Phase.READING
         self._announced = False
@@ -99,6 +99,8 @@ class ChatDecoder:
         self._signed: Json = UNSET  # what came beside the text that is open
         self._signatures: dict[str, Json] = {}  # what came beside a call, by its id
         self._messages: list[wire.Delta] = []
+        self._streams = request is not None and request.stream
+        self._roles = 0
         self._said = False
         self._terminated = False
         self._cut = False
@@ -140,10 +142,15 @@ class ChatDecoder:
         """Remembers a chunk that brought text and nothing else. Where there are calls it may have
         brought some of one that is still held."""
         going = self._phase is _Phase.READING and self._reason is None and chunk.usage is None
-        going = going and not self._ledger
+        going = going and not self._ledger and not self._is_new_role(chunk)
         if going and isinstance(part, TextDelta) and self._kind is _Kind.TEXT and not self._half:
             self._casts += 1
             self._mould = mould(frame, part.delta)
+
+    def _is_new_role(self, chunk: wire.Chunk) -> bool:
+        """Whether the next chunk with this one's role would be the first to repeat it."""
+        deltas = [choice.delta for choice in chunk.choices or ()]
+        return self._roles < 2 and any(delta.role for delta in deltas if delta is not None)
 
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""
@@ -168,7 +175,12 @@ class ChatDecoder:
 
     @property
     def holding(self) -> bool:
-        return True
+        if self._phase is not _Phase.READING:
+            return False
+        unannounced = not self._announced and (self._response_id or self._created or self._model)
+        proven = self._proof.begun or self._signed is not UNSET
+        waits = self._half or self._messages or self._reason is not None
+        return bool(unannounced or proven or waits or self._ledger.holding)
 
     def _judge(self, out: list[Part]) -> None:
         """Decides whether this end is a clean one."""
@@ -192,7 +204,10 @@ class ChatDecoder:
                 self._findings.note("metadata-id-minted", "the wire gave the response no id")
             self._response_id = self._ids.mint("chatcmpl")
         metadata = ResponseMetadata(
-            self._response_id, model=self._model, created=self._created, dialect=NAME
+            self._response_id,
+            model=self._model or None,
+            created=self._created or None,
+            dialect=NAME,
         )
         out.insert(0, metadata)
 
@@ -244,9 +259,11 @@ class ChatDecoder:
         if chunk.choices and chunk.choices[0].message is not None:
             self._messages = []  # each chunk tells all of it anew
         for choice in chunk.choices or ():
-            if (choice.index or 0) == self._choice or self._all_choices:
+            if choice.index is None:
+                self._findings.once("choice-index-missing", "", "a choice without an index: 0")
+            if (choice.index or 0) == self._choice:
                 self._take_choice(choice, chunk, out)
-            else:
+            else:  # second-choice-before-the-first
                 detail = f"choice {choice.index}: not the one that is read"
                 self._findings.once("choice-other", str(choice.index), detail)
         if chunk.citations or chunk.search_results:
@@ -276,12 +293,16 @@ class ChatDecoder:
         if delta is not None and self._phase is _Phase.READING:
             before = len(out)
             self._delta(delta, out)
-            if self._reason is not None and len(out) > before:
+            if self._reason is not None and (len(out) > before or delta.tool_calls):
                 self._findings.once("finish-late-content", "", "content after the finish reason")
         elif delta is not None and (delta.content or delta.tool_calls):
             self._findings.once("after-error", "", "content after the error: dropped")
         if choice.message is not None:
             self._messages.append(choice.message)
+            if self._streams or chunk.object != "chat.completion":
+                self._findings.once("message-whole", "", "a whole message instead of deltas")
+        elif delta is None:
+            self._findings.once("delta-missing", "", "a choice without a delta")
         if choice.finish_reason:
             self._take_reason(choice.finish_reason)
         if choice.usage is not None and chunk.usage is None:
@@ -292,6 +313,10 @@ class ChatDecoder:
     def _delta(self, delta: wire.Delta, out: list[Part]) -> None:
         content = delta.content
         reasoning = delta.reasoning_content or delta.reasoning
+        if delta.role:
+            self._roles += 1
+            if self._roles > 1:  # role-on-every-chunk: readers join it
+                self._findings.once("role-repeated", "", "the role came again")
         if delta.reasoning_details:
             self._reason_with(reasoning, delta.reasoning_details, out)
         elif reasoning:
@@ -302,6 +327,7 @@ class ChatDecoder:
             if isinstance(content, str):
                 self._say(_Kind.TEXT, content, out)
             else:
+                self._findings.once("content-parts", "", "content as a list of parts")
                 for part in content:
                     if isinstance(part, str):
                         self._say(_Kind.TEXT, part, out)
@@ -465,7 +491,7 @@ class ChatDecoder:
         kept = extra.copy() if isinstance(extra, Raw) else extra
         if self._ledger:
             signature, _ = proof_of(kept, self._host)
-            self._ledger.feed([CallDelta(signature=signature, extra=kept)])
+            self._ledger.sign(signature, kept)
         else:
             self._signed = kept
 
@@ -494,6 +520,8 @@ class ChatDecoder:
 
     def _take_reason(self, reason: str) -> None:
         """The first specific reason wins over a plain stop."""
+        if reason not in WORDS:
+            self._findings.once("finish-foreign", reason, f"finish reason {reason!r}")
         if self._reason is None:
             self._reason = reason
             return

@@ -14,6 +14,9 @@ from weft.dialects.openai_chat import wire
 from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, FinishReason, ReasoningEnd, Usage
 
+WORDS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+"""The finish reasons that the dialect itself has: strict readers know no other."""
+
 REASONS: dict[str, FinishReason] = {
     "stop": "stop",
     "end_turn": "stop",
@@ -61,6 +64,11 @@ class Proof:
         known.data = detail.data or known.data
         known.id = detail.id or known.id
         known.format = detail.format or known.format
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are details: they come out with the end of the reasoning."""
+        return bool(self._details)
 
     @property
     def proven(self) -> bool:

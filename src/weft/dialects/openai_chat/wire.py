@@ -70,6 +70,7 @@ class Annotation(msgspec.Struct):
 class Delta(msgspec.Struct):
     """What a chunk adds; a whole `message` has the same fields."""
 
+    role: str | None = None
     content: str | list[ContentPart | str] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None

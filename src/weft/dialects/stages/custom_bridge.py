@@ -161,6 +161,14 @@ class _Call:
         self._held = ""  # the beginning of an escape
         self._half = ""  # the first half of a surrogate pair
 
+    @property
+    def waits(self) -> bool:
+        """Whether something of it has not come out."""
+        if self.where is _Where.OVER:
+            return False
+        unread = self.where is _Where.BEFORE and self.raw.length > 0
+        return bool(unread or self._held or self._half or self.end is not None)
+
     def feed(self, piece: str) -> str:
         """Returns the text that this piece of the arguments adds, possibly none."""
         self.raw.add(piece)
@@ -199,7 +207,6 @@ class CustomBridge:
     """
 
     passes = False  # there may always be more to do
-    holding = True  # what it reads, it may tell otherwise
 
     def __init__(self, tools: Collection[str], findings: Findings) -> None:
         self._tools = frozenset(tools)
@@ -215,6 +222,10 @@ class CustomBridge:
             else:
                 handler(self, part, out)
         return out
+
+    @property
+    def holding(self) -> bool:
+        return any(call.waits for call in self._calls.values() if call is not None)
 
     def finish(self) -> list[Part]:
         """Returns the arguments of calls that were never handed over, as they are."""

@@ -59,7 +59,6 @@ class MarkupCalls:
     """A stage for one response: text in, text and whole calls out."""
 
     passes = False  # there may always be more to do
-    holding = True  # what it reads, it may tell otherwise
 
     def __init__(self, markup: Markup, ids: Ids, findings: Findings) -> None:
         self._markup = markup
@@ -79,6 +78,10 @@ class MarkupCalls:
             else:
                 handler(self, part, out)
         return out
+
+    @property
+    def holding(self) -> bool:
+        return self._start is not None or self._held.length > 0
 
     def finish(self) -> list[Part]:
         out: list[Part] = []

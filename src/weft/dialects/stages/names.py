@@ -36,7 +36,7 @@ class RestoreNames:
     """
 
     passes = False  # there may always be more to do
-    holding = True  # what it reads, it may tell otherwise
+    holding = False  # every part comes out at once
 
     def __init__(
         self,

@@ -73,7 +73,6 @@ class StopCut:
     """A stage for one response."""
 
     passes = False  # there may always be more to do
-    holding = True  # what it reads, it may tell otherwise
 
     def __init__(self, stop: tuple[str, ...], findings: Findings) -> None:
         longest_first = sorted(set(filter(None, stop)), key=len, reverse=True)
@@ -104,6 +103,10 @@ class StopCut:
             table = _SEARCHING if self.matched is None else _AFTERWARDS
             table.get(part.__class__, StopCut._pass)(self, part, out)
         return out
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._held)
 
     def finish(self) -> list[Part]:
         """Returns what waited; or, for an answer that was cut, the finish that never came."""

@@ -69,7 +69,9 @@ class ThinkTags:
 
     @property
     def holding(self) -> bool:
-        return not self.passes
+        """Whether a text that may be a tag waits, or some of one."""
+        began = self._where is _Where.BEFORE and self._start is not None
+        return began or self._held.length > 0
 
     def finish(self) -> list[Part]:
         """Returns what was held back, when neither an end nor an error came."""
