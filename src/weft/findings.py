@@ -14,11 +14,15 @@ Code = Literal[
     "frame-lines-split",
     "frame-replayed",
     "frame-unterminated",
-    # chunks and fields
+    # chunks, blocks and fields
+    "block-empty",
+    "block-index-gap",
+    "block-overlap",
     "choice-other",
     "event-unknown",
     "field-coerced",
     "field-dropped",
+    "field-missing",
     "finish-inferred",
     "finish-late-content",
     "finish-repeated",
