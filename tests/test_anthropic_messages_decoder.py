@@ -234,13 +234,13 @@ CLEAN = {
 
 ODD = {
     "arguments-at-the-start-and-by-deltas": ["arguments-repeated"],
-    "blocks-interleaved": ["block-overlap"],
+    "blocks-interleaved": ["block-interleaved"],
     "body-with-a-call-repeated": ["block-empty", "call-repeated", "call-id-collision"],
     "call-left-open": ["end-missing"],
     "call-left-open-and-cut": ["end-missing", "end-missing"],
     "call-repeated": ["call-repeated", "call-id-collision", "call-repeated", "call-id-collision"],
     "character-cut-in-two": ["surrogate-lone"],
-    "delta-after-the-stop": ["delta-late", "block-overlap", "delta-late", "end-missing"],
+    "delta-after-the-stop": ["delta-late", "block-interleaved", "delta-late", "end-missing"],
     "deltas-that-do-not-fit": ["event-unknown", "event-unknown", "end-repeated",
                                "end-without-start"],
     "deltas-without-a-start": ["start-missing"] * 3 + ["call-id-minted", "call-nameless"],
@@ -257,7 +257,7 @@ ODD = {
     "stop-reason-erased": ["finish-repeated"],
     "stop-reason-told-twice": ["finish-repeated"],
     "text-block-empty": ["block-empty", "block-empty"],
-    "thinking-left-open": ["block-overlap", "end-missing"],
+    "thinking-left-open": ["block-interleaved", "end-missing"],
     "tokens-run-out-inside-a-call": ["arguments-invalid"],
     "unknown-block-and-event": ["event-unknown", "event-unknown"],
 }  # fmt: skip

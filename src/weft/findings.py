@@ -17,7 +17,7 @@ Code = Literal[
     # chunks, blocks and fields
     "block-empty",
     "block-index-gap",
-    "block-overlap",
+    "block-interleaved",
     "choice-other",
     "event-unknown",
     "field-coerced",

@@ -317,7 +317,7 @@ class MessagesDecoder:
             self._findings.note("block-index-gap", detail)
         if self._open:
             detail = f"block {index} began while block {next(reversed(self._open))} was open"
-            self._findings.once("block-overlap", "", detail)
+            self._findings.once("block-interleaved", "", detail)
         self._begin(index, raw, out)
 
     def _begin(self, index: int, raw: Raw, out: list[Part]) -> Block:
