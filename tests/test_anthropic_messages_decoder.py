@@ -227,27 +227,37 @@ CLEAN = {
     "executed-tools-that-fail", "call-made-by-code-in-the-first-event", "paused-turn-goes-on",
     "refusal-with-details", "refusal-without-a-block", "stop-sequence", "context-window-exceeded",
     "compaction", "fallback-renames-the-model", "error-inside-text", "error-body", "body",
-    "no-event-lines", "two-messages", "text-in-the-start-block", "blocks-interleaved",
+    "no-event-lines", "two-messages", "text-in-the-start-block",
     "no-message-stop", "cut-inside-a-call", "another-message-spliced-in",
 }  # fmt: skip
 """Captures without any repair: the wire as documented, and what a reader may not need."""
 
 ODD = {
     "arguments-at-the-start-and-by-deltas": ["arguments-repeated"],
+    "blocks-interleaved": ["block-interleaved"],
+    "body-with-a-call-repeated": ["block-empty", "call-repeated", "call-id-collision"],
+    "call-left-open": ["end-missing"],
+    "call-left-open-and-cut": ["end-missing", "end-missing"],
+    "call-repeated": ["call-repeated", "call-id-collision", "call-repeated", "call-id-collision"],
     "character-cut-in-two": ["surrogate-lone"],
+    "delta-after-the-stop": ["delta-late", "block-interleaved", "delta-late", "end-missing"],
     "deltas-that-do-not-fit": ["event-unknown", "event-unknown", "end-repeated",
                                "end-without-start"],
     "deltas-without-a-start": ["start-missing"] * 3 + ["call-id-minted", "call-nameless"],
     "done-at-the-end": ["event-unknown"],
     "empty-object-before-the-arguments": ["arguments-placeholder"],
-    "index-zero-for-every-block": ["id-reused", "id-reused", "call-index-reused"],
+    "index-gap": ["block-index-gap", "block-index-gap"],
+    "index-zero-for-every-block": ["call-index-reused"] * 3,
     "message-start-twice": ["metadata-repeated"],
     "no-indexes": ["call-index-missing"],
     "no-message-start": ["metadata-missing"],
     "no-stop-reason": ["finish-inferred"],
+    "no-usage-at-the-end": ["field-missing"],
     "one-id-for-two-calls": ["call-id-collision"],
+    "stop-reason-erased": ["finish-repeated"],
     "stop-reason-told-twice": ["finish-repeated"],
-    "thinking-left-open": ["end-missing"],
+    "text-block-empty": ["block-empty", "block-empty"],
+    "thinking-left-open": ["block-interleaved", "end-missing"],
     "tokens-run-out-inside-a-call": ["arguments-invalid"],
     "unknown-block-and-event": ["event-unknown", "event-unknown"],
 }  # fmt: skip
@@ -462,7 +472,10 @@ def test_input_that_is_not_an_object_is_not_made_one() -> None:
 
 def test_results_of_one_id_go_to_the_newest_call() -> None:
     content: list[object] = []
-    twice = [*use(0, "a", type="server_tool_use"), *use(1, "a", type="server_tool_use")]
+    twice = [
+        *use(0, "a", "{}", type="server_tool_use"),
+        *use(1, "a", '{"x":1}', type="server_tool_use"),
+    ]
     response = read(*twice, *block(2, type="x_tool_result", tool_use_id="a", content=content))
     (result,) = [item for item in response.items if isinstance(item, ToolResult)]
     assert (result.id, result.earlier) == ("a_2", False)
@@ -501,7 +514,7 @@ def test_deltas_that_hold_nothing_say_nothing() -> None:
     empty = {"type": "content_block_delta", "index": 0}
     deltas = [delta(0, "text_delta", text=""), delta(0, "citations_delta"), empty]
     response = read(*block(0, *deltas, type="text", text=""))
-    assert (response.text, codes(response)) == ("", ["event-unknown"])
+    assert (response.items, codes(response)) == ((), ["event-unknown", "block-empty"])
 
 
 def test_a_delta_without_index_or_block_opens_one() -> None:
@@ -544,9 +557,22 @@ def test_a_block_without_a_value_is_kept_and_noted() -> None:
     assert (kept.kind, codes(response)) == ("unknown", ["event-unknown"])
 
 
-def test_an_open_call_at_a_clean_end_was_never_made() -> None:
-    response = read(*use(0, "a", '{"x":1}')[:-1], reason="tool_use")
-    assert [one.invalid for one in response.invalid_tool_calls] == ["stream-failed"]
+@pytest.mark.parametrize(
+    ("arguments", "reason", "invalid"),
+    [
+        ('{"x":1}', "tool_use", None),
+        ("", "tool_use", None),
+        ('{"x":', "tool_use", "stream-failed"),
+        ('{"x":1}', "max_tokens", "stream-failed"),
+        ('{"x":1}', "end_turn", "stream-failed"),
+    ],
+)
+def test_an_open_call_was_made_if_it_is_why_the_message_stops_and_is_whole(
+    arguments: str, reason: str, invalid: str | None
+) -> None:
+    response = read(*use(0, "a", arguments)[:-1], reason=reason)
+    assert [one.invalid for one in response._calls()] == [invalid]
+    assert "end-missing" in codes(response)
 
 
 def test_an_open_compaction_is_not_lost_at_a_clean_end() -> None:
@@ -557,7 +583,8 @@ def test_an_open_compaction_is_not_lost_at_a_clean_end() -> None:
 
 def test_halves_that_are_left_are_replaced_in_calls_and_thoughts() -> None:
     (one,) = decode_all(
-        capture(START, *block(0, delta(0, "thinking_delta", thinking="a\ud83e"), type="thinking"),
+        capture(START, *block(0, delta(0, "thinking_delta", thinking="a\ud83e"), type="thinking",
+                              thinking=""),
                 *use(1, "a", '{"x":"', "\ud83e", "\udea1", '"}'), *end("tool_use")), NAME,
     )  # fmt: skip
     assert one.response.reasoning == "a\ufffd"
@@ -585,7 +612,7 @@ def test_wrong_types_are_coerced_or_left_out() -> None:
     )  # fmt: skip
     assert response.text == '{"a":1}'
     assert [call.params for call in response.tool_calls] == ['{"a":1}']
-    assert set(codes(response)) == {"field-coerced", "stop-with-calls"}
+    assert set(codes(response)) == {"field-coerced", "field-missing", "stop-with-calls"}
 
 
 @pytest.mark.parametrize(
@@ -641,7 +668,7 @@ def test_a_named_event_that_is_not_json_is_ignored() -> None:
 def test_a_type_may_stand_only_in_the_event_line() -> None:
     raw = capture(START, *text(0, "a"), *end()).replace(b'"type": "content_block_delta", ', b"")
     (one,) = decode_all(raw, NAME)
-    assert (one.response.text, one.response.findings) == ("a", ())
+    assert (one.response.text, codes(one.response)) == ("a", ["field-missing"])
 
 
 def test_pings_are_heard_everywhere() -> None:
@@ -651,7 +678,8 @@ def test_pings_are_heard_everywhere() -> None:
 
 
 def test_a_message_without_an_id_gets_one() -> None:
-    (one,) = decode_all(capture({"type": "message_start"}, *text(0, "a"), *end()), NAME)
+    unnamed = {**START, "message": {**START["message"], "id": None}}
+    (one,) = decode_all(capture(unnamed, *text(0, "a"), *end()), NAME)
     assert one.response.id.startswith("msg_")
     assert codes(one.response) == ["metadata-id-minted"]
 

@@ -8,8 +8,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from tests.captures import CHAT, GUARD, STAGED, Capture, PartsCapture
-from weft.codec import Decoder, Encoder
+from tests.captures import CHAT, GUARD, HERE, STAGED, Capture, PartsCapture
+from weft.codec import Decoder, Encoder, decode_all
 from weft.context import Context
 from weft.findings import LIMIT, Code, Finding, Findings
 from weft.ids import Ids
@@ -17,10 +17,15 @@ from weft.ids import Ids
 DOCS = Path(__file__).parents[1] / "docs" / "findings.md"
 CODES: tuple[str, ...] = get_args(Code)
 GENERATED = "findings-suppressed"
-CAPTURES: dict[str, Capture | PartsCapture] = {
+CAPTURES: dict[str, Capture | PartsCapture | Path] = {
     **{f"openai_chat/{capture}": capture for capture in CHAT},
     **{f"guard/{capture}": capture for capture in GUARD},
     **{f"stages/{capture}": capture for capture in STAGED},
+    **{
+        f"{folder}/{path.stem}": path
+        for folder in ("anthropic_messages", "gemini")
+        for path in (HERE / folder).glob("*.sse")
+    },
 }
 
 
@@ -32,10 +37,14 @@ def sections() -> dict[str, str]:
     return {mark[1]: text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)}
 
 
-def raised(capture: Capture | PartsCapture) -> list[Finding]:
+def raised(capture: Capture | PartsCapture | Path) -> list[Finding]:
     """What reading a capture leaves; parts are then written as Responses events as well."""
     if isinstance(capture, Capture):
         return [found for one in capture.decode_all() for found in one.response.findings]
+    if isinstance(capture, Path):
+        dialect = capture.parent.name.replace("_", "-")
+        decoded = decode_all(capture.read_bytes(), dialect)
+        return [found for one in decoded for found in one.response.findings]
     parts, guard, findings = capture.guarded()
     encoder = Encoder("openai-responses", context=Context(), fold=guard.fold)
     encoder.feed(parts)

@@ -311,6 +311,26 @@ def test_equal_calls_without_ids_are_as_many_calls() -> None:
     assert {made.params for made in calls} == {'{"sides": 6}'}
 
 
+def test_an_id_name_and_arguments_that_come_again_are_one_call() -> None:
+    one = call(id="c", name="look", args={"x": 1, "y": 2})
+    response = say(one, call(id="c", name="look", args={"y": 2, "x": 1}))
+    assert [made.id for made in response.tool_calls] == ["c"]
+    assert codes(response) == ["call-repeated"]
+    code = {"executableCode": {"id": "e", "language": "PYTHON", "code": "1"}}
+    assert len(say(code, code).tool_calls) == 1
+
+
+def test_ids_of_calls_without_one_come_from_the_response() -> None:
+    """Read anywhere else, the same bytes give the same ids."""
+    raw = sse(frame(call(name="look")), frame(call(name="look")), END)
+    first, second = (
+        decode_all(raw, "gemini", context=Context(ids=Ids(seed)))[0] for seed in (b"1", b"2")
+    )
+    assert first.parts == second.parts
+    (third,) = decode_all(raw.replace(b'"r1"', b'"r2"'), "gemini")
+    assert third.response.tool_calls[0].id not in {one.id for one in first.response.tool_calls}
+
+
 def test_an_id_that_comes_again_is_told_apart() -> None:
     response = say(call(id="c", name="a"), call(id="c", name="b"))
     assert [(made.id, made.name) for made in response.tool_calls] == [("c", "a"), ("c_2", "b")]
@@ -353,7 +373,7 @@ def test_a_result_that_a_client_sent_is_a_result_of_its_call() -> None:
 
 def test_a_result_belongs_to_the_last_call_of_its_id() -> None:
     answer = {"functionResponse": {"id": "c", "name": "look", "response": {}}}
-    response = say(call(id="c", name="look"), call(id="c", name="look"), answer)
+    response = say(call(id="c", name="look"), call(id="c", name="look", args={"x": 1}), answer)
     (result,) = [item for item in response.items if isinstance(item, ToolResult)]
     assert (result.id, result.earlier) == ("c_2", False)
 

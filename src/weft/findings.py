@@ -16,6 +16,10 @@ Code = Literal[
     "frame-unterminated",
     # chunks and fields
     "choice-index-missing",
+    # chunks, blocks and fields
+    "block-empty",
+    "block-index-gap",
+    "block-interleaved",
     "choice-other",
     "content-parts",
     "delta-missing",
@@ -23,6 +27,7 @@ Code = Literal[
     "field-coerced",
     "field-dropped",
     "finish-foreign",
+    "field-missing",
     "finish-inferred",
     "finish-late-content",
     "finish-repeated",

@@ -12,6 +12,10 @@ from weft.parts import ErrorKind
 WIRE = "lifecycle"
 
 NOT_RULES: dict[Code, str] = {
+    "block-empty": "a wire that has blocks has a rule of its own for it",
+    "block-index-gap": "a wire that has blocks has a rule of its own for it",
+    "block-interleaved": "a wire that has blocks has a rule of its own for it",
+    "field-missing": "each wire has rules of its own for the shapes of its events",
     "bridge-extra-keys": "it tells what a stage did for a target that knows no such tools",
     "bridge-no-input": "it tells what a stage did for a target that knows no such tools",
     "stop-cut": "it tells that a stop sequence of the request was applied by Weft",

@@ -2,6 +2,9 @@
 
 - A content block is known by its index, and ends at its own `content_block_stop`: another block
   that starts ends nothing.
+- What the official client reads otherwise than it is meant, or fails on, leaves a finding at its
+  own event: blocks that are not numbered densely or that overlap, deltas that fit nothing, stops
+  and required fields that are missing.
 - Usage is cumulative, and a stop reason may be told more than once: the last one counts.
 - A prefilled `message_start`, and a whole body, are blocks that start and stop at once.
 """
@@ -35,6 +38,7 @@ class _State(Enum):
     READING = "reading"
     FAILED = "failed"
     CLOSED = "closed"
+    BODY = "body"  # closed by a whole message, which is no event of a stream
 
 
 class MessagesDecoder:
@@ -50,6 +54,7 @@ class MessagesDecoder:
         self._id = ""
         self._model: str | None = None
         self._blocks: dict[int, Block] = {}
+        self._open: dict[int, Block] = {}
         self._usage: wire.Usage | None = None
         self._stop = wire.Delta()
         """What was told of the end so far."""
@@ -70,6 +75,8 @@ class MessagesDecoder:
             event = salvaged
         if frame.cut or frame.split:
             self._note_framing(frame)
+        if event.type is None and event.error is None and frame.event in EVENTS:
+            self._missing("type", "only its event line tells what it is")
         handler = EVENTS.get(event.type or frame.event)
         if handler is not None and self._state is _State.READING:
             handler(self, event, out)
@@ -92,7 +99,14 @@ class MessagesDecoder:
 
     @property
     def holding(self) -> bool:
-        return True
+        """The end is held until it is told; a body always: it cannot be passed on as an event."""
+        if self._state is not _State.READING:
+            return self._state in (_State.FAILED, _State.BODY)
+        return (
+            self._stop.stop_reason is not None
+            or self._reader.holding
+            or any(block.held for block in self._open.values())
+        )
 
     # Frames
 
@@ -113,6 +127,9 @@ class MessagesDecoder:
                 self._findings.once("event-unknown", text[:40], f"{text[:40]!r}: ignored")
         return None
 
+    def _missing(self, field: str, detail: str) -> None:
+        self._findings.once("field-missing", field, f"no {field}: {detail}")
+
     def _note_framing(self, frame: Frame) -> None:
         if frame.cut:
             self._findings.note("frame-unterminated", "the last event has no blank line after it")
@@ -122,7 +139,7 @@ class MessagesDecoder:
     def _otherwise(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
         """An event of another kind, or at another time, than nearly all of them."""
         type = event.type or frame.event
-        if self._state is _State.CLOSED:
+        if self._state in (_State.CLOSED, _State.BODY):
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message":
@@ -148,7 +165,7 @@ class MessagesDecoder:
     # The message
 
     def _announce(self, message: wire.Message, out: list[Part]) -> None:
-        self._id = message.id or self._context.ids.mint("msg")
+        self._id = self._reader.message = message.id or self._context.ids.mint("msg")
         self._state = _State.READING
         self._model = message.model
         self._usage = message.usage
@@ -160,6 +177,8 @@ class MessagesDecoder:
         if self._state is _State.WAITING:
             if not message.id:
                 self._findings.note("metadata-id-minted", "the wire gave the message no id")
+            if message.usage is None or message.content is None:
+                self._missing("message.usage or content", "strict readers need both")
             self._announce(message, out)
             self._message(message, out)
         elif message.id in (None, self._id):
@@ -172,8 +191,8 @@ class MessagesDecoder:
     def _message(self, message: wire.Message, out: list[Part]) -> None:
         """What stands in a message beside its head: blocks, and perhaps how it ended."""
         for index, raw in enumerate(message.content or ()):
-            self._blocks[index] = block = self._reader.open(raw, f"{self._id}:{index}", out)
-            self._reader.close(block, out)
+            self._begin(index, raw, out)
+            self._stop_block(index, out)
         self._edits = kept(message.context_management)
         self._stopped(
             wire.Delta(
@@ -192,10 +211,19 @@ class MessagesDecoder:
         message = self._salvage.item(data, wire.Message)
         self._message_start(wire.Event(message=message), out)
         self._end(out)
+        self._state = _State.BODY
 
     def _message_delta(self, event: wire.Event, out: list[Part]) -> None:
         if event.delta is not None:
+            if event.delta.stop_reason is None and self._stop.stop_reason is not None:
+                detail = f"no stop reason after {self._stop.stop_reason!r}, which stays"
+                self._findings.once("finish-repeated", "", detail)
             self._stopped(event.delta)
+        if self._stop.stop_reason is not None:
+            for index in self._open:
+                self._note_open(index)
+        if event.usage is None:
+            self._missing("usage", "a strict reader fails on a message_delta without it")
         if told(event.context_management):
             self._edits = kept(event.context_management)
         self._usage = merged(self._usage, event.usage)
@@ -238,11 +266,19 @@ class MessagesDecoder:
         self._state = _State.CLOSED
 
     def _close_all(self, out: list[Part]) -> None:
-        """Ends what was never stopped, with all that is known of it; but no call is made so."""
-        for index, block in self._blocks.items():
-            if block.open and not isinstance(block, Use):
-                self._findings.note("end-missing", f"block {index} was still open at the end")
-                self._reader.close(block, out)
+        """Ends what was never stopped, with all that is known of it. A call was made only if it was
+        the reason to stop, and its arguments are all there.
+        """
+        called = finish_reason(self._stop.stop_reason) == "tool-calls"
+        for index, block in list(self._open.items()):
+            if block.__class__ is not Use or (called and self._reader.is_whole(block)):
+                self._note_open(index)
+                self._stop_block(index, out)
+        self._reader.finish()
+
+    def _note_open(self, index: int) -> None:
+        detail = f"block {index} was still open at the stop reason, or at the end"
+        self._findings.once("end-missing", f"block {index}", detail)
 
     def _on_error(self, event: wire.Event, out: list[Part]) -> None:
         self._fail(error_of(event), out)
@@ -267,15 +303,29 @@ class MessagesDecoder:
             index = max(self._blocks, default=-1) + 1
         if self._stop.stop_reason is not None:
             self._findings.once("finish-late-content", "", "content after the stop reason")
-        before = self._blocks.get(index)
-        if before is not None and before.open:
+        before = self._open.get(index)
+        if before is not None:
             read = self._salvage.item(raw, wire.Block)
             if read.type == before.type and read.id in (None, before.id):
                 self._findings.once("start-repeated", str(index), f"block {index} started again")
                 return
+            self._stop_block(index, out)
+        if index in self._blocks:
             self._findings.note("call-index-reused", f"another block began as number {index}")
-            self._reader.close(before, out)
-        self._blocks[index] = self._reader.open(raw, f"{self._id}:{index}", out)
+        elif index != len(self._blocks):
+            detail = f"block {index} began where number {len(self._blocks)} was next"
+            self._findings.note("block-index-gap", detail)
+        if self._open:
+            detail = f"block {index} began while block {next(reversed(self._open))} was open"
+            self._findings.once("block-interleaved", "", detail)
+        self._begin(index, raw, out)
+
+    def _begin(self, index: int, raw: Raw, out: list[Part]) -> Block:
+        self._blocks[index] = self._open[index] = block = self._reader.open(raw, out)
+        return block
+
+    def _stop_block(self, index: int, out: list[Part]) -> None:
+        self._reader.close(self._open.pop(index), out)
 
     def _index_missing(self) -> None:
         self._findings.once("call-index-missing", "", "a content block without an index")
@@ -285,42 +335,48 @@ class MessagesDecoder:
         if delta is None:
             self._findings.once("event-unknown", "delta", "a delta without a value: ignored")
             return
+        if delta.type is None:
+            self._missing("delta.type", "what it holds tells what it is")
         type = delta.type or _guessed(delta)
-        block = self._blocks.get(-1 if event.index is None else event.index)
+        block = self._open.get(-1 if event.index is None else event.index)
         if block is None:
             block = self._block_for(event.index, type, out)
-        self._reader.grow(block, type, delta, out)
+        if block is not None:
+            self._reader.grow(block, type, delta, out)
 
-    def _block_for(self, index: int | None, type: str, out: list[Part]) -> Block:
-        """The block of a delta that names none, or one that was never started."""
+    def _block_for(self, index: int | None, type: str, out: list[Part]) -> Block | None:
+        """The block of a delta that names none, or one that is not open. Text goes on in a new
+        block; what else came for one that was stopped is dropped.
+        """
         if index is None:
             self._index_missing()
-            block = self._last_open()
-            if block is not None:
-                return block
+            if self._open:
+                return self._open[next(reversed(self._open))]
             index = max(self._blocks, default=-1) + 1
-        detail = f"{type} for block {index}, which was not started"
-        self._findings.note("start-missing", detail)
+        if index in self._blocks:
+            detail = f"{type} for block {index}, which was stopped"
+            self._findings.once("delta-late", f"block {index}", detail)
+            if type not in _SAYING:
+                return None
+        else:
+            detail = f"{type} for block {index}, which was not started"
+            self._findings.note("start-missing", detail)
         wanted = DELTAS[type].type if type in DELTAS else "unknown"
-        raw = Raw(b'{"type":"%b"}' % wanted.encode())
-        self._blocks[index] = block = self._reader.open(raw, f"{self._id}:{index}", out)
-        return block
-
-    def _last_open(self) -> Block | None:
-        return next((one for one in reversed(self._blocks.values()) if one.open), None)
+        return self._begin(index, _BARE.get(wanted, Raw(b'{"type":"%b"}' % wanted.encode())), out)
 
     def _block_stop(self, event: wire.Event, out: list[Part]) -> None:
-        if event.index is None:
+        index = event.index
+        if index is None:
             self._index_missing()
-        block = self._last_open() if event.index is None else self._blocks.get(event.index)
-        if block is None:
-            detail = f"stop of block {event.index}, which was not started: dropped"
-            self._findings.once("end-without-start", str(event.index), detail)
-        elif not block.open:
-            detail = f"block {event.index} was stopped before"
-            self._findings.once("end-repeated", str(event.index), detail)
+            index = next(reversed(self._open), None)
+        if index in self._open:
+            self._stop_block(index, out)
+        elif index in self._blocks:
+            detail = f"block {index} was stopped before"
+            self._findings.once("end-repeated", str(index), detail)
         else:
-            self._reader.close(block, out)
+            detail = f"stop of block {index}, which was not started: dropped"
+            self._findings.once("end-without-start", str(index), detail)
 
 
 def _later(first: Raw | UnsetType, second: Raw | UnsetType) -> Raw | UnsetType:
@@ -337,6 +393,16 @@ def _guessed(delta: wire.Delta) -> str:
     )
     return next((type for value, type in told_by if value), "")
 
+
+_SAYING = frozenset({"text_delta", "thinking_delta"})
+"""Deltas that begin a block of their own, if theirs was stopped."""
+
+_BARE = {
+    "text": Raw(b'{"type":"text","text":""}'),
+    "thinking": Raw(b'{"type":"thinking","thinking":""}'),
+    "tool_use": Raw(b'{"type":"tool_use","input":{}}'),
+}
+"""Blocks as they start when nothing is known of them."""
 
 _AFTER_ERROR = frozenset({"message_start", "message_delta", "message_stop", "ping"})
 """What is still read after an error: usage and the stop reason."""

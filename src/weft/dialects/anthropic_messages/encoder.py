@@ -114,7 +114,8 @@ class MessagesEncoder:
         return []
 
     def resume(self, before: PassedOn) -> None:
-        """What was fed is all it has to know."""
+        """Blocks are numbered as those before were, and calls keep the ids they have there."""
+        self._carrier.known.update(self._uses)
 
     def keepalive(self) -> Event | None:
         return _PING
@@ -131,7 +132,7 @@ class MessagesEncoder:
     def _on_finish(self, part: Finish, out: list[Event]) -> None:
         extra = self._carrier.extra(part.extra, wire.FinishExtra)
         word = _word(part.reason, part.raw_reason, part.stop_sequence, self._carrier, self._asked)
-        details = REFUSAL if word == "refusal" else UNSET
+        details = REFUSAL if word == "refusal" and not self._carrier.ours else UNSET
         if extra.stop_details is not UNSET:
             details = extra.stop_details
         stop = wire.Stop(word, part.stop_sequence, details, extra.container)

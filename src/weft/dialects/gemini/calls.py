@@ -3,18 +3,23 @@
 A call comes whole, with an id or without. Some hosts stream arguments: an opener with the name,
 then values each with its path, until a part says no more will come, the next opener, or the
 finish. One call is open at a time. `Arguments` turns values and paths into JSON text.
+
+The same id, name and arguments told once more are the same call; so a call whose id and name came
+before waits until its arguments are known. Calls without ids are never the same.
 """
 
 import re
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw
 
+from weft.assembler import Buffer
 from weft.dialects.envelope import signed
 from weft.dialects.gemini import wire
 from weft.findings import Findings
-from weft.ids import Claims, Ids
-from weft.partial_json import escape
+from weft.ids import Claims
+from weft.partial_json import canonical, escape
 from weft.parts import (
     Invalid,
     Json,
@@ -171,7 +176,7 @@ class Arguments:
 class _Open:
     """A call whose arguments are still coming."""
 
-    __slots__ = ("arguments", "id", "name", "signature", "whole", "wire_id")
+    __slots__ = ("arguments", "id", "name", "signature", "text", "waiting", "whole", "wire_id")
 
     def __init__(self, id: str, name: str, wire_id: str | None) -> None:
         self.id = id
@@ -179,24 +184,40 @@ class _Open:
         self.wire_id = wire_id
         self.signature: str | None = None
         self.arguments = Arguments()
+        self.text = Buffer()
         self.whole: str | None = None
         """All arguments at once, if the wire sends them as well."""
+        self.waiting: list[Part] | None = None
+        """Its parts, while it may be a call that was made before."""
+
+    def add(self, text: str, out: list[Part]) -> None:
+        if text:
+            self.text.add(text)
+            out.append(ToolParamsDelta(self.id, text))
 
 
 class Calls:
-    """The calls of one answer. Identical calls are distinct calls."""
+    """The calls of one answer. Identical calls without ids are distinct calls."""
 
-    def __init__(self, ids: Ids, findings: Findings, origin: str) -> None:
-        self._ids = ids
+    def __init__(self, mint: Callable[[], str], findings: Findings, origin: str) -> None:
+        self._mint = mint
+        """Makes an id for a call that has none."""
         self._findings = findings
         self._origin = origin
         self._claims = Claims()
         self._by_wire_id: dict[str, str] = {}
+        self._told: dict[str, list[tuple[str, bytes]]] = {}
+        """By the id on the wire: the names and arguments of the calls that were told under it."""
         self._waiting: dict[str, dict[str, None]] = {}
         """By name: calls that have no result yet."""
         self._open: _Open | None = None
         self.dispatchable = False
         """Whether a client call was made that is not known to be of no use."""
+
+    @property
+    def held(self) -> bool:
+        """Whether a call has not come out whole."""
+        return self._open is not None
 
     # Calls for the client
 
@@ -226,8 +247,12 @@ class Calls:
     def _announce(
         self, name: str, wire_id: str | None, signature: str | None, out: list[Part]
     ) -> _Open:
-        self._open = known = _Open(self._public(wire_id, name), name, wire_id)
         proof, origin = signed(signature, self._origin)
+        if wire_id and any(told == name for told, _ in self._told.get(wire_id, ())):
+            self._open = known = _Open(wire_id, name, wire_id)
+            known.waiting = out = []
+        else:
+            self._open = known = _Open(self._public(wire_id, name), name, wire_id)
         out.append(ToolParamsStart(known.id, name, signature=proof, origin=origin))
         return known
 
@@ -237,8 +262,8 @@ class Calls:
         known.signature = signature or known.signature
         whole = _text(call.args)
         known.whole = known.whole if whole == "{}" else whole
-        added = [known.arguments.feed(value) for value in call.partial_args or ()]
-        out += [ToolParamsDelta(known.id, text) for text in added if text]
+        for value in call.partial_args or ():
+            known.add(known.arguments.feed(value), out if known.waiting is None else known.waiting)
         if not call.will_continue:
             self._end(out)
 
@@ -246,27 +271,47 @@ class Calls:
         known, self._open = self._open, None
         if known is None:
             return
+        said = out if known.waiting is None else known.waiting
         arguments = known.arguments
-        closing = "" if known.whole is not None and arguments.blank else arguments.finish()
-        if closing:
-            out.append(ToolParamsDelta(known.id, closing))
+        if known.whole is None or not arguments.blank:
+            known.add(arguments.finish(), said)
         invalid: Invalid | None = None
         if arguments.problem is not None:
             invalid = "bad-arguments"
             self._findings.note("arguments-invalid", f"call {known.id!r}: {arguments.problem}")
-        out.append(ToolParamsEnd(known.id, whole=known.whole))
+        said.append(ToolParamsEnd(known.id, whole=known.whole))
         proof, origin = signed(known.signature, self._origin)
         call = ToolCall(known.id, known.name, "", invalid=invalid, signature=proof, origin=origin)
-        out.append(call)
+        said.append(call)
+        if self._repeats(known.wire_id, known.name, known.text.text or known.whole or "{}"):
+            return
+        if known.waiting is not None:
+            id = self._public(known.wire_id, known.name)
+            out += [msgspec.structs.replace(part, id=id) for part in known.waiting]
         self.dispatchable = self.dispatchable or invalid is None
 
     def _whole_call(
         self, name: str, call: wire.FunctionCall, signature: str | None, out: list[Part]
     ) -> None:
+        params = _text(call.args)
+        if self._repeats(call.id, name, params):
+            return
         self.dispatchable = True
         id = self._public(call.id, name)
         proof, origin = signed(signature, self._origin)
-        self._made(ToolCall(id, name, _text(call.args), signature=proof, origin=origin), out)
+        self._made(ToolCall(id, name, params, signature=proof, origin=origin), out)
+
+    def _repeats(self, wire_id: str | None, name: str, params: str) -> bool:
+        """Whether this very call was told before; else it was told now."""
+        if not wire_id:
+            return False
+        told = self._told.setdefault(wire_id, [])
+        this = name, canonical(params) or params.encode()
+        if this in told:
+            self._findings.note("call-repeated", f"call {wire_id!r} again: dropped")
+            return True
+        told.append(this)
+        return False
 
     def _stray(self, call: wire.FunctionCall, signature: str | None, out: list[Part]) -> None:
         """No name, and nothing that it could go on with."""
@@ -283,18 +328,24 @@ class Calls:
 
     def code(self, code: wire.ExecutableCode, signature: str | None, out: list[Part]) -> None:
         params = _json(wire.ExecutableCode(None, code.language, code.code or "")).decode()
-        self._executed(
-            self._public(code.id, wire.CODE_NAME), wire.CODE_NAME, wire.CODE, params, signature, out
-        )
+        self._executed(code.id, wire.CODE_NAME, wire.CODE, params, signature, out)
 
     def tool(self, call: wire.ToolCall, signature: str | None, out: list[Part]) -> None:
         name = wire.SERVER_PREFIX + (call.tool_type or "")
-        id = self._public(call.id, name)
-        self._executed(id, name, wire.SERVER_TOOL, _text(call.args), signature, out)
+        self._executed(call.id, name, wire.SERVER_TOOL, _text(call.args), signature, out)
 
     def _executed(
-        self, id: str, name: str, kind: str, params: str, signature: str | None, out: list[Part]
+        self,
+        wire_id: str | None,
+        name: str,
+        kind: str,
+        params: str,
+        signature: str | None,
+        out: list[Part],
     ) -> None:
+        if self._repeats(wire_id, name, params):
+            return
+        id = self._public(wire_id, name)
         proof, origin = signed(signature, self._origin)
         call = ToolCall(
             id, name, params, kind, provider_executed=True, signature=proof, origin=origin
@@ -339,19 +390,18 @@ class Calls:
         waiting = self._waiting.get(name, {})
         id = self._by_wire_id.get(wire_id) if wire_id else next(reversed(waiting), None)
         if id is None:
-            return wire_id or self._ids.mint("call"), False
+            return wire_id or self._mint(), False
         waiting.pop(id, None)
         return id, True
 
     # Ids
 
     def _public(self, wire_id: str | None, name: str) -> str:
-        id = self._claims.claim(wire_id or self._ids.mint("call"))
-        if wire_id:
-            if id != wire_id:
-                detail = f"id {wire_id!r} belongs to another call already; this one is {id!r}"
-                self._findings.note("call-id-collision", detail)
-            self._by_wire_id[wire_id] = id
+        id = self._claims.claim(wire_id or self._mint())
+        if wire_id and id != wire_id:
+            detail = f"id {wire_id!r} belongs to another call already; this one is {id!r}"
+            self._findings.note("call-id-collision", detail)
+        self._by_wire_id[wire_id or id] = id
         self._waiting.setdefault(name, {})[id] = None
         return id
 

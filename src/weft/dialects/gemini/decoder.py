@@ -5,6 +5,7 @@
 - A signature belongs to the part it came with. One without text is a part without text.
 - A finish reason counts at the end of the input: some hosts put one into every frame.
 - Sources are told right before the end of the text they belong to (see grounding).
+- Ids of calls that have none come from the id of the response: whoever reads it finds the same.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from weft.dialects.gemini.meaning import Ending, created_of, error_of
 from weft.dialects.gemini.spelling import respelled
 from weft.dialects.gemini.wire import NAME
 from weft.findings import Findings
+from weft.ids import Ids
 from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
@@ -47,13 +49,14 @@ _json = msgspec.json.Encoder().encode
 
 
 class _Phase(Enum):
+    UNREAD = "unread"  # no frame came yet
     SILENT = "silent"  # nothing was said yet
     SAYING = "saying"
     FAILED = "failed"
     CLOSED = "closed"
 
 
-_GOOD = (_Phase.SILENT, _Phase.SAYING)
+_GOOD = (_Phase.UNREAD, _Phase.SILENT, _Phase.SAYING)
 
 
 class _Kind(Enum):
@@ -73,11 +76,16 @@ class ContentDecoder:
         self._choice = context.choice
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
-        self._calls = Calls(context.ids, findings, self._origin)
+        self._calls = Calls(self._mint_call, findings, self._origin)
         self._sources = Sources(context.ids, self._salvage, findings)
-        self._phase = _Phase.SILENT
-        self._announced: str | None = None
-        """The id of the response, once its metadata went out."""
+        self._phase = _Phase.UNREAD
+        self._listed = False
+        """Whether it came as an array, which is no event of a stream: that is never passed on."""
+        self._announced = False
+        """Whether the metadata went out."""
+        self._id_known: str | None = None
+        """The id of the response, once something needed it."""
+        self._call_ids: Ids | None = None
         self._response_id: str | None = None
         self._model: str | None = None
         self._created: int | None = None
@@ -125,24 +133,42 @@ class ContentDecoder:
 
     @property
     def holding(self) -> bool:
-        return True
+        if self._phase is not _Phase.SAYING:
+            return self._listed or self._phase in (_Phase.SILENT, _Phase.FAILED)
+        return (
+            self._listed
+            or self._ending.held
+            or self._calls.held
+            or self._sources.held
+            or bool(self._half)
+        )
 
     def _spoke(self, out: list[Part]) -> None:
         """Puts the metadata in front of the first part."""
-        if self._announced is None:
-            if not self._response_id and self._phase is not _Phase.FAILED:
-                self._findings.note("metadata-id-minted", "the wire gave the response no id")
-            self._announced = self._response_id or self._ids.mint("resp")
-            out.insert(0, ResponseMetadata(self._announced, self._model, self._created, NAME))
+        if not self._announced:
+            self._announced = True
+            out.insert(0, ResponseMetadata(self._identity(), self._model, self._created, NAME))
         if self._phase is _Phase.SILENT:
             self._phase = _Phase.SAYING
+
+    def _identity(self) -> str:
+        if self._id_known is None:
+            if not self._response_id and self._phase is not _Phase.FAILED:
+                self._findings.note("metadata-id-minted", "the wire gave the response no id")
+            self._id_known = self._response_id or self._ids.mint("resp")
+        return self._id_known
+
+    def _mint_call(self) -> str:
+        if self._call_ids is None:
+            self._call_ids = Ids(f"{self._identity()} {self._choice}".encode())
+        return self._call_ids.mint("call")
 
     def _judge(self, out: list[Part]) -> None:
         """Decides whether this end is a clean one."""
         error = self._ending.error()
         if error is not None:
             self._fail(error, out)
-        elif not self._ending.told and self._phase is _Phase.SILENT:
+        elif not self._ending.told and self._phase is not _Phase.SAYING:
             self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
         elif not self._ending.told:
             message = "the stream ended without a finish reason"
@@ -152,6 +178,7 @@ class ContentDecoder:
 
     def _array(self, frame: Frame, out: list[Part]) -> None:
         """A stream that was asked for without server-sent events is one JSON array."""
+        self._listed = True
         frames, whole = wire.elements(frame.data)
         for data in frames:
             self._one(data, frame, out)
@@ -199,6 +226,8 @@ class ContentDecoder:
     def _chunk(self, chunk: wire.Chunk, data: bytes, frame: Frame, out: list[Part]) -> None:
         if frame.cut or frame.split:
             self._note_framing(frame)
+        if self._phase is _Phase.UNREAD:
+            self._phase = _Phase.SILENT
         self._take_head(chunk)
         if chunk.usage_metadata is not None:
             self._ending.take_usage(chunk.usage_metadata)

@@ -106,6 +106,8 @@ class ContentEncoder:
         """How a frame goes on after the text, or the part, in it."""
         self._carried = Carried(context, findings, None)
         self._usage: Usage | None = None
+        self._for_tools: int | None = None
+        """Tokens of the input that are counted apart: none, if others may have been told before."""
         self._turns: deque[_Turn] = deque()
         self._texts: dict[str, _Turn] = {}
         self._thoughts: dict[str, _Turn] = {}
@@ -129,7 +131,9 @@ class ContentEncoder:
         return []
 
     def resume(self, before: PassedOn) -> None:
-        """What was fed is all it has to know."""
+        """Sources and usage come last: what of them was told is not told again."""
+        self._sources.clear()
+        self._for_tools = 0
 
     def keepalive(self) -> Event | None:
         return None
@@ -223,7 +227,10 @@ class ContentEncoder:
         candidate.grounding_metadata = grounding_written(_cited(self._sources, spots), kept)
         usage = merged(self._usage, part.usage)
         self._carried.end(part, miscounted(usage))
-        self._chunk(_answer(self._head, candidate, part, usage), out)
+        answer = _answer(self._head, candidate, part, usage)
+        if answer.usage_metadata is not None:
+            answer.usage_metadata.tool_use_prompt_token_count = self._for_tools
+        self._chunk(answer, out)
 
     # Text and reasoning
 

@@ -54,6 +54,10 @@ class Sources:
         self._grounding = grounding or self._grounding
         self._citations = citations or self._citations
 
+    @property
+    def held(self) -> bool:
+        return self._grounding is not None or self._citations is not None
+
     def release(self) -> list[Part]:
         """Returns the sources that are held and were not told before."""
         out: list[Part] = []

@@ -97,6 +97,11 @@ class Ending:
         return self.reason is not None or self._blocked is not None
 
     @property
+    def held(self) -> bool:
+        """Whether something was said that only the finish part tells."""
+        return self.told or self._leftover != wire.Leftover()
+
+    @property
     def clean(self) -> bool:
         """Whether nothing was cut short."""
         return self.reason is not None and finish_reason(self.reason) == "stop"
