@@ -102,6 +102,11 @@ class Finding(msgspec.Struct, frozen=True):
     offset: int
     detail: str
 
+    def line(self, file: str, severity: str = "finding") -> str:
+        """Returns one printable line that names the file, the place, the code and the detail."""
+        detail = "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.detail)
+        return f"{file}:event {self.at} (byte {self.offset}): {severity} {self.code}: {detail}"
+
 
 class Findings:
     """Collects findings in order. Whoever reads frames moves `at` and `offset` along."""
