@@ -45,6 +45,10 @@ def codes(raw: bytes, dialect: str | None = None) -> list[str]:
     return [found.code for found in weft.check(raw, dialect)]
 
 
+def broken(raw: bytes, dialect: str = "openai-chat") -> set[str]:
+    return examine(raw, dialect).broken
+
+
 def serious(found: list[Finding]) -> list[Finding]:
     return [one for one in found if RULES[one.code].severity in VIOLATIONS]
 
@@ -86,8 +90,7 @@ def test_the_capture_of_a_code_breaks_its_rule(code: str) -> None:
     assert capture is not None
     context = replace(capture_context(capture.raw), quirks=capture.reading.quirks)
     context = replace(context, request=capture.reading.request)
-    found = weft.check(capture.raw, "openai-chat", context=context)
-    assert f"lifecycle/{code}" in [one.code for one in found]
+    assert f"lifecycle/{code}" in examine(capture.raw, "openai-chat", context=context).broken
 
 
 def test_most_codes_are_shown_by_a_recorded_stream() -> None:
@@ -113,7 +116,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("id", EXAMPLES)
 def test_the_example_of_a_rule_breaks_it(id: str) -> None:
-    assert id in codes(written(RULES[id].example), "openai-chat")
+    assert id in broken(written(RULES[id].example))
 
 
 def test_the_examples_that_are_no_stream_are_parts_or_said_in_words() -> None:
@@ -141,7 +144,7 @@ def test_findings_come_in_the_order_of_the_stream() -> None:
     assert len({one.code for one in found}) >= 3
 
 
-def test_the_rules_of_the_wire_are_checked_beside_those_of_all_streams() -> None:
+def test_what_breaks_a_rule_of_the_wire_and_one_of_all_streams_is_reported_once() -> None:
     again = chat.calls(chat.entry(0, "c1", None, "}"))
     raw = chat.stream(
         [
@@ -150,8 +153,10 @@ def test_the_rules_of_the_wire_are_checked_beside_those_of_all_streams() -> None
         ],
         "tool_calls",
     )
-    assert codes(raw) == ["openai-chat/call-id-repeated", "lifecycle/call-id-repeated"]
-    assert {one.offset for one in weft.check(raw)} == {raw.index(again)}
+    report = examine(raw)
+    assert [one.code for one in report.findings] == ["openai-chat/call-id-repeated"]
+    assert [one.code for one in report.implied] == ["lifecycle/call-id-repeated"]
+    assert {one.offset for one in (*report.findings, *report.implied)} == {raw.index(again)}
 
 
 def test_every_response_of_a_capture_is_checked() -> None:
@@ -167,7 +172,9 @@ def test_a_response_that_another_one_cuts_off_is_truncated() -> None:
     report = examine(begun + cut)
     assert report.responses == 2
     last = begun.rindex(b"data: ")
-    assert ("lifecycle/truncated", last) in [(one.code, one.offset) for one in report.findings]
+    assert ("lifecycle/truncated", last) in [(one.code, one.offset) for one in report.implied]
+    rule = "openai-responses/terminal-missing"
+    assert (rule, last) in [(one.code, one.offset) for one in report.findings]
 
 
 def test_every_choice_is_checked_and_what_concerns_all_is_told_once() -> None:
@@ -198,14 +205,14 @@ def test_every_choice_is_checked_and_what_concerns_all_is_told_once() -> None:
     ],
 )
 def test_a_stream_that_fails_breaks_the_rule_of_its_failure(raw: bytes, rule: str) -> None:
-    assert f"lifecycle/{rule}" in codes(raw, "openai-chat")
+    assert f"lifecycle/{rule}" in broken(raw)
 
 
 def test_an_error_is_told_at_its_own_event_in_its_own_words() -> None:
     event = b'data: {"error":{"message":"overloaded"}}\n\n'
-    found = weft.check(FIRST + event + b"data: [DONE]\n\n")
-    assert Finding("lifecycle/error-reported", 1, len(FIRST), "overloaded") in found
-    assert serious(found) == []
+    report = examine(FIRST + event + b"data: [DONE]\n\n")
+    assert report.implied == (Finding("lifecycle/error-reported", 1, len(FIRST), "overloaded"),)
+    assert serious(list(report.findings)) == []
 
 
 def test_a_body_is_checked_without_the_rules_of_streams() -> None:
