@@ -1,19 +1,25 @@
 """Every rule of every wire is proved by two captures: one that breaks it, and one that does not.
 
 They are `captures/check/<wire>/<rule>.bad.sse` and `.good.sse` (`.jsonl` for one JSON event a
-line). A bad capture breaks its rule and nothing else, save the rules, and notes, that its
-`.expect` lists, one id a line; notes need not be listed. A good one has at most notes.
+line). A bad capture has one defect, which is reported once, by its rule. Its `.expect` lists what
+else is reported, with the reason, one a line; notes need not be listed. A good capture has at
+most notes.
 """
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.captures import HERE
-from weft.check.engine import examine
+from weft.check.engine import VIOLATIONS, Report, examine
+from weft.check.implied import AT_ITS_EVENT, IN_ITS_RESPONSE, sort_out
 from weft.check.lifecycle import WIRE as LIFECYCLE
 from weft.check.rulebook import RULES, WIRES
+from weft.errors import WeftError
+from weft.findings import Finding
 
 FOLDER = HERE / "check"
 SUFFIXES = (".sse", ".jsonl")
@@ -42,14 +48,23 @@ class Proof:
         return self.path.name.split(".")[1]
 
     @property
-    def expected(self) -> set[str]:
+    def expected(self) -> Counter[str]:
         listed = self.path.with_suffix(".expect")
-        return set(listed.read_text().split()) if listed.exists() else set()
+        return Counter(expectations(listed) if listed.exists() else [])
 
-    def broken(self) -> set[str]:
+    @property
+    def report(self) -> Report:
         wire = self.path.parent.name
-        report = examine(self.path.read_bytes(), SHOWN_IN.get(wire, wire))
-        return {found.code for found in report.findings}
+        return examine(self.path.read_bytes(), SHOWN_IN.get(wire, wire))
+
+    @property
+    def reported(self) -> Counter[str]:
+        return Counter(found.code for found in self.report.findings)
+
+
+def expectations(path: Path) -> list[str]:
+    """The rules that a file lists, each followed by a reason."""
+    return [line.partition(" ")[0] for line in path.read_text().splitlines()]
 
 
 PROOFS = [Proof(path) for path in sorted(FOLDER.glob("*/*")) if path.suffix in SUFFIXES]
@@ -61,8 +76,8 @@ NEEDED = [
 ]
 
 
-def serious(rules: set[str]) -> set[str]:
-    return {rule for rule in rules if RULES[rule].severity != "note"}
+def serious(rules: Counter[str]) -> Counter[str]:
+    return Counter({id: n for id, n in rules.items() if RULES[id].severity in VIOLATIONS})
 
 
 @pytest.mark.parametrize("needed", NEEDED)
@@ -79,21 +94,69 @@ def test_what_is_expected_beside_a_rule_belongs_to_a_capture_and_is_a_rule() -> 
     for path in FOLDER.glob("*/*.expect"):
         assert path.name.endswith(".bad.expect")
         assert any(path.with_suffix(suffix).exists() for suffix in SUFFIXES), path.name
-        assert set(path.read_text().split()) <= set(RULES), path.name
+        assert set(expectations(path)) <= set(RULES), path.name
+        assert all(" " in line for line in path.read_text().splitlines()), "a reason for each"
 
 
 @pytest.mark.parametrize("proof", [one for one in PROOFS if one.kind == "bad"], ids=str)
-def test_a_bad_capture_breaks_its_rule_and_no_other(proof: Proof) -> None:
-    broken = proof.broken()
-    assert proof.rule in broken
-    assert serious(broken - {proof.rule}) == serious(proof.expected - {proof.rule})
-    assert proof.expected <= broken
+def test_the_one_defect_of_a_bad_capture_is_reported_once_by_its_rule(proof: Proof) -> None:
+    assert proof.rule in proof.reported
+    assert serious(proof.reported) == serious(Counter([proof.rule]) + proof.expected)
 
 
 @pytest.mark.parametrize("proof", [one for one in PROOFS if one.kind == "good"], ids=str)
 def test_a_good_capture_breaks_no_rule(proof: Proof) -> None:
-    assert serious(proof.broken()) == set()
-    assert proof.rule not in proof.broken()
+    assert serious(Counter(proof.report.broken)) == Counter()
+    assert proof.rule not in proof.report.broken
+
+
+IMPLIED = [
+    (rule, implied, here)
+    for here, table in ((True, AT_ITS_EVENT), (False, IN_ITS_RESPONSE))
+    for rule, rules in table.items()
+    for implied in rules
+]
+
+
+@pytest.mark.parametrize(("rule", "implied", "here"), IMPLIED)
+def test_a_capture_shows_that_a_rule_implies_another(rule: str, implied: str, here: bool) -> None:
+    wire = rule.partition("/")[0]
+    assert implied.partition("/")[0] in (LIFECYCLE, wire)
+    assert RULES[rule].severity in VIOLATIONS or RULES[implied].severity not in VIOLATIONS
+    folders = FOLDER / wire, HERE / wire.replace("-", "_")
+    paths = [path for folder in folders for path in folder.glob("*") if path.suffix in SUFFIXES]
+    assert any(shows(path, wire, rule, implied, here=here) for path in paths)
+
+
+@cache
+def report_of(path: Path, wire: str) -> Report | None:
+    try:
+        return examine(path.read_bytes(), wire)
+    except WeftError:
+        return None
+
+
+def shows(path: Path, wire: str, rule: str, implied: str, *, here: bool) -> bool:
+    """Whether the first rule is broken in a capture, and the second one implied."""
+    report = report_of(path, wire)
+    if report is None:
+        return False
+    found = [*report.findings, *report.implied]
+    events = {one.at for one in found if one.code == rule}
+    others = {one.at for one in report.implied if one.code == implied}
+    return bool(events & others) if here else bool(events and others)
+
+
+def test_a_second_defect_is_not_taken_for_the_first() -> None:
+    def at(event: int, code: str) -> Finding:
+        return Finding(code, event, event * 100, "")
+
+    wire, lifecycle = "openai-chat/call-nameless", "lifecycle/call-nameless"
+    sorted_out = sort_out([at(9, lifecycle), at(4, wire), at(5, lifecycle)])
+    assert sorted_out.reported == [at(4, wire), at(9, lifecycle)]
+    assert sorted_out.implied == [at(5, lifecycle)]
+    coerced = at(3, "lifecycle/field-coerced")
+    assert sort_out([at(2, "gemini/usage-shape"), coerced]).implied == []
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -96,22 +96,23 @@ def test_help_names_every_command_and_cuts_no_summary_short(flag: str) -> None:
         assert word in done.out
 
 
+READING = ("CAPTURE", "--from DIALECT", "detected", "--quiet", "Findings", "standard error")
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("parts", ["CAPTURE", "--from DIALECT", "openai-chat", "detected", "Exit: 0, or 2"]),
-        ("assemble", ["CAPTURE", "--from DIALECT", "openai-chat", "detected", "Exit: 0, or 2"]),
+        ("parts", [*READING, "openai-chat", "Exit: 0, or 2"]),
+        ("assemble", [*READING, "openai-chat", "Exit: 0, or 2"]),
         ("check", ["CAPTURE...", "--dialect", "--format", "--explain", "--rules", "Exit: 0"]),
         (
             "convert",
             [
-                "CAPTURE",
-                "--from DIALECT",
+                *READING,
                 "--to DIALECT",
                 "openai-responses",
                 "open-responses",
                 "[required]",
-                "detected",
                 "--request",
                 "adapted",
                 "Exit: 0, or 2",
@@ -147,13 +148,13 @@ def test_the_version_is_that_of_the_package() -> None:
 
 def test_parts_prints_one_object_a_line_with_its_type_first(capture: Path) -> None:
     done = run("parts", capture)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
     assert done.lines == CALL_PARTS
 
 
 def test_assemble_prints_the_object_of_the_contract(capture: Path) -> None:
     done = run("assemble", capture)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
     assert json.loads(done.out) == {
         "id": "chatcmpl-1",
         "model": "m-1",
@@ -226,7 +227,7 @@ def test_assemble_prints_usage_error_sources_and_a_free_form_call_with_their_key
 
 def test_convert_writes_what_the_library_converts(capture: Path) -> None:
     done = run("convert", capture, "--to", "openai-responses")
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
     assert done.out.encode() == weft.convert(CALL, "openai-chat", "openai-responses")
     assert run("convert", capture, "--to", "open-responses") == done
 
@@ -301,14 +302,53 @@ def test_a_request_does_not_tell_its_dialect() -> None:
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
 def test_standard_input_gives_what_the_file_gives(command: list[str], capture: Path) -> None:
-    told = run(*command, capture)
-    assert run(*command, "-", given=CALL) == told
-    assert run(*command, "-", "--from", "openai-chat", given=CALL) == told
-    assert run(*command, "/dev/stdin", given=CALL) == told
+    done = run(*command, capture, "--quiet")
+    assert run(*command, "-", "-q", given=CALL) == done
+    assert run(*command, "-", "-q", "--from", "openai-chat", given=CALL) == done
+    assert run(*command, "/dev/stdin", "-q", given=CALL) == done
+
+
+AGAIN = "call call_1: its id comes again with a later delta"
+REPAIRS = [
+    f"event 2 (byte 426): finding call-id-repeated: {AGAIN}",
+    "event 6 (byte 1318): finding call-nameless: call call_2: it never got a name",
+]
+LOST = "event 6 (byte 1318): finding not-carried: tool-call: it was never announced"
+
+
+@pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
+def test_findings_are_one_line_each_on_standard_error_and_quiet_leaves_them_out(
+    command: list[str], capture: Path
+) -> None:
+    places = [*REPAIRS, LOST] if command[0] == "convert" else REPAIRS
+    for path, given in ((str(capture), b""), ("-", CALL)):
+        told = run(*command, path, given=given)
+        assert told.err.splitlines() == [f"{path}:{place}" for place in places]
+        quiet = run(*command, path, "--quiet", given=given)
+        assert (quiet.code, quiet.out, quiet.err) == (told.code, told.out, "")
+
+
+def test_a_finding_is_one_line_whatever_the_stream_says() -> None:
+    id = "a\nb\x1b[31m"
+    entries = [chat.entry(0, id, "look", "{"), chat.entry(0, id, None, "}")]
+    raw = chat.stream([chat.calls(entry) for entry in entries], "tool_calls")
+    (line,) = run("parts", "-", given=raw).err.splitlines()
+    assert line.endswith(r"call a\nb\x1b[31m: its id comes again with a later delta")
+
+
+def test_what_several_choices_share_is_reported_once() -> None:
+    def choice(index: int, reason: str | None = None) -> dict[str, object]:
+        return {"index": index, "delta": {"content": "\ud83d"}, "finish_reason": reason}
+
+    raw = chat.stream([chat.chunk({}, choices=[choice(0, "stop"), choice(1, "stop")])], None)
+    raw = raw.replace(b"chatcmpl", b"chat\xffcmpl", 1)
+    lines = run("assemble", "-", "--from", "openai-chat", given=raw).err.splitlines()
+    assert len([line for line in lines if "frame-invalid-utf8" in line]) == 1
+    assert len(lines) == len(set(lines))
 
 
 def test_a_pipe_of_two_commands_works(capture: Path) -> None:
-    shell = f"cat '{capture}' | '{WEFT}' parts - | wc -l"
+    shell = f"cat '{capture}' | '{WEFT}' parts --quiet - | wc -l"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, check=False, env=ENVIRONMENT)
     assert (done.returncode, int(done.stdout), done.stderr) == (0, len(CALL_PARTS), b"")
 
@@ -371,7 +411,7 @@ def test_several_choices_are_one_line_each() -> None:
 def test_a_broken_stream_is_data_and_no_failure_of_the_command() -> None:
     cut = CALL[: CALL.index(b'"sea')]
     done = run("assemble", "-", given=cut)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
     printed = json.loads(done.out)
     assert printed["error"]["kind"] == "truncated"
     assert [call["reason"] for call in printed["invalid_tool_calls"]] == ["stream-failed"]

@@ -1,21 +1,27 @@
 """The library's verbs: streams of one response, captures of several, both ways."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
 
 import pytest
 
+from tests.captures import HERE
 from tests.chat import calls, chunk, entry, stream
 from tests.responses import events
 from weft import (
+    DIALECTS,
     Context,
     Decoder,
     Encoder,
     ErrorPart,
+    Finding,
     Finish,
     Ids,
     Part,
+    Response,
     ResponseMetadata,
     TextDelta,
     TextEnd,
@@ -33,6 +39,9 @@ from weft import (
 from weft.sse import MAX_LINE
 
 HELLO = stream([chunk({"content": "Hel"}), chunk({"content": "lo"})])
+WRITTEN = [name for name, dialect in DIALECTS.items() if dialect.encoder]
+READ = ("anthropic_messages", "gemini", "openai_chat", "openai_responses")
+CAPTURES = sorted(path for folder in READ for path in (HERE / folder).glob("*.sse"))
 PARTS: list[Part] = [
     ResponseMetadata("chatcmpl-1", model="m-1", created=1790000000, dialect="openai-chat"),
     TextStart("text_0"),
@@ -62,6 +71,107 @@ def test_assemble_is_the_fold() -> None:
     response = assemble(PARTS)
     assert (response.text, response.finish_reason, response.model) == ("Hello", "stop", "m-1")
     assert response.findings == ()
+
+
+REPAIRED = stream([calls(entry(0, "c", "look", "{")), calls(entry(0, "c", "", "}"))], "stop")
+"""The id of the call comes twice, and the reason is not the one for calls."""
+CODES = [("call-id-repeated", 1), ("stop-with-calls", 3)]
+
+
+async def pieces_of(raw: bytes) -> AsyncIterator[bytes]:
+    yield raw[:99]
+    yield raw[99:]
+
+
+def places(findings: Iterable[Finding]) -> list[tuple[str, int]]:
+    return [(one.code, one.at) for one in findings]
+
+
+def test_the_fold_of_a_decoded_stream_has_the_findings_of_its_decoder() -> None:
+    stream = decode([REPAIRED], "openai-chat")
+    assert stream.findings == []
+    assert assemble(stream) == stream.response
+    assert places(stream.response.findings) == places(stream.findings) == CODES
+    assert [REPAIRED[one.offset :][:6] for one in stream.findings] == [b"data: "] * 2
+    begun = decode([REPAIRED], "openai-chat")
+    next(begun)
+    assert assemble(begun).items == stream.response.items, "what was iterated before counts too"
+    assert assemble(list(decode([REPAIRED], "openai-chat"))).findings == ()
+
+
+def test_a_decoded_stream_tells_what_was_found_as_it_is_found() -> None:
+    stream = decode([REPAIRED], "openai-chat")
+    found = [(part.type, len(stream.findings)) for part in stream]
+    assert found == [
+        ("response-metadata", 0),
+        ("tool-params-start", 0),
+        ("tool-params-delta", 0),
+        ("tool-params-delta", 1),
+        ("tool-params-end", 2),
+        ("tool-call", 2),
+        ("finish", 2),
+    ]
+
+
+def test_an_asynchronous_stream_has_the_same_response_and_findings() -> None:
+    async def read() -> tuple[list[Part], Response]:
+        stream = adecode(pieces_of(REPAIRED), "openai-chat")
+        return [part async for part in stream], stream.response
+
+    parts, response = asyncio.run(read())
+    stream = decode([REPAIRED], "openai-chat")
+    assert parts == list(stream)
+    assert response == stream.response
+    assert places(response.findings) == CODES
+
+
+def test_a_stream_that_is_closed_yields_no_more() -> None:
+    async def rest() -> list[Part]:
+        stream = adecode(pieces_of(REPAIRED), "openai-chat")
+        async with contextlib.aclosing(stream):
+            first = await anext(stream)
+        return [first, *[part async for part in stream]]
+
+    with contextlib.closing(decode([REPAIRED], "openai-chat")) as stream:
+        first = next(stream)
+    assert [first, *stream] == asyncio.run(rest()) == PARTS[:1]
+    with contextlib.closing(encode(PARTS, "openai-chat")) as events:
+        next(events)
+    assert list(events) == []
+
+
+def test_an_encoded_stream_tells_what_was_repaired_and_what_its_dialect_cannot_carry() -> None:
+    lost = [*CODES, ("not-carried", 3)]  # the usage that Messages clients need, and nobody told
+    for raw in ([REPAIRED], [REPAIRED[:70], REPAIRED[70:]]):
+        events = encode(decode(raw, "openai-chat"), "anthropic-messages")
+        assert b"tool_use" in b"".join(events)
+        assert places(events.findings) == lost
+    repaired = encode([TextDelta("t", "x")], "anthropic-messages")
+    assert list(repaired)
+    assert [one.code for one in repaired.findings][:2] == ["metadata-missing", "start-missing"]
+
+
+def test_what_is_converted_tells_the_findings_of_all_its_responses_in_order() -> None:
+    converted = convert(REPAIRED * 2, "openai-chat", "anthropic-messages")
+    assert isinstance(converted, bytes)
+    once = [*CODES, ("not-carried", 3)]
+    assert places(converted.findings) == [*once, *((code, at + 4) for code, at in once)]
+    assert convert(HELLO, "openai-chat", "openai-chat").findings == ()
+
+
+@pytest.mark.parametrize("target", WRITTEN)
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_converting_a_capture_finds_what_reading_and_writing_it_find(
+    path: Path, target: str
+) -> None:
+    raw, source = path.read_bytes(), path.parent.name.replace("_", "-")
+    found = convert(raw, source, target).findings
+    read = decode_all(raw, source)
+    assert {place for one in read for place in places(one.response.findings)} <= {*places(found)}
+    if len(read) == 1:
+        events = encode(decode([raw], source), target)
+        assert b"".join(events)
+        assert {*places(events.findings)} == {*places(found)}
 
 
 def test_assemble_and_encode_make_illegal_parts_legal_first() -> None:

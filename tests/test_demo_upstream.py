@@ -796,8 +796,8 @@ def test_its_reasoning_comes_home_through_every_client(client: str, dialect: str
     turn = KEPT[client](events_of(raw))
     results = [(id, name, "It is fine.") for id, name, _ in calls_in(turn, client)]
     assert len(results) == 1
-    raw = json.dumps(next_request(client, turn, *results)).encode()
-    body = weft.convert_request(raw, client, dialect, context=context).body
+    request = json.dumps(next_request(client, turn, *results)).encode()
+    body = weft.convert_request(request, client, dialect, context=context).body
     sent = json.loads(body) | ({} if dialect == GEMINI else {"model": "reasoner"})
     assert any(mark in body.decode() for mark in proofs_in(dialect, question)) is True
     got = ask(place_of(dialect), sent, "reasoner", stream=True)

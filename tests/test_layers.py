@@ -99,6 +99,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.check.lifecycle",
         "weft.check.lines",
         "weft.check.rulebook",
+        "weft.check.implied",
         "weft.check.engine",
         "weft.check.*",
         "weft.check",

@@ -7,9 +7,21 @@ run them over iterators, and over captures that hold several responses.
 
 import secrets
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import replace
 from hashlib import sha256
+from itertools import chain
 
 import msgspec
 
@@ -61,11 +73,20 @@ class Decoder:
 
     def feed(self, data: bytes) -> list[Part]:
         """Returns the parts that these bytes complete, possibly none."""
+        return list(chain.from_iterable(self.steps(data)))
+
+    def steps(self, data: bytes) -> Iterator[list[Part]]:
+        """As feed, event by event: between two steps, the findings are those of what came so far.
+
+        Use up one iterator before the next call.
+        """
         try:
             frames = self._reader.feed(data)
         except TooLarge as problem:
-            return self._pipe.too_large(problem)
-        return self._pipe.feed(frames)
+            yield self._pipe.too_large(problem)
+        else:
+            for frame in frames:
+                yield self._pipe.feed((frame,))
 
     def finish(self) -> list[Part]:
         """Returns the rest. The last part ever is a finish; a second call returns nothing."""
@@ -90,6 +111,11 @@ class Decoder:
     def response(self) -> Response:
         """The fold as it stands, with the findings."""
         return self._pipe.response
+
+    @property
+    def collector(self) -> Findings:
+        """Where the findings are collected: an encoder can add its own, each at its event."""
+        return self._pipe.findings
 
 
 class Pipe:
@@ -191,17 +217,23 @@ class Pipe:
 class Encoder:
     """Guarded parts of one response in, the dialect's events out, framed, each in one piece.
 
-    Give it the fold of the guard that made the parts, and nothing is assembled twice.
+    Give it the fold of the guard that made the parts, and nothing is assembled twice; give it
+    the collector of their decoder, and its findings stand there too, each at its event.
     """
 
     def __init__(
-        self, dialect: str, *, context: Context | None = None, fold: Assembler | None = None
+        self,
+        dialect: str,
+        *,
+        context: Context | None = None,
+        fold: Assembler | None = None,
+        collector: Findings | None = None,
     ) -> None:
         writer = dialect_named(dialect)
         if writer.encoder is None:
             raise UnknownDialect(f"{writer.name} cannot be written yet")
         self._idle = writer.idle
-        self._findings = Findings()
+        self._findings = Findings() if collector is None else collector
         self._own = Assembler() if fold is None else None
         self._encoder = writer.encoder(
             context or fresh_context(), fold or self._own or Assembler(), self._findings
@@ -225,7 +257,7 @@ class Encoder:
 
     @property
     def findings(self) -> list[Finding]:
-        """What this dialect could not carry."""
+        """What this dialect could not carry, and whatever else its collector holds."""
         return self._findings.found
 
 
@@ -251,26 +283,85 @@ def _reader(name: str) -> Dialect:
     return dialect
 
 
+class DecodedStream(Iterator[Part]):
+    """The guarded parts of one response, as its bytes come; what `decode` returns.
+
+    It can be iterated once. A list made of it has the parts alone: ask the stream for the rest.
+    """
+
+    def __init__(self, chunks: Iterable[bytes], decoder: Decoder) -> None:
+        self.decoder = decoder
+        self._parts = self._decoded(chunks)
+
+    def _decoded(self, chunks: Iterable[bytes]) -> Generator[Part]:
+        for chunk in chunks:
+            for parts in self.decoder.steps(chunk):
+                yield from parts
+        yield from self.decoder.finish()
+
+    def __next__(self) -> Part:
+        return next(self._parts)
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        self._parts.close()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was repaired so far, and what an encoder of these parts could not carry."""
+        return self.decoder.findings
+
+    @property
+    def response(self) -> Response:
+        """The fold of what was iterated so far, with the findings."""
+        return self.decoder.response
+
+
+class AsyncDecodedStream(AsyncIterator[Part]):
+    """As DecodedStream, from an asynchronous iterator; what `adecode` returns."""
+
+    def __init__(self, chunks: AsyncIterable[bytes], decoder: Decoder) -> None:
+        self.decoder = decoder
+        self._parts = self._decoded(chunks)
+
+    async def _decoded(self, chunks: AsyncIterable[bytes]) -> AsyncGenerator[Part]:
+        async for chunk in chunks:
+            for parts in self.decoder.steps(chunk):
+                for part in parts:
+                    yield part
+        for part in self.decoder.finish():
+            yield part
+
+    def __anext__(self) -> Awaitable[Part]:
+        return self._parts.__anext__()
+
+    async def aclose(self) -> None:
+        """Ends the iteration."""
+        await self._parts.aclose()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was repaired so far."""
+        return self.decoder.findings
+
+    @property
+    def response(self) -> Response:
+        """The fold of what was iterated so far, with the findings."""
+        return self.decoder.response
+
+
 def decode(
     chunks: Iterable[bytes], dialect: str, *, context: Context | None = None
-) -> Iterator[Part]:
-    """Yields the guarded parts of one response, as its bytes come."""
-    decoder = Decoder(dialect, context=context)
-    for chunk in chunks:
-        yield from decoder.feed(chunk)
-    yield from decoder.finish()
+) -> DecodedStream:
+    """Returns an iterator over the guarded parts of one response, which also has `findings`."""
+    return DecodedStream(chunks, Decoder(dialect, context=context))
 
 
-async def adecode(
+def adecode(
     chunks: AsyncIterable[bytes], dialect: str, *, context: Context | None = None
-) -> AsyncIterator[Part]:
+) -> AsyncDecodedStream:
     """As decode, from an asynchronous iterator."""
-    decoder = Decoder(dialect, context=context)
-    async for chunk in chunks:
-        for part in decoder.feed(chunk):
-            yield part
-    for part in decoder.finish():
-        yield part
+    return AsyncDecodedStream(chunks, Decoder(dialect, context=context))
 
 
 def decode_all(raw: bytes, dialect: str, *, context: Context | None = None) -> list[Decoded]:
@@ -354,7 +445,14 @@ def detect(raw: bytes) -> str:
 
 
 def assemble(parts: Iterable[Part]) -> Response:
-    """Returns the fold of one response. Parts that are not legal are made so first."""
+    """Returns the fold of one response. Parts that are not legal are made so first.
+
+    The findings are those of the decoder, if `parts` is what `decode` returned; of other parts,
+    they are what had to be made legal.
+    """
+    if isinstance(parts, DecodedStream):
+        deque(parts, maxlen=0)
+        return parts.response
     findings = Findings()
     guard = Guard(Ids(), findings)
     guard.feed(parts)
@@ -362,29 +460,84 @@ def assemble(parts: Iterable[Part]) -> Response:
     return guard.fold.response(tuple(findings.found))
 
 
-def encode(
-    parts: Iterable[Part], dialect: str, *, context: Context | None = None
-) -> Iterator[bytes]:
-    """Yields one response as the dialect's events. Parts that are not legal are made so first."""
-    context = context or fresh_context()
-    guard = Guard(context.ids, Findings())
-    encoder = Encoder(dialect, context=context, fold=guard.fold)
-    for part in parts:
-        yield from encoder.feed(guard.feed((part,)))
-    yield from encoder.feed(guard.finish())
-    yield from encoder.finish()
+class EncodedStream(Iterator[bytes]):
+    """One response as the events of a dialect, each in one piece; what `encode` returns."""
+
+    def __init__(self, parts: Iterable[Part], dialect: str, context: Context) -> None:
+        self._collector = (
+            parts.decoder.collector if isinstance(parts, DecodedStream) else Findings()
+        )
+        self._guard = Guard(context.ids, self._collector)
+        self._encoder = Encoder(
+            dialect, context=context, fold=self._guard.fold, collector=self._collector
+        )
+        self._events = self._encoded(parts)
+
+    def _encoded(self, parts: Iterable[Part]) -> Generator[bytes]:
+        for part in parts:
+            yield from self._encoder.feed(self._guard.feed((part,)))
+        yield from self._encoder.feed(self._guard.finish())
+        yield from self._encoder.finish()
+
+    def __next__(self) -> bytes:
+        return next(self._events)
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        self._events.close()
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was repaired so far, by the decoder too if the parts are what `decode` returned,
+        and what this dialect could not carry.
+        """
+        return self._collector.found
 
 
-def convert(raw: bytes, source: str, target: str, *, context: Context | None = None) -> bytes:
-    """Returns a capture in another dialect. Equal input gives equal bytes."""
+def encode(parts: Iterable[Part], dialect: str, *, context: Context | None = None) -> EncodedStream:
+    """Returns an iterator over one response as the dialect's events, which also has `findings`.
+
+    Parts that are not legal are made so first.
+    """
+    return EncodedStream(parts, dialect, context or fresh_context())
+
+
+class Converted(bytes):
+    """A capture in another dialect, and what was found on the way."""
+
+    findings: tuple[Finding, ...]
+    """What was repaired, and what the target could not carry, in the order of the capture."""
+
+    def __new__(cls, data: bytes, findings: Iterable[Finding]) -> "Converted":
+        converted = super().__new__(cls, data)
+        converted.findings = tuple(findings)
+        return converted
+
+
+def convert(raw: bytes, source: str, target: str, *, context: Context | None = None) -> Converted:
+    """Returns a capture in another dialect: bytes, which also have `findings`.
+
+    Equal input gives equal bytes.
+    """
     context = context or capture_context(raw)
     out: list[bytes] = []
-    for number, one in enumerate(decode_all(raw, source, context=context)):
-        seed = f"{context.ids.mint('seed')} {number}".encode()
-        encoder = Encoder(target, context=replace(context, ids=Ids(seed)), fold=one.fold)
-        out += encoder.feed(one.parts)
+    found: list[Finding] = []
+    read = list(readings(raw, source, context=context))
+    choices = [(one.frames, pipe) for one in read for pipe in one.pipes]
+    for number, (frames, pipe) in enumerate(choices):
+        seeded = replace(context, ids=Ids(f"{context.ids.mint('seed')} {number}".encode()))
+        encoder = Encoder(target, context=seeded, fold=pipe.guard.fold, collector=pipe.findings)
+        for frame in frames:  # one by one: what cannot be carried is found at its event
+            out += encoder.feed(pipe.feed((frame,)))
+        out += encoder.feed(pipe.finish())
         out += encoder.finish()
-    return b"".join(out)
+        found += pipe.findings.found
+    return Converted(b"".join(out), in_order(found))
+
+
+def in_order(found: Iterable[Finding]) -> list[Finding]:
+    """The findings of several responses, or choices, in the order of the capture, each once."""
+    return sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
 
 
 class Translated(msgspec.Struct, frozen=True):

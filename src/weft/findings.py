@@ -14,12 +14,11 @@ Code = Literal[
     "frame-lines-split",
     "frame-replayed",
     "frame-unterminated",
-    # chunks and fields
-    "choice-index-missing",
     # chunks, blocks and fields
     "block-empty",
     "block-index-gap",
     "block-interleaved",
+    "choice-index-missing",
     "choice-other",
     "content-parts",
     "delta-missing",
@@ -115,6 +114,11 @@ class Finding(msgspec.Struct, frozen=True):
     at: int
     offset: int
     detail: str
+
+    def line(self, file: str, severity: str = "finding") -> str:
+        """Returns one printable line that names the file, the place, the code and the detail."""
+        detail = "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.detail)
+        return f"{file}:event {self.at} (byte {self.offset}): {severity} {self.code}: {detail}"
 
 
 class Findings:

@@ -1,7 +1,8 @@
 """The checker: reads a capture as Weft does, and each wire's own rules beside it.
 
 What the decoder and the guard found, what the wire's invariants found and what the lines of the
-stream show become one list of findings whose codes are rule ids, in the order of the stream.
+stream show become one list of findings whose codes are rule ids, in the order of the stream. A
+defect that several of them show is in it once.
 """
 
 import json
@@ -11,8 +12,9 @@ import msgspec
 
 from weft.check import lifecycle, lines
 from weft.check.clients import verdicts
+from weft.check.implied import sort_out
 from weft.check.verdict import Verdict
-from weft.codec import Reading, detect, readings
+from weft.codec import Reading, detect, in_order, readings
 from weft.context import Context
 from weft.dialects import dialect_named
 from weft.dialects.base import Dialect
@@ -34,17 +36,26 @@ class Report(msgspec.Struct, frozen=True):
     responses: int
     events: int
     findings: tuple[Finding, ...]
+    implied: tuple[Finding, ...] = ()
+    """What the findings say already: the same defects, by other rules."""
+
+    @property
+    def broken(self) -> set[str]:
+        """Every rule that is broken, reported or implied."""
+        return {found.code for found in (*self.findings, *self.implied)}
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What known clients make of this stream."""
-        return verdicts(self.dialect, {found.code for found in self.findings})
+        return verdicts(self.dialect, self.broken)
 
 
 def check(
     raw: bytes, dialect: str | None = None, *, context: Context | None = None
 ) -> list[Finding]:
     """Returns what is wrong with a capture, in the order of the stream; a good one has nothing.
+
+    One defect is one finding, by the most specific rule that it breaks.
 
     The `code` of a finding is a rule's id, such as `openai-chat/finish-reason-missing`. Without
     a dialect it is detected. Raises Unreadable if these bytes are no stream, or none that is
@@ -56,19 +67,22 @@ def check(
 def examine(raw: bytes, dialect: str | None = None, *, context: Context | None = None) -> Report:
     """As check, with what was read."""
     wire = dialect_named(dialect or detect(raw))
-    found: list[Finding] = []
+    reported: list[Finding] = []
+    implied: list[Finding] = []
     frames: list[Frame] = []
     responses = 0
     for reading in readings(raw, wire.name, context=context):
         responses += 1
         frames += reading.frames
-        if is_stream(raw, reading.frames):
-            found += _of_the_wire(wire, reading.frames)
-        found += _of_the_lifecycle(reading)
+        found = _of_the_wire(wire, reading.frames) if is_stream(raw, reading.frames) else []
+        response = sort_out(found + _of_the_lifecycle(reading))
+        reported += response.reported
+        implied += response.implied
     if is_stream(raw, frames):
-        found += _of_the_lines(raw, frames)
-    ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
-    return Report(wire.name, responses, len(frames), tuple(ordered))
+        reported += _of_the_lines(raw, frames)
+    return Report(
+        wire.name, responses, len(frames), tuple(in_order(reported)), tuple(in_order(implied))
+    )
 
 
 def is_stream(raw: bytes, frames: list[Frame]) -> bool:

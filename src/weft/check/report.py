@@ -53,7 +53,11 @@ def failed(captures: Sequence[Checked]) -> bool:
 
 def text(captures: Sequence[Checked], paint: Paint) -> str:
     """One line a finding, then what clients make of it, then the sum."""
-    lines = [_finding_line(each.path, one, paint) for each in captures for one in each.findings]
+    lines: list[str] = []
+    for each in captures:
+        for one in each.findings:
+            severity = RULES[one.code].severity
+            lines.append(one.line(each.path, paint(severity, severity)))
     for each in captures:
         lines += [f"{each.path}: {verdict_line(row)} [{row.rule}]" for row in _verdicts(each)]
     return "\n".join([*lines, summary(captures)]) + "\n"
@@ -61,12 +65,6 @@ def text(captures: Sequence[Checked], paint: Paint) -> str:
 
 def _verdicts(checked: Checked) -> tuple[Verdict, ...]:
     return checked.report.verdicts if checked.report else ()
-
-
-def _finding_line(path: str, one: Finding, paint: Paint) -> str:
-    severity = RULES[one.code].severity
-    place = f"{path}:event {one.at} (byte {one.offset})"
-    return f"{place}: {paint(severity, severity)} {one.code}: {one.detail}"
 
 
 def verdict_line(row: Verdict) -> str:

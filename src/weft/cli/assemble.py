@@ -5,9 +5,13 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Response
-from weft.cli.captures import Capture, capture_argument, from_option, write_lines
-from weft.codec import decode_all
-from weft.errors import WeftError
+from weft.cli.captures import (
+    Capture,
+    capture_argument,
+    from_option,
+    quiet_option,
+    write_lines,
+)
 from weft.findings import Finding
 from weft.partial_json import parse
 from weft.parts import (
@@ -108,16 +112,17 @@ def _call(call: ToolCall) -> Call:
     return Call(call.id, call.name, call.kind, arguments, call.provider_executed)
 
 
-@click.command(short_help="Each response of a capture as one JSON object.")
+@click.command(short_help="Print each response of a capture as one JSON object.")
 @capture_argument
 @from_option
-def assemble(capture: str, source: str | None) -> None:
+@quiet_option
+def assemble(capture: str, source: str | None, quiet: bool) -> None:
     """Print each response of a CAPTURE, and each choice, as one JSON object on one line.
 
     Keys: id, model, choice, text, reasoning, refusal, tool_calls, invalid_tool_calls,
     tool_results, approval_requests, sources, finish_reason, raw_finish_reason, usage, error,
     findings. A response that failed is printed like any other: its error says why, and its
-    calls are all invalid.
+    calls are all invalid. Findings (what was repaired) also go to standard error, one line each.
 
     Exit: 0, or 2 if the capture is unreadable.
 
@@ -125,8 +130,7 @@ def assemble(capture: str, source: str | None) -> None:
       weft assemble stream.sse | jq .tool_calls
     """
     read = Capture(capture, source)
-    try:
-        decoded = decode_all(read.raw, read.dialect)
-    except WeftError as problem:
-        raise read.unreadable(problem) from None
+    decoded = read.decoded()
     write_lines(assembled(one.response) for one in decoded)
+    if not quiet:
+        read.report(decoded)

@@ -1,4 +1,4 @@
-"""What the commands that read a capture share: the argument, the options, the error line."""
+"""What the commands that read a capture share: argument, options, error and finding lines."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from weft.codec import detect
+from weft.codec import Decoded, decode_all, detect, in_order
 from weft.dialects import DIALECTS
 from weft.errors import Unreadable, WeftError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 UNREADABLE = 2
-"""The exit code for a capture that is no stream."""
+"""The exit code for a capture that cannot be read."""
 
 READABLE = sorted(
     name
@@ -47,6 +47,18 @@ class Capture:
         place = problem if isinstance(problem, Unreadable) else Unreadable("")
         return _OneLine(f"{self.path}: byte {place.offset}, event {place.event}: {problem}")
 
+    def decoded(self) -> list[Decoded]:
+        """Every response of the capture, and every choice of each."""
+        try:
+            return decode_all(self.raw, self.dialect)
+        except WeftError as problem:
+            raise self.unreadable(problem) from None
+
+    def report(self, decoded: list[Decoded]) -> None:
+        """Writes the findings to standard error, one line each, in the order of the capture."""
+        for found in in_order(found for one in decoded for found in one.response.findings):
+            click.echo(found.line(self.path), err=True)
+
 
 class _OneLine(click.ClickException):
     exit_code = UNREADABLE
@@ -74,12 +86,18 @@ def from_option(function: F) -> F:
         "source",
         type=click.Choice(READABLE),
         metavar="DIALECT",
-        help=f"The dialect of the capture: {', '.join(READABLE)}. Left out: it is detected.",
+        help=f"The dialect of the capture: {', '.join(READABLE)}; detected if left out.",
+    )(function)
+
+
+def quiet_option(function: F) -> F:
+    return click.option(
+        "--quiet", "-q", is_flag=True, help="Do not print findings to standard error."
     )(function)
 
 
 def write_lines(values: Iterable[msgspec.Struct]) -> None:
-    """Writes each value on one line, also if raw JSON inside it was spread over several."""
+    """Writes each value on one line, even if raw JSON inside it has line breaks."""
     for value in values:
         data = msgspec.json.encode(value)
         if b"\n" in data:

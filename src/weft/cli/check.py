@@ -26,7 +26,7 @@ _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "c
     "dialect",
     type=click.Choice(READABLE),
     metavar="DIALECT",
-    help=f"The dialect of the captures: {', '.join(READABLE)}. Left out: it is detected.",
+    help=f"The dialect of the captures: {', '.join(READABLE)}; detected if left out.",
 )
 @click.option(
     "--format",

@@ -69,7 +69,8 @@ class UiInvariants:
         self._framing.feed(frame)
         if frame.data == DONE:
             if self._phase is _Phase.DONE:
-                self._broken("after-done", "a second [DONE]; expected the end of the stream")
+                detail = "a second [DONE]; expected the end of the stream"
+                self._once("after-done", None, detail)
             self._ended_without_finish()
             self._phase = _Phase.DONE
             return
@@ -150,12 +151,12 @@ class UiInvariants:
         self._first_one(type)
         phase = self._phase
         if phase is _Phase.DONE:
-            self._broken("after-done", f"{type[:40]} after [DONE]; expected the end")
+            self._once("after-done", None, f"{type[:40]} after [DONE]; expected the end")
         elif phase is _Phase.FINISHED:
-            self._broken("after-finish", f"{type[:40]} after finish; expected the end")
+            self._once("after-finish", None, f"{type[:40]} after finish; expected the end")
         elif phase is _Phase.FAILED and type not in _LAST:
             detail = f"{type[:40]} after an error or an abort; expected the end"
-            self._broken("after-error", detail)
+            self._once("after-error", None, detail)
         elif phase is _Phase.STEPPED:
             self._phase = _Phase.GOING
 

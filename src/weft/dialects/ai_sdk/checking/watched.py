@@ -38,7 +38,7 @@ class Items:
         if key not in self._open:
             state = f"it ended at event {self._ended[key]}" if key in self._ended else "unknown"
             detail = f"{item}-{verb} for {shown(id)}: {state}; expected its {item}-start first"
-            self._broken("item-not-open", detail)
+            self._once("item-not-open", key, detail)
         elif verb == "end":
             del self._open[key]
             self._ended[key] = self._once.at
@@ -95,7 +95,7 @@ class Calls:
         if call is None or call.stage != ANNOUNCED:
             state = "unknown" if call is None else "its input has ended"
             detail = f"tool-input-{verb} for {shown(id)}: {state}; expected its start first"
-            self._broken("item-not-open", detail)
+            self._once("item-not-open", id, detail)
         elif verb == "end":
             call.stage = SEALED
         else:
