@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.captures import CHAT, GUARD, STAGED, Capture, PartsCapture
-from weft.codec import Decoder, Encoder
+from weft.codec import Decoder, Encoder, decode_all
 from weft.context import Context
 from weft.findings import LIMIT, Code, Finding, Findings
 from weft.ids import Ids
@@ -17,8 +17,10 @@ from weft.ids import Ids
 DOCS = Path(__file__).parents[1] / "docs" / "findings.md"
 CODES: tuple[str, ...] = get_args(Code)
 GENERATED = "findings-suppressed"
-CAPTURES: dict[str, Capture | PartsCapture] = {
+RESPONSES = Path(__file__).parent / "captures" / "openai_responses"
+CAPTURES: dict[str, Capture | PartsCapture | Path] = {
     **{f"openai_chat/{capture}": capture for capture in CHAT},
+    **{f"openai_responses/{path.stem}": path for path in RESPONSES.glob("*.sse")},
     **{f"guard/{capture}": capture for capture in GUARD},
     **{f"stages/{capture}": capture for capture in STAGED},
 }
@@ -32,10 +34,13 @@ def sections() -> dict[str, str]:
     return {mark[1]: text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)}
 
 
-def raised(capture: Capture | PartsCapture) -> list[Finding]:
+def raised(capture: Capture | PartsCapture | Path) -> list[Finding]:
     """What reading a capture leaves; parts are then written as Responses events as well."""
     if isinstance(capture, Capture):
         return [found for one in capture.decode_all() for found in one.response.findings]
+    if isinstance(capture, Path):
+        found = decode_all(capture.read_bytes(), "openai-responses")
+        return [finding for one in found for finding in one.response.findings]
     parts, guard, findings = capture.guarded()
     encoder = Encoder("openai-responses", context=Context(), fold=guard.fold)
     encoder.feed(parts)

@@ -14,6 +14,8 @@ Code = Literal[
     "frame-lines-split",
     "frame-replayed",
     "frame-unterminated",
+    "sequence-number-disordered",
+    "sequence-number-missing",
     # chunks and fields
     "choice-other",
     "event-unknown",
@@ -25,6 +27,11 @@ Code = Literal[
     "message-ignored",
     "metadata-id-minted",
     "surrogate-lone",
+    # which item an event speaks of
+    "index-disordered",
+    "index-missing",
+    "item-id-changed",
+    "item-id-missing",
     # which call a delta belongs to
     "call-id-changed",
     "call-id-collision",
