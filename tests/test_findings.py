@@ -23,7 +23,7 @@ CAPTURES: dict[str, Capture | PartsCapture | Path] = {
     **{f"stages/{capture}": capture for capture in STAGED},
     **{
         f"{folder}/{path.stem}": path
-        for folder in ("anthropic_messages", "gemini")
+        for folder in ("anthropic_messages", "gemini", "openai_responses")
         for path in (HERE / folder).glob("*.sse")
     },
 }

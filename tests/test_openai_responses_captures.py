@@ -20,18 +20,25 @@ SEVERAL = ("two-responses", "another-response-spliced-in")
 SINGLE = [path for path in CAPTURES if path.stem not in SEVERAL]
 
 ODD = {
+    "annotations-of-every-kind": ["event-unknown"],
     "arguments-only-at-the-end": ["whole-extends"],
     "character-cut-in-two": ["surrogate-lone"],
     "deltas-before-their-item": ["start-missing"],
     "deltas-without-added": ["start-missing"],
     "diff-never-streamed": ["whole-extends"],
     "done-without-added": ["start-missing", "start-missing"],
+    "ids-rotate": ["item-id-changed"],
+    "indexes-with-gaps": ["index-disordered", "index-disordered"],
     "index-zero-for-every-item": ["call-index-reused", "call-index-reused"],
-    "item-added-twice": ["start-repeated", "end-repeated"],
+    "item-added-twice": ["item-id-changed", "start-repeated", "end-repeated"],
+    "item-without-an-id": ["item-id-missing"],
     "items-never-done": ["end-missing", "end-missing", "whole-extends", "end-missing"],
     "items-only-in-the-terminal-event": ["start-missing"],
+    "no-indexes": ["index-missing"],
+    "no-sequence-numbers": ["sequence-number-missing"],
     "one-call-under-two-items": ["call-repeated"],
     "one-id-for-two-calls": ["call-id-collision", "call-id-collision"],
+    "sequence-number-twice": ["sequence-number-disordered"],
     "unknown-item-event-and-part": ["event-unknown", "event-unknown", "event-unknown"],
     "whole-that-differs": ["whole-contradicts", "whole-contradicts"],
 }

@@ -151,7 +151,7 @@ def test_a_call_is_announced_once_however_often_it_is_added() -> None:
         done(0, type="function_call", id="x", call_id="c", name="look", arguments='{"a":1}'),
     )
     assert [(c.id, c.params, c.item_id) for c in response.tool_calls] == [("c", '{"a":1}', "fc")]
-    assert codes(response) == ["start-repeated", "end-repeated"]
+    assert codes(response) == ["item-id-changed", "start-repeated", "end-repeated"]
 
 
 def test_arguments_that_come_only_at_the_end_are_one_delta() -> None:
@@ -304,7 +304,7 @@ def test_progress_and_pings_say_nothing_and_the_unknown_is_noted_once() -> None:
 
 
 def test_an_event_that_came_before_is_a_replay() -> None:
-    twice = {**said(0, "a"), "sequence_number": 9}
+    twice = {**said(0, "a"), "sequence_number": 2}
     message = {"type": "message", "id": "m", "content": [text_part("a")]}
     response = read(added(0, **message), twice, twice, done(0, **message))
     assert (response.text, codes(response)) == ("a", ["frame-replayed"])
@@ -397,7 +397,7 @@ def test_a_salvaged_event_still_counts() -> None:
     message = {"type": "message", "id": "m", "content": [text_part("a")]}
     response = read(added(0, **message), said(0, "a", item_id=7), done(0, **message))
     assert response.text == "a"
-    assert codes(response) == ["field-coerced"]
+    assert codes(response) == ["field-coerced", "item-id-changed"]
 
 
 # The ground rules of the wire
@@ -425,7 +425,7 @@ def test_g1_the_first_id_of_an_index_is_its_id_for_good() -> None:
     ids = [one.id for one in response.items if isinstance(one, ToolCall | ToolResult)]
     assert ids == ["one", "one", "one"]
     assert [one.id for one in response.items if isinstance(one, ReasoningItem)] == ["four:0"]
-    assert response.findings == ()
+    assert codes(response) == ["item-id-changed"]
 
 
 def test_g2_without_an_index_the_item_id_tells_the_item() -> None:
@@ -439,7 +439,7 @@ def test_g2_without_an_index_the_item_id_tells_the_item() -> None:
         {"type": "response.output_item.done", "item": {**MESSAGE, "content": [text_part("ab")]}},
     )
     assert (response.text, [call.id for call in response.tool_calls]) == ("ab", ["c"])
-    assert response.findings == ()
+    assert codes(response) == ["index-missing"]
 
 
 def test_g3_another_response_forgets_all_items() -> None:
@@ -477,7 +477,7 @@ def test_g1_items_that_share_an_id_share_nothing_else() -> None:
     assert [(one.id, one.text) for one in texts] == [("m", "ac"), ("m_2", "b")]
     thoughts = [one for one in response.items if isinstance(one, ReasoningItem)]
     assert [(one.id, one.text) for one in thoughts] == [("rs:0", "t2"), ("rs:0_2", "t3")]
-    assert codes(response) == ["id-reused", "id-reused"]
+    assert codes(response) == ["id-reused"] * 4
 
 
 def test_g4_items_overlap_and_end_in_any_order() -> None:
@@ -880,7 +880,10 @@ def test_i10_numbers_and_indexes_with_gaps_lose_nothing() -> None:
     bare = {**said(7, "b"), "sequence_number": None}
     response = read(added(7, **MESSAGE), numbered, bare, bare,
                     done(7, **MESSAGE, content=[text_part("abb")]))  # fmt: skip
-    assert (response.text, response.findings) == ("abb", ())
+    assert (response.text, codes(response)) == (
+        "abb",
+        ["index-disordered", "sequence-number-missing", "sequence-number-disordered"],
+    )
 
 
 def test_i11_an_item_that_is_never_done_is_done_by_the_terminal_event() -> None:

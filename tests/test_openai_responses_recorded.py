@@ -39,6 +39,10 @@ ALLOWED = {
         "made by hand: its deltas are the beginning and the end of the text",
     ),
     "xai-x-search-tool.1.json": ("event-unknown", "an item that no other server has: opaque"),
+    "github-copilot-id-rotation.1.chunks.txt": (
+        "item-id-changed",
+        "it has another id in every event",
+    ),
     "lmstudio-tool-call.2.chunks.txt": (
         "whole-extends",
         "its arguments come only when they are done",

@@ -14,6 +14,8 @@ Code = Literal[
     "frame-lines-split",
     "frame-replayed",
     "frame-unterminated",
+    "sequence-number-disordered",
+    "sequence-number-missing",
     # chunks, blocks and fields
     "block-empty",
     "block-index-gap",
@@ -35,6 +37,11 @@ Code = Literal[
     "metadata-id-minted",
     "role-repeated",
     "surrogate-lone",
+    # which item an event speaks of
+    "index-disordered",
+    "index-missing",
+    "item-id-changed",
+    "item-id-missing",
     # which call a delta belongs to
     "call-empty",
     "call-id-changed",

@@ -24,8 +24,9 @@ from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, Part
 from weft.sse import Event, Frame, comment
 
-Mark = tuple[str, int, int]
-"""An event of which there is one for each item, or part of one: its name, and the two numbers."""
+Mark = tuple[str, int, int] | tuple[str, int, int, str]
+"""An event of which there is one for each item, or part of one: its name, and the two numbers; and
+the id of an item that it announces, on a wire that has one."""
 
 
 class Decoder(Protocol):

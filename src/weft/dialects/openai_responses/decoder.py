@@ -60,6 +60,8 @@ class ResponsesDecoder:
         self._reading = Reading(context, findings)
         self._outputs = Outputs(self._reading)
         self._replays = Replays()
+        self._number = -1
+        """The number of the last event."""
         self._id: str | None = None
         self._state = _State.READING
 
@@ -79,7 +81,12 @@ class ResponsesDecoder:
         number = event.sequence_number
         if number is not None and self._replays.seen(number, data):
             self._findings.note("frame-replayed", f"event number {number} came before: dropped")
-        elif self._state is _State.READING and (handler := SPOKEN.get(event.type or "")):
+            return out
+        if number is None or number <= self._number:
+            self._check_number(event, number)
+        else:
+            self._number = number
+        if self._state is _State.READING and (handler := SPOKEN.get(event.type or "")):
             handler(self._reading, self._outputs.spoken_of(event), event, out)
         else:
             self._event(event, frame, out)
@@ -104,7 +111,7 @@ class ResponsesDecoder:
 
     @property
     def holding(self) -> bool:
-        return True
+        return self._state is _State.READING and self._outputs.holding
 
     # Frames
 
@@ -123,6 +130,17 @@ class ResponsesDecoder:
                 detail = f"event {frame.number} is not JSON: {problem}"
                 self._fail(ErrorPart("malformed", detail), out)
         return None
+
+    def _check_number(self, event: wire.Event, number: int | None) -> None:
+        """Every event has a number, higher than the one before; those that say nothing need none."""
+        type = event.type or ""
+        if not type.startswith("response.") or self._state is not _State.READING:
+            return
+        if number is None:
+            self._findings.once("sequence-number-missing", "", f"{type} has no sequence_number")
+        else:
+            detail = f"{type} has the number {number}, after {self._number}"
+            self._findings.once("sequence-number-disordered", "", detail)
 
     def _event(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
         """An event that speaks of the response, or comes when it should not."""

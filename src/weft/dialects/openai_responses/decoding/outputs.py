@@ -39,12 +39,19 @@ class Outputs:
         self._by_id: dict[str, Item] = {}
         self._replaced: list[Item] = []
         """Items whose index another one took."""
+        self._open: set[Item] = set()
+        """Items that are not done."""
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
     def __iter__(self) -> Iterator[Item]:
         return chain(self._replaced, self._items.values())
+
+    @property
+    def holding(self) -> bool:
+        """Whether something that was said has not come out as parts, and would later."""
+        return self._reading.holding or any(item.holding for item in self._open)
 
     # Which item
 
@@ -54,6 +61,8 @@ class Outputs:
         item = None if index is None else self._items.get(index)
         if item is None:
             item = self._found(event, event.item_id)
+        elif event.item_id != item.id:
+            self._check_id(item, event.item_id)
         if item.stage is Stage.UNSEEN:
             item.stage = Stage.ADDED
             detail = f"{event.type} for item {item.id!r}, which was not added"
@@ -66,9 +75,27 @@ class Outputs:
         item = self._by_id.get(id or "") if index is None else None
         if item is None:
             item = Item(id or self._reading.context.ids.mint("item"), minted=not id)
+            self._check_place(event, item)
+            self._open.add(item)
             self._by_id.setdefault(id or "", item)
             self._items[id or "" if index is None else index] = item
         return item
+
+    def _check_place(self, event: wire.Event, item: Item) -> None:
+        """Items are counted from 0 in the order in which they begin, each with an id of its own."""
+        index, next = event.output_index, len(self._items)
+        if not item.minted and item.id in self._by_id:
+            self._findings.note("id-reused", f"two items are {item.id!r}")
+        if index is None:
+            self._findings.once("index-missing", "", f"no output_index for {item.id!r}")
+        elif index != next:
+            detail = f"item {item.id!r} is at output_index {index}: {next} was expected"
+            self._findings.note("index-disordered", detail)
+
+    def _check_id(self, item: Item, id: str | None) -> None:
+        """An item keeps its id; later ones may rotate (capture: ids-rotate)."""
+        if id is not None and id != item.id and not item.minted:
+            self._findings.once("item-id-changed", "", f"item {item.id!r} is now {id!r}")
 
     def _told(
         self, event: wire.Event, read: wire.Item, out: list[Part], *, begins: bool = False
@@ -85,6 +112,10 @@ class Outputs:
         item = item or self._found(event, event.item_id or read.id)
         if item.minted and read.id and not item.said and item.call is None:
             item.id, item.minted = read.id, False
+        if item.minted and not read.id:
+            self._findings.once("item-id-missing", item.id, f"item {item.id!r} came without an id")
+        self._check_id(item, event.item_id)
+        self._check_id(item, read.id)
         return item
 
     # Added and done
@@ -125,6 +156,7 @@ class Outputs:
             row.done(self._reading, item, read, raw, out)
         self._close(item, out, whole=True)
         item.stage = Stage.DONE
+        self._open.discard(item)
 
     # Items that come at once, or never come to their end
 
@@ -142,10 +174,10 @@ class Outputs:
         if output and not self._items:
             self._findings.note("start-missing", "items come only with the terminal event")
             self.take_all(output, out)
-        for index, raw in enumerate(output):
-            item = self._items.get(index)
+        for index, raw in enumerate(output if self._open else ()):
+            read = self._reading.salvage.item(raw, wire.Item)
+            item = self._by_id.get(read.id or "") or self._items.get(index)
             if item is not None and item.stage is not Stage.DONE:
-                read = self._reading.salvage.item(raw, wire.Item)
                 if item.type == read.type:
                     self._findings.note("end-missing", f"item {item.id!r} was never done")
                     self._take(item, read, raw, out)

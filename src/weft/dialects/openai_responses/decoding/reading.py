@@ -75,6 +75,13 @@ class Reading:
         self.store = self.store if response.store is None else response.store
         self.listed = response.tools
 
+    @property
+    def holding(self) -> bool:
+        """Whether something waits for what comes next, whatever its item."""
+        if self.pending is not None or self._halves:
+            return True
+        return bool(self.proofs) and not self.proofs.keys() <= self.calls.keys()
+
     # Texts and thoughts
 
     def begin(self, item: Item, kind: str, index: int, id: str, delta: type[Delta]) -> Said:
@@ -85,10 +92,16 @@ class Reading:
         item.said[kind, index] = said = Said(free)
         return said
 
+    def expect(self, item: Item, what: str, index: int, next: int) -> None:
+        """Parts of an item are counted from 0, in the order in which they begin."""
+        if index != next:
+            detail = f"{what} {index} of item {item.id!r}: {next} was expected"
+            self.findings.once("index-disordered", f"{item.id} {what}", detail)
+
     def more(
         self, kind: type[Delta], id: str, delta: str | wire.Streams | None, out: list[Part]
-    ) -> None:
-        """One more delta; half a character waits for the other half."""
+    ) -> int:
+        """One more delta; half a character waits for the other half. Returns how much came out."""
         text = delta if isinstance(delta, str) else ""
         if self._halves or not text.isascii():
             text, held = join_halves(self._halves.pop((kind, id), ""), text)
@@ -97,6 +110,7 @@ class Reading:
                 self.findings.once("surrogate-lone", id, "a character was cut in two")
         if text:
             out.append(kind(id, text))
+        return len(text)
 
     def flush(self, kind: type[Delta], id: str, out: list[Part]) -> None:
         """Half a character whose other half never came."""

@@ -76,9 +76,9 @@ def _printed(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -
     printed = item.outputs.setdefault(event.command_index or 0, wire.Printed(Buffer(), Buffer()))
     printed.stdout.add(event.delta.stdout or "")
     printed.stderr.add(event.delta.stderr or "")
-    length = sum(one.stdout.length + one.stderr.length for one in item.outputs.values())
-    if item.name and length * 8 > item.shown * 9:
-        item.shown = length
+    item.printed = sum(one.stdout.length + one.stderr.length for one in item.outputs.values())
+    if item.name and item.printed * 8 > item.shown * 9:
+        item.shown = item.printed
         values = {"output": _so_far(item)}
         extra = wire.packed(wire.known(type=_OUTPUT, id=item.id))
         out.append(reading.output(item.name, values, extra, preliminary=True))

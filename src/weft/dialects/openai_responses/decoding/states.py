@@ -38,14 +38,26 @@ class Speech(Enum):
 class Said:
     """One content or summary part of an item, from its start to its end."""
 
-    __slots__ = ("annotations", "id", "logprobs", "speech", "whole")
+    __slots__ = ("annotations", "id", "length", "logprobs", "speech", "whole")
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.speech = Speech.ACTIVE
+        self.length = 0
+        """How many characters were streamed."""
         self.whole: str | None = None
         self.annotations: dict[int, Raw] = {}
         self.logprobs: Json = UNSET
+
+    @property
+    def holding(self) -> bool:
+        """Whether its whole value says something else than what was streamed."""
+        told = self.whole is not None and self.speech is not Speech.CONCLUDED
+        return told and len(self.whole or "") != self.length
+
+
+ANNOUNCED_BY_NAME = frozenset({"function_call", "custom_tool_call", "mcp_call"})
+"""Items of which nobody may hear before their call has a name and an id of its own."""
 
 
 class Item:
@@ -60,7 +72,9 @@ class Item:
         "minted",
         "name",
         "outputs",
+        "parts",
         "phase",
+        "printed",
         "proven",
         "said",
         "shown",
@@ -80,6 +94,8 @@ class Item:
         self.phase: str | None = None
         self.stage = Stage.UNSEEN
         self.said: dict[tuple[str, int], Said] = {}
+        self.parts = 0
+        """How many content parts a message has so far."""
         self.step = Step.UNTOLD
         self.call: ToolCall | None = None
         """The call as it was announced, or made."""
@@ -97,6 +113,8 @@ class Item:
         """A reasoning with a proof; the proof is final when the item is done."""
         self.outputs: dict[int, wire.Printed] = {}
         """What commands printed so far."""
+        self.printed = 0
+        """How much that is."""
         self.shown = 0
         """How much of that was shown."""
 
@@ -104,6 +122,18 @@ class Item:
     def call_id(self) -> str:
         """The id that the parts of its call have."""
         return self.call.id if self.call else self.id
+
+    @property
+    def holding(self) -> bool:
+        """Whether something was said of it that has not come out as parts, and would later."""
+        if self.step is Step.UNTOLD:
+            params = self.waiting.length or self.inner.length or self.whole is not None
+            held = bool(params) or self.type in ANNOUNCED_BY_NAME
+        elif self.step is Step.OPEN:
+            held = self.whole is not None
+        else:
+            held = self.step is Step.SEALED
+        return held or self.printed > self.shown or any(s.holding for s in self.said.values())
 
 
 class Pending(NamedTuple):

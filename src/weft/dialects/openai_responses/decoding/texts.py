@@ -33,6 +33,8 @@ def say(reading: Reading, item: Item, kind: str, index: int, out: list[Part]) ->
     said = item.said.get((kind, index))
     if said is not None:
         return said
+    reading.expect(item, "content_index", index, item.parts)
+    item.parts = max(item.parts, index) + 1
     id = f"{item.id}:{index}" if index else item.id
     id = f"{item.id}:refusal{index}" if kind == REFUSAL else id
     said = reading.begin(item, kind, index, id, TextDelta)
@@ -45,12 +47,12 @@ def say(reading: Reading, item: Item, kind: str, index: int, out: list[Part]) ->
 def text_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     index = event.content_index or 0
     said = item.said.get((TEXT, index)) or say(reading, item, TEXT, index, out)
-    reading.more(TextDelta, said.id, event.delta, out)
+    said.length += reading.more(TextDelta, said.id, event.delta, out)
 
 
 def _refusal_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     said = say(reading, item, REFUSAL, event.content_index or 0, out)
-    reading.more(TextDelta, said.id, event.delta, out)
+    said.length += reading.more(TextDelta, said.id, event.delta, out)
 
 
 def _text_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
@@ -66,9 +68,19 @@ def _refusal_done(reading: Reading, item: Item, event: wire.Event, out: list[Par
 
 
 def part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    kind = _kind(event.part or wire.Part())
+    part = event.part or wire.Part()
+    kind = _kind(part)
     if kind is not None:
         say(reading, item, kind, event.content_index or 0, out)
+    else:
+        _unknown(reading, item, part, event.content_index or 0)
+
+
+def _unknown(reading: Reading, item: Item, part: wire.Part, index: int) -> None:
+    """A content part that is no text takes a place all the same."""
+    kind = part.type or "unknown"
+    reading.findings.once("event-unknown", f"part {kind}", f"part {kind!r}: kept")
+    item.parts = max(item.parts, index + 1)
 
 
 def part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
@@ -100,9 +112,15 @@ def _annotation(reading: Reading, item: Item, event: wire.Event, out: list[Part]
 def _annotate(reading: Reading, said: Said, number: int, raw: Raw, out: list[Part]) -> None:
     if number in said.annotations or said.speech is Speech.CONCLUDED:
         return
+    if number != len(said.annotations):
+        detail = f"annotation {number} of {said.id!r}: {len(said.annotations)} was expected"
+        reading.findings.once("index-disordered", f"{said.id} annotation", detail)
     said.annotations[number] = raw = wire.one_line(raw)
     read = reading.salvage.item(raw, wire.Annotation)
     kind = SOURCES.get(read.type or "")
+    if kind is None:
+        detail = f"annotation {read.type!r} is no source: kept with its text"
+        reading.findings.once("event-unknown", f"annotation {read.type}", detail)
     if kind is not None:
         out.append(
             Source(
@@ -123,11 +141,10 @@ def message_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: l
     for index, content in enumerate(read.content or ()):
         part = reading.salvage.item(content, wire.Part)
         if _kind(part) is None:
-            kind = part.type or "unknown"
-            reading.findings.once("event-unknown", f"part {kind}", f"part {kind!r}: kept")
+            _unknown(reading, item, part, index)
             place = wire.written({"item_id": wire.raw(item.id), "content_index": wire.raw(index)})
             extra = wire.written({"content": place})
-            out.append(Opaque(NAME, kind, wire.one_line(content), extra))
+            out.append(Opaque(NAME, part.type or "unknown", wire.one_line(content), extra))
         else:
             _take_part(reading, item, part, index, out)
     if not item.said and not read.content:

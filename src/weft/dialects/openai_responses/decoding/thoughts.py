@@ -24,6 +24,7 @@ from weft.parts import Part, ReasoningDelta, ReasoningEnd, ReasoningKind, Reason
 SUMMARY, RAW = "summary", "raw"
 
 _KINDS: dict[str, ReasoningKind] = {SUMMARY: "summary", RAW: "raw"}
+_INDEXES = {SUMMARY: "summary_index", RAW: "content_index"}
 _KNOWN = ("id", "type", "summary", "content", "encrypted_content")
 
 
@@ -31,6 +32,8 @@ def _say(reading: Reading, item: Item, kind: str, index: int, out: list[Part]) -
     """The part of that kind and index, opened if it was not."""
     said = item.said.get((kind, index))
     if said is None:
+        said_before = sum(key[0] == kind for key in item.said)
+        reading.expect(item, _INDEXES[kind], index, said_before)
         said = reading.begin(item, kind, index, _id(item, kind, index), ReasoningDelta)
         out.append(ReasoningStart(said.id, _KINDS[kind], item_id=item.id))
     return said
@@ -62,7 +65,7 @@ def part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part])
 
 def _summary_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     said = _say(reading, item, SUMMARY, event.summary_index or 0, out)
-    reading.more(ReasoningDelta, said.id, event.delta, out)
+    said.length += reading.more(ReasoningDelta, said.id, event.delta, out)
 
 
 def _summary_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
@@ -87,7 +90,7 @@ def _part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part])
 
 def raw_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     said = _say(reading, item, RAW, event.content_index or 0, out)
-    reading.more(ReasoningDelta, said.id, event.delta, out)
+    said.length += reading.more(ReasoningDelta, said.id, event.delta, out)
 
 
 def _raw_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
@@ -121,7 +124,7 @@ def done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part
     if not item.said:
         _say(reading, item, SUMMARY, 0, out)
     elif encrypted and not _open(item):  # all was concluded before the proof came
-        _say(reading, item, SUMMARY, 1 + max(index for _, index in item.said), out)
+        _say(reading, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.said), out)
     if item.stage is Stage.UNSEEN:  # it came at once
         wholes = [said for said in item.said.values() if said.whole]
         out += [ReasoningDelta(said.id, said.whole or "") for said in wholes]
