@@ -143,6 +143,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.splice",
         "weft.relay.log",
         "weft.relay.history",
+        "weft.relay.reasoning",
         "weft.relay.keeping",
         "weft.relay.recovery",
         "weft.relay.retelling",

@@ -312,7 +312,7 @@ PRUNE_REASONING = """DELETE FROM reasoning WHERE (owner, call) IN
 
 
 def keep_reasoning(owner: str, kept: Sequence[CallReasoning]) -> Steps[None]:
-    _short(owner, *(one.call for one in kept), *(one.response for one in kept))
+    _short(*(one.call for one in kept), *(one.response for one in kept))
     if any(len(one.data) > REASONING_SIZE for one in kept):
         raise ClientError(f"reasoning of more than {REASONING_SIZE} bytes")
     # In one order for all: two transactions that replace the same rows never wait for each other.
