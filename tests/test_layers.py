@@ -135,6 +135,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "L4 relay": (
         "weft.relay",
         "weft.relay.routing",
+        "weft.relay.reasoning",
         "weft.relay.asked",
         "weft.relay.record",
         "weft.relay.answer",
@@ -143,7 +144,6 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.splice",
         "weft.relay.log",
         "weft.relay.history",
-        "weft.relay.reasoning",
         "weft.relay.keeping",
         "weft.relay.recovery",
         "weft.relay.retelling",

@@ -98,6 +98,9 @@ class Gateway:
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
         self._memory = _memory(settings.store, server.resume_window, server.keepalive)
+        keeps = self._memory is not None and settings.store.reasoning
+        self._thoughts = self._memory.store if self._memory is not None and keeps else None
+        """Where the reasoning of calls is kept."""
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
             "/v1/responses": Endpoint(self, "openai-responses"),
@@ -250,7 +253,7 @@ class Gateway:
         if self._memory is not None:
             asked = self._memory.kept(asked)
             keeping = self._memory.keeper.keeping(asked)
-        run = Run(asked, targets, self._limits, self.scrub, (self._log,), keeping)
+        run = Run(asked, targets, self._limits, self.scrub, (self._log,), keeping, self._thoughts)
         self._runs.add(run)
         return run
 

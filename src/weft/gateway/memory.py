@@ -29,6 +29,7 @@ from weft.relay import history, recovery
 from weft.relay.asked import Asked, Failed, Kept, codec_of
 from weft.relay.keeping import Keeper, ending, told, with_status
 from weft.relay.log import follow
+from weft.relay.reasoning import LIFETIME
 from weft.relay.run import Run
 from weft.sse import write_events
 from weft.store.base import Store, StoreError
@@ -204,11 +205,12 @@ class Memory:
     async def _prune(self) -> None:
         """Removes what is old, from time to time."""
         now, policy = time.time(), self._policy
-        if now - self._pruned < PRUNE or not (policy.retention or policy.log_retention):
+        if now - self._pruned < PRUNE:
             return
         await self.store.prune(
             now - policy.retention if policy.retention else 0.0,
             now - policy.log_retention if policy.log_retention else 0.0,
+            now - LIFETIME,
         )
         self._pruned = now
 

@@ -3,6 +3,7 @@
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -17,6 +18,7 @@ from weft.dialects.requests import Loss, Losses, RequestCodec, keys_of
 from weft.errors import BadRequest, InternalError, Refused
 from weft.ids import Ids
 from weft.parts import ErrorPart, Json
+from weft.relay.reasoning import CallState, restored
 from weft.relay.routing import Target
 from weft.request import AnyContent, CallContent, Message, ReasoningContent, Request
 from weft.upstream.base import Outgoing, Place, endpoint
@@ -175,11 +177,17 @@ def codec_of(dialect: str) -> RequestCodec:
 
 
 def question(
-    asked: Asked, target: Target, limits: Limits, *, thoughtless: bool = False
+    asked: Asked,
+    target: Target,
+    limits: Limits,
+    states: Mapping[str, CallState] = {},
+    *,
+    thoughtless: bool = False,
 ) -> Question:
     """Returns what a target is asked; raises Failed if it cannot be.
 
-    `thoughtless` leaves out all reasoning of earlier turns: its proofs were refused.
+    `states` are put back to the calls that lack them. `thoughtless` leaves out all reasoning of
+    earlier turns: its proofs were refused.
     """
     place = target.upstream.place
     same = place.dialect == asked.dialect
@@ -191,7 +199,10 @@ def question(
     losses = Losses()
     try:
         parsed = codec_of(asked.dialect).parse(asked.body, bare)
-        request = _checked(parsed.request, limits)
+        found = restored(_checked(parsed.request, limits), states)
+        found.place(parsed.places)
+        losses.found += found.losses
+        request = found.request
         if asked.betas:
             request = _replace(request, betas=asked.betas)
         if thoughtless:
@@ -202,21 +213,21 @@ def question(
     except BadRequest as problem:
         shown = type(problem)(_in_own_body(problem.path, asked), problem.reason)
         raise Failed(bad_request(shown)) from None
-    found = [
+    differences = [
         Loss(_in_own_body(parsed.places.source(one.path), asked), one.outcome, one.detail)
         for one in losses.found
     ]
     if thoughtless:
         detail = "the upstream refused the proofs of earlier reasoning: left out"
-        found.append(Loss(parsed.places.source("messages"), "warned", detail))
-    _reject(asked, place, found)
+        differences.append(Loss(parsed.places.source("messages"), "warned", detail))
+    _reject(asked, place, differences)
     request = _as_asked(request, asked)
     accent = ResponsesQuirks(tool_session=True) if asked.tool_session else None
     waiting = asked.dialect == RESPONSES and (asked.tool_session or WAITING in request.include)
     return Question(
         target,
         request,
-        Translated(request, rendered, tuple(found)),
+        Translated(request, rendered, tuple(differences)),
         Context(request, place.quirks, ids, now, origin=place.origin),
         Context(request, accent, ids, now, response_id=asked.response_id),
         asked.is_ours or waiting,

@@ -354,17 +354,17 @@ async def keep(store: Store, owner: str, response: Response, stored_as: str = ""
     now = time.time()
     states = state_of(response)
     try:
-        kept = [
+        rows = [
             CallReasoning(id, stored_as, _origin(state), now, _encode(state))
             for id, state in states.items()
         ]
-        await store.keep_reasoning(owner, [one for one in kept if _is_storable(one)])
+        await store.keep_reasoning(owner, [one for one in rows if _is_storable(one)])
     except (StoreError, ValueError) as problem:
         log.warning("the reasoning of %d calls was not kept: %s", len(states), problem)
 
 
-def _is_storable(kept: CallReasoning) -> bool:
-    return len(kept.data) <= REASONING_SIZE and len(kept.call) <= ID_LENGTH
+def _is_storable(row: CallReasoning) -> bool:
+    return len(row.data) <= REASONING_SIZE and len(row.call) <= ID_LENGTH
 
 
 def _origin(state: CallState) -> str:
@@ -373,16 +373,23 @@ def _origin(state: CallState) -> str:
     return next((one for one in origins if one is not None), "")
 
 
-async def restore(store: Store, owner: str, request: Request) -> Restored:
-    """The request with the reasoning of its calls, as far as it is kept and the client brought
-    none. Asks the store only if there are such calls.
+async def kept(store: Store, owner: str, request: Request) -> dict[str, CallState]:
+    """What is kept of the calls whose reasoning the client did not bring. Asks the store only if
+    there are such calls.
     """
     calls = [id for id in lacking(request) if len(id) <= ID_LENGTH]
     if not calls:
-        return Restored(request)
+        return {}
     try:
         found = await store.reasoning(owner, calls, time.time() - LIFETIME)
     except StoreError as problem:
         log.warning("the reasoning of %d calls could not be read: %s", len(calls), problem)
-        return Restored(request)
-    return restored(request, {id: _decode(one.data) for id, one in found.items()})
+        return {}
+    return {id: _decode(one.data) for id, one in found.items()}
+
+
+async def restore(store: Store, owner: str, request: Request) -> Restored:
+    """The request with the reasoning of its calls, as far as it is kept and the client brought
+    none.
+    """
+    return restored(request, await kept(store, owner, request))

@@ -10,7 +10,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -20,7 +20,7 @@ from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.base import Stage
 from weft.dialects.faults import class_of, fault
-from weft.errors import InternalError, WeftError
+from weft.errors import BadRequest, InternalError, WeftError
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -35,6 +35,7 @@ from weft.parts import (
 from weft.relay.answer import Answer
 from weft.relay.asked import Asked, Failed, Limits, Question, codec_of, question
 from weft.relay.keeping import Keeping
+from weft.relay.reasoning import CallState, keep, kept
 from weft.relay.record import Attempt, Observer, Record
 from weft.relay.routing import Target
 from weft.relay.shown import Shown
@@ -43,7 +44,7 @@ from weft.relay.telling import Echo, Identified, Telling, Unanswered, as_asked
 from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import comment
-from weft.store.base import StoreError, Taken
+from weft.store.base import Store, StoreError, Taken
 from weft.upstream.base import Busy, Incoming, Unreachable
 from weft.upstream.retry import wait
 
@@ -80,7 +81,12 @@ class Run:
         scrub: Scrubber,
         observers: Sequence[Observer] = (),
         keeping: Keeping | None = None,
+        thoughts: Store | None = None,
     ) -> None:
+        forgets = not DIALECTS[asked.dialect].returns_reasoning
+        self._thoughts = thoughts if forgets else None
+        """Where the reasoning of calls is kept, if the client does not carry it."""
+        self._states: Mapping[str, CallState] = {}
         self._asked = asked
         self._targets = targets
         self._limits = limits
@@ -156,12 +162,28 @@ class Run:
         """Returns when there is something to tell; raises Failed if no target has an answer."""
         self._task = asyncio.current_task()
         try:
+            await self._recall()
             failure = await self._stoppable(self._tried())
         except Stopped as stopped:
             failure = stopped.error
         if failure is not None:
             self._conclude(failure)
             raise Failed(failure)
+
+    async def _recall(self) -> None:
+        """Finds the reasoning of calls that the client did not bring."""
+        if self._thoughts is not None and b"tool_calls" in self._asked.body:
+            with suppress(BadRequest):  # it is told later
+                request = codec_of(self._asked.dialect).parse(self._asked.body, Context()).request
+                self._states = await kept(self._thoughts, self._asked.caller, request)
+
+    async def _keep_thoughts(self, answer: Answer) -> None:
+        """Before the client is told the end."""
+        thoughts, self._thoughts = self._thoughts, None
+        if thoughts is not None:
+            keeping = self._keeping
+            id = keeping.log.id if keeping is not None and keeping.begun else ""
+            await keep(thoughts, self._asked.caller, answer.pipe.response, id)
 
     async def _stoppable(self, work: Awaitable[T]) -> T:
         """Waits for an upstream; raises Stopped if the run is stopped meanwhile, or was before."""
@@ -232,7 +254,8 @@ class Run:
         return None
 
     async def _asking(self, target: Target, thoughtless: bool) -> Question:
-        ask = partial(question, self._asked, target, self._limits, thoughtless=thoughtless)
+        states = self._states
+        ask = partial(question, self._asked, target, self._limits, states, thoughtless=thoughtless)
         return await asyncio.to_thread(ask) if len(self._asked.body) > LARGE else ask()
 
     async def _begin(self, asking: Question) -> None:
@@ -327,6 +350,8 @@ class Run:
         stored, and must be."""
         block = await self._next()
         keeping = self._keeping
+        if self._answer is not None and self._answer.ended:
+            await self._keep_thoughts(self._answer)
         if keeping is not None and (block or keeping.running):  # an end may have no words
             await self._keep(keeping, block)
         return block
@@ -384,7 +409,8 @@ class Run:
             answer.take(data)
             self._noted(answer)
             block = telling.tell(answer)
-            if block and took is not None and (answer.ended or not took(block)):
+            last = answer.ended and (took is not None or self._thoughts is not None)
+            if block and (last or (took is not None and not took(block))):
                 self._held.append(block)
                 return False
             room = write(self._told(block)) if block else True
@@ -406,6 +432,7 @@ class Run:
             await self._more(answer)
         if answer is None or self._question is None:
             raise InternalError("there is no answer")
+        await self._keep_thoughts(answer)
         self.record.status, body = self._body(answer, self._question)
         if self._keeping is not None and self.record.status == 200:
             try:
