@@ -137,6 +137,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "L4 relay": (
         "weft.relay",
         "weft.relay.routing",
+        "weft.relay.reasoning",
         "weft.relay.asked",
         "weft.relay.record",
         "weft.relay.answer",

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from tests.stores import (
@@ -17,8 +18,18 @@ from tests.stores import (
     whole_log,
 )
 from weft.errors import ClientError
-from weft.store.base import ID_LENGTH, Absent, Store, StoreError, Taken
-from weft.store.records import Block, Conversation, Ending, Entry, Item, Page, Pruned, Status
+from weft.store.base import ID_LENGTH, REASONING_SIZE, Absent, Store, StoreError, Taken
+from weft.store.records import (
+    Block,
+    CallReasoning,
+    Conversation,
+    Ending,
+    Entry,
+    Item,
+    Page,
+    Pruned,
+    Status,
+)
 from weft.store.writing import StorePolicy
 
 T = TypeVar("T")
@@ -609,6 +620,97 @@ async def test_pruning_many_takes_several_rounds(stores: Stores) -> None:
         *(store.begin(entry(f"resp_{n:03}", ended=float(n), events=1)) for n in range(450))
     )
     assert await store.prune(230.0, 440.0) == Pruned(entries=230, logs=210)
+
+
+# Reasoning
+
+
+def thought(call: str = "call_1", **fields: object) -> CallReasoning:
+    plain = CallReasoning(call, "resp_1", "anthropic", 100.0, b'{"a":"\x00\xff"}')
+    return msgspec.structs.replace(plain, **fields)
+
+
+@each_store
+async def test_the_reasoning_of_calls_is_found_by_their_ids(stores: Stores) -> None:
+    store = await stores.opened()
+    kept = [thought(f"call_{n}", data=b"%d" % n) for n in range(150)]
+    await store.keep_reasoning("alice", kept)
+    found = await store.reasoning("alice", [one.call for one in kept] + ["call_none"], 100.0)
+    assert found == {one.call: one for one in kept}
+    assert await store.reasoning("alice", ["call_none", "call_7"], 0.0) == {"call_7": kept[7]}
+    assert await store.reasoning("alice", ["call_7", "call_7"], 0.0) == {"call_7": kept[7]}
+    odd = thought("\0 \ud800 \\005c", origin="\0")
+    await store.keep_reasoning("\udfff", [odd])
+    assert await store.reasoning("\udfff", [odd.call], 0.0) == {odd.call: odd}
+
+
+@each_store
+async def test_another_owner_finds_no_reasoning_and_replaces_none(stores: Stores) -> None:
+    store = await stores.opened()
+    await store.keep_reasoning("alice", [thought()])
+    assert await store.reasoning("bob", ["call_1"], 0.0) == {}
+    assert await store.reasoning("", ["call_1"], 0.0) == {}
+    await store.keep_reasoning("bob", [thought(data=b"bob's")])
+    assert await store.reasoning("alice", ["call_1"], 0.0) == {"call_1": thought()}
+
+
+@each_store
+async def test_the_last_reasoning_of_a_call_id_wins(stores: Stores) -> None:
+    store = await stores.opened()
+    await store.keep_reasoning("", [thought(), thought(data=b"second")])
+    last = CallReasoning("call_1", "resp_2", "gemini", 200.0, b"third")
+    await store.keep_reasoning("", [last])
+    assert await store.reasoning("", ["call_1"], 0.0) == {"call_1": last}
+
+
+@each_store
+async def test_old_reasoning_is_not_found_and_removed_with_age(stores: Stores) -> None:
+    store = await stores.opened()
+    kept = [thought(f"call_{n:03}", created=float(n)) for n in range(450)]
+    await store.keep_reasoning("", kept)
+    assert await store.reasoning("", ["call_001", "call_002"], 2.0) == {"call_002": kept[2]}
+    assert await store.prune(0.0, 0.0) == Pruned(entries=0, logs=0, reasoning=0)
+    assert await store.prune(0.0, 0.0, 430.0) == Pruned(entries=0, logs=0, reasoning=430)
+    assert await store.reasoning("", [one.call for one in kept], 0.0) == {
+        one.call: one for one in kept[430:]
+    }
+
+
+@each_store
+async def test_reasoning_is_deleted_with_its_response_by_its_owner_alone(stores: Stores) -> None:
+    store = await stores.opened()
+    await store.begin(entry(owner="alice"))
+    other = thought("call_2", response="resp_2")
+    await store.keep_reasoning("alice", [thought(), other])
+    assert not await store.delete("bob", "resp_1")
+    assert len(await store.reasoning("alice", ["call_1", "call_2"], 0.0)) == 2
+    assert await store.delete("alice", "resp_1")
+    assert await store.reasoning("alice", ["call_1", "call_2"], 0.0) == {"call_2": other}
+
+
+@each_store
+async def test_reasoning_that_is_too_large_is_refused_as_a_whole(stores: Stores) -> None:
+    store = await stores.opened()
+    largest = thought("call_1", data=bytes(REASONING_SIZE))
+    for refused in (
+        thought("call_2", data=bytes(REASONING_SIZE + 1)),
+        thought("c" * (ID_LENGTH + 1)),
+        thought("call_2", response="r" * (ID_LENGTH + 1)),
+    ):
+        with pytest.raises(ClientError):
+            await store.keep_reasoning("", [largest, refused])
+    assert await store.reasoning("", ["call_1"], 0.0) == {}
+    await store.keep_reasoning("", [largest])
+    assert await store.reasoning("", ["call_1"], 0.0) == {"call_1": largest}
+
+
+@each_store
+async def test_where_there_is_no_reasoning_nothing_is_written(stores: Stores) -> None:
+    store = await stores.opened()
+    before = store.commits
+    await store.keep_reasoning("", [])
+    assert await store.reasoning("", [], 0.0) == {}
+    assert store.commits == before
 
 
 # Servers

@@ -16,6 +16,7 @@ from weft.store.base import Absent, StoreError, Taken
 from weft.store.opening import store_at
 from weft.store.records import (
     Block,
+    CallReasoning,
     Conversation,
     Entry,
     Item,
@@ -51,6 +52,7 @@ class Machine(RuleBasedStateMachine):
         self.conversations: dict[str, Conversation] = {}
         self.items: dict[str, list[Item]] = {}
         self.beats: dict[str, float] = {}
+        self.thoughts: dict[tuple[str, str], CallReasoning] = {}
 
     def teardown(self) -> None:
         for store in self.stores:
@@ -133,6 +135,9 @@ class Machine(RuleBasedStateMachine):
         assert self.runner.run(self.stores[0].delete(owner, id)) == there
         if there:
             del self.entries[id], self.logs[id]
+        for key, one in list(self.thoughts.items()):
+            if key[0] == owner and one.response == id:
+                del self.thoughts[key]
 
     def replace(self, id: str, **fields: object) -> None:
         self.entries[id] = msgspec.structs.replace(self.entries[id], **fields)
@@ -157,8 +162,25 @@ class Machine(RuleBasedStateMachine):
         if self.runs(id):
             self.replace(id, cancelling=True)
 
-    @rule(before=TIMES, logs_before=TIMES)
-    def prune(self, before: float, logs_before: float) -> None:
+    @rule(owner=OWNERS, call=IDS, response=IDS, created=TIMES, data=DATA)
+    def keep_reasoning(
+        self, owner: str, call: str, response: str, created: float, data: bytes
+    ) -> None:
+        kept = CallReasoning(call, response, "origin", created, data)
+        self.runner.run(self.stores[0].keep_reasoning(owner, [kept]))
+        self.thoughts[owner, call] = kept
+
+    @rule(owner=OWNERS, calls=st.lists(IDS), since=TIMES)
+    def reasoning(self, owner: str, calls: list[str], since: float) -> None:
+        found = self.runner.run(self.stores[0].reasoning(owner, calls, since))
+        assert found == {
+            call: one
+            for (whose, call), one in self.thoughts.items()
+            if whose == owner and call in calls and one.created >= since
+        }
+
+    @rule(before=TIMES, logs_before=TIMES, reasoning_before=TIMES)
+    def prune(self, before: float, logs_before: float, reasoning_before: float) -> None:
         entries = logs = 0
         for id, one in list(self.entries.items()):
             if one.ended is not None and one.ended < before:
@@ -175,8 +197,10 @@ class Machine(RuleBasedStateMachine):
             if beat >= before
             or any(one.server == name and one.ended is None for one in self.entries.values())
         }
-        found = self.runner.run(self.stores[0].prune(before, logs_before))
-        assert found == Pruned(entries, logs)
+        fresh = {key: one for key, one in self.thoughts.items() if one.created >= reasoning_before}
+        old, self.thoughts = len(self.thoughts) - len(fresh), fresh
+        found = self.runner.run(self.stores[0].prune(before, logs_before, reasoning_before))
+        assert found == Pruned(entries, logs, old)
 
     # Servers
 

@@ -6,7 +6,7 @@ do, or the gateway does not carry, is told here, and the cell asserts exactly th
 
 from dataclasses import dataclass
 
-RETURNED, SKIPPED, MISSING, REFUSED = "returned", "skipped", "missing", "refused"
+RETURNED, MISSING, REFUSED = "returned", "missing", "refused"
 UNPROVEN = "unproven"
 """The upstream told no reasoning, so there is none to bring back."""
 
@@ -29,15 +29,10 @@ _FORGETFUL = ("langchain-chat",)
 _TEXT_ONLY = ("agents-chat", "pydantic-chat")
 _ITEMS = ("openai-responses", "agents-responses", "langchain-responses", "pydantic-responses")
 _BLOCKS = ("anthropic", "langchain-anthropic", "pydantic-anthropic")
-_STEPS = ("reasoning-tool", "reasoning-hidden")
-_EVERY = (*_STEPS, "follow-up")
 
 _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Carried], ...] = (
-    (_FORGETFUL, ("chat",), ("reasoning-tool",), Carried(REFUSED, _DROPS)),
-    (_FORGETFUL, ("chat",), ("follow-up",), Carried(MISSING, _DROPS)),
-    (_FORGETFUL, ("responses", "messages"), _EVERY, Carried(MISSING, _DROPS)),
-    (_FORGETFUL, ("gemini",), _STEPS, Carried(SKIPPED, _DROPS)),
-    (_TEXT_ONLY, ("responses", "messages"), _EVERY, Carried(MISSING, _TEXT)),
+    (_FORGETFUL, ("chat", "responses", "messages"), ("follow-up",), Carried(MISSING, _DROPS)),
+    (_TEXT_ONLY, ("responses", "messages"), ("follow-up",), Carried(MISSING, _TEXT)),
     (
         ("openai-chat", *_FORGETFUL, *_TEXT_ONLY, *_ITEMS, *_BLOCKS),
         ("gemini",),
@@ -45,7 +40,8 @@ _ROWS: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Carried], 
         Carried(MISSING, _NOT_TOLD),
     ),
 )
-"""Clients, upstreams and scenarios; every other cell brings the proof back as it was."""
+"""Clients, upstreams and scenarios; every other cell brings the proof back as it was: what clients
+drop of turns with calls, the gateway remembers for them."""
 
 CARRIED = {
     (client, upstream, scenario): how
@@ -56,10 +52,15 @@ CARRIED = {
 }
 
 
-def carried(client: str, upstream: str, scenario: str) -> Carried:
+ALONE = {("langchain-chat", "reasoning-tool"): Carried(REFUSED, _DROPS)}
+"""Clients and scenarios without a gateway: the vendor itself sees what was dropped."""
+
+
+def carried(client: str, upstream: str, scenario: str, *, alone: bool = False) -> Carried:
     if scenario == "reasoning-hidden" and upstream == "chat":
         return Carried(UNPROVEN)
-    return CARRIED.get((client, upstream, scenario), PLAIN)
+    found = CARRIED.get((client, upstream, scenario), PLAIN)
+    return ALONE.get((client, scenario), found) if alone else found
 
 
 THOUGHTLESS = {"langchain-chat": _DROPS}

@@ -20,6 +20,7 @@ from tests.clients.expected import (
     REFUSED,
     THOUGHTLESS,
     UNPROVEN,
+    Carried,
     carried,
 )
 from tests.clients.scripted import Record
@@ -54,6 +55,10 @@ class Ran:
     log: list[Record]
     outcome: Outcome | None = None
     raised: Exception | None = None
+
+    @property
+    def carried(self) -> Carried:
+        return how(self.client, self.upstream, self.case.scenario)
 
     @property
     def done(self) -> Outcome:
@@ -115,7 +120,7 @@ def called(ran: Ran, plans: list[Planned], requests: int) -> None:
 
 def reasoning_with_tools(ran: Ran) -> None:
     """The proofs came back with the calls, as far as the client can carry them."""
-    expected = carried(ran.client, speaking(ran.client, ran.upstream), ran.case.scenario).verdict
+    expected = ran.carried.verdict
     if expected == REFUSED:
         assert status_of(ran.raised) == 400
         assert ran.log[-1].refusal in str(ran.raised)
@@ -130,16 +135,17 @@ def reasoning_with_tools(ran: Ran) -> None:
 
 def followed_up(ran: Ran) -> None:
     """The second turn comes with the first: said once, with its proof."""
-    expected = carried(ran.client, speaking(ran.client, ran.upstream), "follow-up").verdict
+    expected = ran.carried.verdict
     assert ran.done.text == FAREWELL
     assert [asked.refusal for asked in ran.log] == ["", ""]
     assert [asked.asked.said for asked in ran.log] == [[], [GREETING]]
     assert [asked.asked.proofs for asked in ran.log] == [[], [expected]]
 
 
-def speaking(client: str, upstream: str) -> str:
-    """The name of the upstream's dialect."""
-    return UPSTREAMS_OF[client] if upstream == ITSELF else upstream
+def how(client: str, upstream: str, scenario: str) -> Carried:
+    """What becomes of the proof of a reasoning."""
+    alone = upstream == ITSELF
+    return carried(client, UPSTREAMS_OF[client] if alone else upstream, scenario, alone=alone)
 
 
 UPSTREAMS_OF = {
@@ -285,7 +291,7 @@ def test_a_client_works_with_any_upstream(
 
 
 def note_of(client: str, upstream: str, scenario: str) -> str:
-    why = carried(client, speaking(client, upstream), scenario)
+    why = how(client, upstream, scenario)
     if why.why:
         return f"the client {why.why}: {why.verdict}"
     if scenario == "reasoning" and client in THOUGHTLESS:

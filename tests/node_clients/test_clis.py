@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.expected import MISSING, REFUSED, RETURNED, SKIPPED
+from tests.clients.expected import MISSING, REFUSED, RETURNED
 from tests.clients.scripted import Record
 from tests.clients.world import UPSTREAMS
 from tests.node_clients.clis import CLIS, Place
@@ -21,6 +21,7 @@ from tests.node_clients.model import (
     PATCHED,
     SECOND_SHOWS,
 )
+from tests.node_clients.tapped import tapped
 
 pytestmark = pytest.mark.clients
 
@@ -54,12 +55,9 @@ PROOFS = {
     ("gemini-cli", "chat"): REFUSED,
     ("gemini-cli", "responses"): MISSING,
     ("gemini-cli", "messages"): MISSING,
-    ("pi-chat", "responses"): MISSING,
-    ("pi-chat", "messages"): MISSING,
-    ("pi-chat", "gemini"): SKIPPED,
 }
-"""What becomes of a proof of reasoning that does not come back, by client and upstream. The first
-client drops thoughts from its history; the second keeps their text, not what carries the proof."""
+"""What becomes of a proof of reasoning that does not come back, by client and upstream: this client
+drops thoughts from its history, and the ids of its calls, by which the gateway could know them."""
 
 MIXED = {("pi-responses", "chat", "parallel")}
 """Cells whose client mixes up two calls that are told at once: it knows one open item only, and
@@ -80,6 +78,12 @@ class Ran:
     log: list[Record]
     """What was asked with tools; titles and summaries are asked for without."""
     work: Path
+    exchanges: list[tuple[str, int, str]]
+    """Every request that the gateway got, with the status and the answer."""
+
+    @property
+    def refused(self) -> list[tuple[str, int, str]]:
+        return [one for one in self.exchanges if 400 <= one[1] < 500]
 
 
 @pytest.mark.parametrize(("client", "upstream", "scenario"), CELLS)
@@ -100,6 +104,8 @@ def test_a_command_line_works_with_any_upstream(
         assert ran.log[-1].refusal.partition(":")[0] in ran.printed
         return
     worked(ran, scenario)
+    assert ran.exchanges
+    assert ran.refused == []
     if proof:
         assert ran.log[-1].asked.proofs == [proof]
 
@@ -120,9 +126,11 @@ def worked(ran: Ran, scenario: str) -> None:
 
 def run(client: str, model: str, agents: Agents, folder: Path) -> Ran:
     tag = agents.tag()
-    place = Place(agents.gateway.url, model, folder / "home", folder / "work")
-    place.home.mkdir()
-    (place.work / ".git").mkdir(parents=True)
-    code, printed = CLIS[client].run(place, f"Please do it. [case {tag}]")
+    home, work = folder / "home", folder / "work"
+    home.mkdir()
+    (work / ".git").mkdir(parents=True)
+    with tapped(agents.gateway.url) as tap:
+        place = Place(tap.url, model, home, work)
+        code, printed = CLIS[client].run(place, f"Please do it. [case {tag}]")
     log = [asked for asked in agents.upstream.of(tag) if asked.asked.tools or asked.refusal]
-    return Ran(code, printed, log, place.work)
+    return Ran(code, printed, log, work, tap.exchanges)

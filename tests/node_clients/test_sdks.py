@@ -7,7 +7,7 @@ import pytest
 
 from tests.clients import test_clients
 from tests.clients.case import Forecast
-from tests.clients.expected import MISSING, REFUSED, RETURNED, SKIPPED
+from tests.clients.expected import MISSING, REFUSED, RETURNED
 from tests.clients.test_clients import Ran, discreet
 from tests.clients.vendor import FORECAST, GREETING, LAST_THOUGHT, STEPS
 from tests.clients.world import UPSTREAMS, World, world
@@ -20,36 +20,19 @@ SHARED = ("text", "tool", "parallel", "structured", "error-rate", "error-bad-req
 SCENARIOS = (*SHARED, "reasoning", "reasoning-tool")
 
 THOUGHTLESS = ("aisdk-chat", "agents-js-chat")
-"""Clients that show their users no reasoning of chat answers, nor bring it back."""
+"""Clients that show their users no reasoning of chat answers."""
 
 AS_TOOL = ("aisdk-anthropic",)
 """Clients that ask for a shape as a tool to be called, of a model that they do not know."""
-
-PROOFS = {
-    **{
-        (client, upstream): how
-        for client in THOUGHTLESS
-        for upstream, how in (
-            ("chat", REFUSED), ("responses", MISSING), ("messages", MISSING), ("gemini", SKIPPED)
-        )
-    },
-    ("agents-js-chat", "gemini"): RETURNED,
-    ("aisdk-compatible", "responses"): MISSING,
-    ("aisdk-compatible", "messages"): MISSING,
-    ("aisdk-compatible", "gemini"): SKIPPED,
-}  # fmt: skip
-"""What becomes of the proof of a reasoning, by client and upstream, where it is not returned: the
-second keeps the text of a reasoning, and not the details that carry its proof."""
-
 
 STREAMED = {
     ("aisdk-google", "chat"): REFUSED,
     ("aisdk-google", "responses"): MISSING,
     ("aisdk-google", "messages"): MISSING,
-    ("agents-js-chat", "gemini"): SKIPPED,
 }
-"""The same where it is otherwise in a stream: the first takes no signature of a thought from an
-empty part, the second none of a call."""
+"""What becomes of the proof of a reasoning in a stream, by client and upstream, where it is not
+returned: the client takes no signature of a thought from an empty part, and sends no ids of calls
+back by which the gateway could know them."""
 
 
 @pytest.fixture(scope="session")
@@ -100,9 +83,8 @@ def check(ran: Ran) -> None:
         case "tool" | "parallel":
             called(ran)
         case "reasoning-tool":
-            cell = (ran.client, ran.upstream)
-            proof = PROOFS.get(cell, RETURNED)
-            reasoned(ran, STREAMED.get(cell, proof) if ran.case.stream else proof)
+            proof = STREAMED.get((ran.client, ran.upstream)) if ran.case.stream else None
+            reasoned(ran, proof or RETURNED)
         case "structured" if ran.client in AS_TOOL:
             assert ran.done.value == Forecast(**FORECAST)
             assert [(len(asked.asked.tools), asked.refusal) for asked in ran.log] == [(1, "")]

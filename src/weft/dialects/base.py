@@ -156,6 +156,9 @@ class Dialect:
     request: RequestCodec | None = None
     """Reads and writes what is asked; None: streams only."""
 
+    returns_reasoning: bool = True
+    """Whether its clients send reasoning back, with what proves it."""
+
     read_error: ReadError | None = None
     write_error: Callable[[ErrorPart], tuple[int, bytes]] | None = None
     """Writes the HTTP status and the body of an answer that failed before it began."""

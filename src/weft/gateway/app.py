@@ -98,6 +98,9 @@ class Gateway:
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
         self._sessions = _sessions(settings.store, server.resume_window, server.keepalive)
+        keeps = self._sessions is not None and settings.store.reasoning
+        self._reasoning = self._sessions.store if self._sessions is not None and keeps else None
+        """Where the reasoning of tool calls is kept."""
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
             "/v1/responses": Endpoint(self, "openai-responses"),
@@ -250,7 +253,7 @@ class Gateway:
         if self._sessions is not None:
             incoming = self._sessions.with_policy(incoming)
             writer = self._sessions.persistence.writer(incoming)
-        run = Run(incoming, targets, self.limits, self.scrub, (self._log,), writer)
+        run = Run(incoming, targets, self.limits, self.scrub, (self._log,), writer, self._reasoning)
         self._runs.add(run)
         return run
 

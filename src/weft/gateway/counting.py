@@ -14,6 +14,7 @@ from weft.gateway.bodies import LARGE, ClientGone
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
 from weft.gateway.sessions import DIALECT, Sessions, preamble_of
 from weft.relay.incoming import Failed, IncomingRequest
+from weft.relay.reasoning import Restored
 from weft.relay.routing import Routing, Target, UnknownModel
 from weft.relay.translation import forwarded_headers, translate
 from weft.upstream.base import Outgoing, Unreachable, Upstream
@@ -124,7 +125,7 @@ class InputTokens(CountTokens):
         return await self._sessions.recalled(incoming, preamble)
 
     def _sent(self, incoming: IncomingRequest, target: Target) -> bytes:
-        request = incoming.checked(self._host.limits)
+        request = Restored(incoming.checked(self._host.limits))
         body = translate(incoming, request, target).translated.body
         if target.upstream.place.dialect != self._dialect:
             return body

@@ -29,6 +29,7 @@ from weft.relay import history, recovery
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import events_of, follow
 from weft.relay.persistence import Persistence, ending_of, last_snapshot, with_status
+from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
 from weft.sse import Event
@@ -199,11 +200,12 @@ class Sessions:
     async def _prune(self) -> None:
         """Removes what is old, from time to time."""
         now, policy = time.time(), self._policy
-        if now - self._pruned < PRUNE or not (policy.retention or policy.log_retention):
+        if now - self._pruned < PRUNE:
             return
         await self.store.prune(
             now - policy.retention if policy.retention else 0.0,
             now - policy.log_retention if policy.log_retention else 0.0,
+            now - LIFETIME,
         )
         self._pruned = now
 

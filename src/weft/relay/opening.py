@@ -23,11 +23,11 @@ from weft.parts import (
     TextStart,
 )
 from weft.relay.incoming import Failed
+from weft.relay.reasoning import Restored
 from weft.relay.record import Attempt
 from weft.relay.routing import Target
 from weft.relay.stream import OpenStream, RequestState, refusal
 from weft.relay.translation import UpstreamRequest, translate
-from weft.request import Request
 from weft.upstream.base import Unreachable, error_of
 from weft.upstream.retry import wait
 
@@ -42,13 +42,13 @@ _FINAL = frozenset(("bad-request", "cancelled"))
 
 
 async def open_target(
-    state: RequestState, request: Request, targets: Sequence[Target]
+    state: RequestState, restored: Restored, targets: Sequence[Target]
 ) -> OpenStream:
     """Returns an answer that has content; raises Failed with the last error if there is none."""
     failed = Failed(ErrorPart("internal", "there is no target"))
     for target in targets:
         try:
-            return await _guarded(state, request, target)
+            return await _guarded(state, restored, target)
         except Failed as problem:
             failed = problem
             if class_of(failed.error) in _FINAL:
@@ -56,7 +56,7 @@ async def open_target(
     raise failed
 
 
-async def _guarded(state: RequestState, request: Request, target: Target) -> OpenStream:
+async def _guarded(state: RequestState, restored: Restored, target: Target) -> OpenStream:
     """Asks one target, if its breaker admits the request."""
     breaker, clock = target.breaker, asyncio.get_running_loop().time
     paused = breaker.refusal(clock())
@@ -64,7 +64,7 @@ async def _guarded(state: RequestState, request: Request, target: Target) -> Ope
         state.record.attempts.append(Attempt(target.name, paused))
         raise Failed(paused)
     try:
-        stream = await _retried(state, request, target)
+        stream = await _retried(state, restored, target)
     except Failed as failed:
         breaker.failed(failed.error, clock())
         raise
@@ -75,13 +75,13 @@ async def _guarded(state: RequestState, request: Request, target: Target) -> Ope
     return stream
 
 
-async def _retried(state: RequestState, request: Request, target: Target) -> OpenStream:
+async def _retried(state: RequestState, restored: Restored, target: Target) -> OpenStream:
     """Asks one target as often as it is worth."""
     policy = target.upstream.place.retry
     tries, without_reasoning = 0, False
     while True:
         try:
-            stream = await _attempt(state, request, target, without_reasoning)
+            stream = await _attempt(state, restored, target, without_reasoning)
         except Failed as failed:
             error = failed.error
             state.record.attempts.append(Attempt(target.name, error))
@@ -99,10 +99,10 @@ async def _retried(state: RequestState, request: Request, target: Target) -> Ope
 
 
 async def _attempt(
-    state: RequestState, request: Request, target: Target, without_reasoning: bool
+    state: RequestState, restored: Restored, target: Target, without_reasoning: bool
 ) -> OpenStream:
     """Asks once, and reads until there is content."""
-    work = partial(translate, state.incoming, request, target, without_reasoning=without_reasoning)
+    work = partial(translate, state.incoming, restored, target, without_reasoning=without_reasoning)
     large = len(state.incoming.body.raw) > LARGE
     sent = await asyncio.to_thread(work) if large else work()
     stream: OpenStream | None = None

@@ -6,12 +6,14 @@ A run belongs to one task; `stop` may be called from anywhere on its loop.
 import time
 from collections.abc import Sequence
 
+from weft.assembler import Response
 from weft.context import Context
 from weft.parts import ErrorPart
 from weft.relay.deadlines import Deadlines, Interrupt
 from weft.relay.incoming import Failed, IncomingRequest, Limits
 from weft.relay.opening import open_target
 from weft.relay.persistence import ResponseWriter
+from weft.relay.reasoning import Restored, keep, restore
 from weft.relay.record import Observer, Record
 from weft.relay.redaction import ErrorRedactor
 from weft.relay.rendering import ErrorStream
@@ -20,6 +22,7 @@ from weft.relay.stream import PersistedStream, RequestState, Stream, error_strea
 from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import Event
+from weft.store.base import Store
 
 GONE = ErrorPart("cancelled", "the client went away")
 
@@ -35,7 +38,10 @@ class Run:
         scrub: Scrubber,
         observers: Sequence[Observer] = (),
         writer: ResponseWriter | None = None,
+        reasoning: Store | None = None,
     ) -> None:
+        """`reasoning` is where the reasoning of tool calls is kept, for clients that do not send it
+        back."""
         self.incoming = incoming
         self.writer = writer
         """How the answer is stored, if it is."""
@@ -46,6 +52,7 @@ class Run:
             incoming.caller,
             incoming.stream,
         )
+        self._reasoning = None if incoming.dialect.returns_reasoning else reasoning
         self._targets = targets
         self._observers = observers
         interrupt = Interrupt()
@@ -56,6 +63,7 @@ class Run:
             self.record,
             interrupt,
             Deadlines(interrupt, limits),
+            None if self._reasoning is None else self._keep_reasoning,
         )
         self._request = Request(incoming.model)
         """What was asked, once it was read."""
@@ -67,9 +75,9 @@ class Run:
         """Returns when there is something to tell; raises Failed if no target has an answer."""
         state = self._state
         try:
-            self._request = request = self.incoming.checked(state.limits)
-            opening = open_target(state, request, self._targets)
-            stream = await state.interrupt.wait(opening)
+            restored = await self._restored(self.incoming.checked(state.limits))
+            self._request = restored.request
+            stream = await state.interrupt.wait(open_target(state, restored, self._targets))
         except Failed as failed:
             self._conclude(failed.error)
             raise
@@ -77,6 +85,21 @@ class Run:
         writer = self.writer
         self._stream = stream if writer is None else PersistedStream(state, stream, writer)
         return self._stream
+
+    async def _restored(self, request: Request) -> Restored:
+        """The request with the reasoning of its calls that its client did not bring back."""
+        if self._reasoning is None:
+            return Restored(request)
+        restored = await restore(self._reasoning, self.incoming.caller, request)
+        restored.place(self.incoming.body.parsed.places)
+        return restored
+
+    async def _keep_reasoning(self, response: Response) -> None:
+        """Keeps what the next request must bring back, before the client is told the end."""
+        writer = self.writer
+        id = writer.log.id if writer is not None and writer.begun else ""
+        if self._reasoning is not None:
+            await keep(self._reasoning, self.incoming.caller, response, id)
 
     def stop(self, error: ErrorPart) -> None:
         """Ends the answer with this error, as soon as the client has what came before."""

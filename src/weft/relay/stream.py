@@ -6,7 +6,7 @@ slowly. They belong to one task.
 """
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -50,6 +50,8 @@ class RequestState:
     record: Record
     interrupt: Interrupt
     deadlines: Deadlines
+    before_end: Callable[[Response], Awaitable[None]] | None = None
+    """Done when all of an answer has come, before its client is told the end."""
 
 
 class Stream(Protocol):
@@ -130,6 +132,7 @@ class OpenStream:
         """All parts so far, until something is told."""
         self._waiting: list[Event] = []
         """Events that `next` returns before it reads on."""
+        self._before_end = state.before_end
         self.delivered = False
         """Whether the client was told all of it, or how it failed."""
 
@@ -224,6 +227,8 @@ class OpenStream:
         self._first = None
         while not self._waiting and not self._answer.ended:
             self._waiting = await self._more()
+        if self._answer.ended:
+            await self._settle()
         events, self._waiting = self._waiting, []
         self.delivered = not events
         return self._told(events)
@@ -273,11 +278,17 @@ class OpenStream:
         if splice is not None and splice.paused:  # nothing more of it is wanted
             return
 
+        def waits(events: list[Event]) -> bool:
+            """Whether something is to be done before these events may be written."""
+            if answer.ended and (try_store is not None or self._before_end is not None):
+                return True
+            return try_store is not None and not try_store(events)
+
         def take(data: bytes) -> bool:
             answer.take(data)
             self._heard(answer)
             events = renderer.render(answer.parts)
-            if events and try_store is not None and (answer.ended or not try_store(events)):
+            if events and waits(events):
                 self._waiting += events
                 return False
             room = write(self._told(events)) if events else True
@@ -306,6 +317,13 @@ class OpenStream:
     async def read_all(self) -> None:
         while not self._answer.ended:
             await self._more()
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Does once what is to be done before the client is told the end."""
+        before_end, self._before_end = self._before_end, None
+        if before_end is not None:
+            await before_end(self.response)
 
     def body(self) -> tuple[int, bytes]:
         """The status and the body of all that came."""

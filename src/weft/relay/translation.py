@@ -18,6 +18,7 @@ from weft.errors import BadRequest
 from weft.ids import Ids
 from weft.parts import Json
 from weft.relay.incoming import Failed, IncomingRequest, bad_request, codec_of
+from weft.relay.reasoning import Restored
 from weft.relay.routing import Target
 from weft.request import (
     AnyContent,
@@ -98,19 +99,21 @@ def forwarded_headers(incoming: IncomingRequest, place: Place) -> dict[str, str]
 
 def translate(
     incoming: IncomingRequest,
-    request: Request,
+    restored: Restored,
     target: Target,
     *,
     without_reasoning: bool = False,
 ) -> UpstreamRequest:
     """Returns what a target is asked; raises Failed if it cannot be.
 
-    `request` is what was read of the incoming one. `without_reasoning` leaves out all reasoning of
+    `restored` is what was read of the incoming one. `without_reasoning` leaves out all reasoning of
     earlier turns: the upstream refused its proofs.
     """
     place = target.upstream.place
     ids, now = Ids(secrets.token_bytes(16)), int(time.time())
     losses = Losses()
+    losses.found += restored.losses
+    request = restored.request
     sent = _addressed(incoming, request, target)
     if without_reasoning:
         sent = _replace(sent, messages=tuple(map(_without_reasoning, sent.messages)))

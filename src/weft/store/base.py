@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 from weft.errors import ClientError, InternalError
 from weft.store.records import (
     Block,
+    CallReasoning,
     Conversation,
     Ending,
     Entry,
@@ -33,6 +34,9 @@ ENTRIES_AT_A_TIME = 100
 CHAIN_LENGTH = 1000
 ID_LENGTH = 512
 """Longer ids are refused with a ClientError where something would be stored under them."""
+
+REASONING_SIZE = 1024 * 1024
+"""Bytes of the reasoning of one call; more is refused with a ClientError."""
 
 Kind = Literal["busy", "full", "lost", "broken", "unknown", "torn", "newer", "closed"]
 """Why the store could not do it:
@@ -69,7 +73,7 @@ class UnknownStore(ClientError):
 
 
 class Store(Protocol):
-    """Responses with their logs, conversations, and the servers that write them."""
+    """Responses with their logs, the reasoning of calls, conversations, and the servers."""
 
     @property
     def commits(self) -> int:
@@ -125,7 +129,9 @@ class Store(Protocol):
         ...
 
     async def delete(self, owner: str, id: str) -> bool:
-        """Removes a response and its log, running or not. Returns whether it was there."""
+        """Removes a response, its log and the reasoning of its calls, running or not. Returns
+        whether it was there.
+        """
         ...
 
     async def blocks(self, id: str, after: int = -1) -> list[Block]:
@@ -175,8 +181,26 @@ class Store(Protocol):
         """
         ...
 
-    async def prune(self, before: float, logs_before: float) -> Pruned:
-        """Removes what ended before that time: whole entries, and the logs of others."""
+    async def prune(
+        self, before: float, logs_before: float, reasoning_before: float = 0.0
+    ) -> Pruned:
+        """Removes what ended before that time: whole entries, and the logs of others; and the
+        reasoning of calls that was kept before that time.
+        """
+        ...
+
+    # Reasoning
+
+    async def keep_reasoning(self, owner: str, kept: Sequence[CallReasoning]) -> None:
+        """Stores the reasoning of calls; the last one of a call id replaces those before."""
+        ...
+
+    async def reasoning(
+        self, owner: str, calls: Sequence[str], since: float
+    ) -> dict[str, CallReasoning]:
+        """What was kept of these calls since that time, by call id. What belongs to another owner
+        is not there.
+        """
         ...
 
     # Servers

@@ -90,6 +90,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             beat DOUBLE PRECISION NOT NULL
         )""",
     ),
+    (
+        """CREATE TABLE reasoning (
+            owner TEXT NOT NULL,
+            call TEXT NOT NULL,
+            response TEXT NOT NULL,
+            origin TEXT NOT NULL,
+            created DOUBLE PRECISION NOT NULL,
+            data BYTES NOT NULL,
+            PRIMARY KEY (owner, call)
+        )""",
+        "CREATE INDEX reasoning_response ON reasoning (response)",
+        "CREATE INDEX reasoning_created ON reasoning (created)",
+    ),
 )
 
 _MADE = "CREATE TABLE IF NOT EXISTS migration (number BIGINT PRIMARY KEY, applied DOUBLE PRECISION)"

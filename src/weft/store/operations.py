@@ -18,11 +18,21 @@ from weft.store.base import (
     CHAIN_LENGTH,
     ENTRIES_AT_A_TIME,
     ID_LENGTH,
+    REASONING_SIZE,
     Absent,
     StoreError,
     Taken,
 )
-from weft.store.records import Block, Conversation, Ending, Entry, Item, Page, Status
+from weft.store.records import (
+    Block,
+    CallReasoning,
+    Conversation,
+    Ending,
+    Entry,
+    Item,
+    Page,
+    Status,
+)
 from weft.store.steps import Row, Steps, Value
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -223,6 +233,7 @@ CANCELLING = "SELECT id FROM response WHERE cancelling AND ended IS NULL"
 
 
 def delete(owner: str, id: str) -> Steps[bool]:
+    yield DELETE_REASONING, (id, owner)
     return bool((yield DELETE, (id, owner)))
 
 
@@ -272,8 +283,53 @@ def prune_logs(before: float) -> Steps[int]:
     return len(found)
 
 
+def prune_reasoning(before: float) -> Steps[int]:
+    """Removes some of it, and says how much."""
+    return len((yield PRUNE_REASONING, (before, PRUNED_AT_A_TIME)))
+
+
 def prune_servers(before: float) -> Steps[None]:
     yield PRUNE_SERVERS, (before,)
+
+
+# Reasoning
+
+KEEP_REASONING = """INSERT INTO reasoning (owner, call, response, origin, created, data)
+    VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (owner, call) DO UPDATE SET response = excluded.response,
+        origin = excluded.origin, created = excluded.created, data = excluded.data"""
+CALLS_AT_A_TIME = 64
+REASONING = (
+    """SELECT call, response, origin, created, data FROM reasoning
+    WHERE owner = ? AND created >= ? AND call IN (?"""
+    + ", ?" * (CALLS_AT_A_TIME - 1)
+    + ")"
+)
+DELETE_REASONING = "DELETE FROM reasoning WHERE response = ? AND owner = ?"
+PRUNE_REASONING = """DELETE FROM reasoning WHERE (owner, call) IN
+    (SELECT owner, call FROM reasoning WHERE created < ? ORDER BY created LIMIT ?)
+    RETURNING call"""
+
+
+def keep_reasoning(owner: str, kept: Sequence[CallReasoning]) -> Steps[None]:
+    _short(*(one.call for one in kept), *(one.response for one in kept))
+    if any(len(one.data) > REASONING_SIZE for one in kept):
+        raise ClientError(f"reasoning of more than {REASONING_SIZE} bytes")
+    # In one order for all: two transactions that replace the same rows never wait for each other.
+    for one in sorted(kept, key=lambda one: one.call):
+        yield (
+            KEEP_REASONING,
+            (owner, one.call, one.response, one.origin, one.created, one.data),
+        )
+
+
+def reasoning(owner: str, calls: Sequence[str], since: float) -> Steps[list[CallReasoning]]:
+    found: list[CallReasoning] = []
+    for start in range(0, len(calls), CALLS_AT_A_TIME):
+        some = calls[start : start + CALLS_AT_A_TIME]
+        asked = [*some, *[some[0]] * (CALLS_AT_A_TIME - len(some))]
+        found += _each(CallReasoning, (yield REASONING, (owner, since, *asked)))
+    return found
 
 
 # Servers

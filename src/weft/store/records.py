@@ -126,3 +126,21 @@ class Pruned(msgspec.Struct, frozen=True, gc=False):
     entries: int
     logs: int
     """Of entries that stayed."""
+
+    reasoning: int = 0
+
+
+class CallReasoning(msgspec.Struct, frozen=True, gc=False):
+    """The reasoning that led to a tool call, for clients that do not send it back."""
+
+    call: str
+    """The id of the call, as the client knows it."""
+
+    response: str
+    """The response that made the call: whoever deletes that deletes this, too."""
+
+    origin: str
+    """Who wants it back."""
+
+    created: float
+    data: bytes

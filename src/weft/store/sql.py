@@ -10,6 +10,7 @@ from weft.store.base import ENTRIES_AT_A_TIME, StoreError
 from weft.store.operations import Server
 from weft.store.records import (
     Block,
+    CallReasoning,
     Conversation,
     Ending,
     Entry,
@@ -158,11 +159,14 @@ class SqlStore:
     async def chain(self, owner: str, id: str) -> list[Entry]:
         return await self._read(partial(operations.chain, owner, id))
 
-    async def prune(self, before: float, logs_before: float) -> Pruned:
+    async def prune(
+        self, before: float, logs_before: float, reasoning_before: float = 0.0
+    ) -> Pruned:
         entries = await self._all(partial(operations.prune_entries, before))
         logs = await self._all(partial(operations.prune_logs, logs_before))
+        reasoning = await self._all(partial(operations.prune_reasoning, reasoning_before))
         await self._writer.submit(partial(operations.prune_servers, before))
-        return Pruned(entries, logs)
+        return Pruned(entries, logs, reasoning)
 
     async def _all(self, some: Callable[[], Steps[int]]) -> int:
         """Some at a time, so that nobody else waits long."""
@@ -170,6 +174,21 @@ class SqlStore:
         while count := await self._writer.submit(some):
             total += count
         return total
+
+    # Reasoning
+
+    async def keep_reasoning(self, owner: str, kept: Sequence[CallReasoning]) -> None:
+        if kept:
+            size = sum(len(one.data) for one in kept)
+            await self._writer.submit(partial(operations.keep_reasoning, owner, kept), size)
+
+    async def reasoning(
+        self, owner: str, calls: Sequence[str], since: float
+    ) -> dict[str, CallReasoning]:
+        if not calls:
+            return {}
+        found = await self._read(partial(operations.reasoning, owner, calls, since))
+        return {one.call: one for one in found}
 
     # Servers
 

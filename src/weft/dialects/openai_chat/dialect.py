@@ -90,6 +90,7 @@ OPENAI_CHAT = Dialect(
     decoder=ChatDecoder,
     encoder=ChatEncoder,
     request=REQUEST,
+    returns_reasoning=False,
     body=body,
     stages=_stages,
     ends=_ends,

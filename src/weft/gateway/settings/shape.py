@@ -162,6 +162,10 @@ class Store(Struct, frozen=True, forbid_unknown_fields=True):
     """Which answers are kept: those that their client may ask for later (`store`; Responses that
     do not say otherwise), or all, also of Messages and Gemini. Nobody can retrieve the others."""
 
+    reasoning: bool = True
+    """Whether the reasoning that led to tool calls is kept for a day, for Chat Completions clients:
+    most of them do not send it back, and the upstream may insist on it."""
+
     retention: Days = 0.0
     """Days after which an answer is removed; 0: never."""
 

@@ -1,0 +1,392 @@
+"""The reasoning of tool calls: kept, and put back where the client did not send it."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET, Raw
+
+from tests.stores import Stores, each_store
+from tests.strategies import QUICK
+from weft.assembler import Item, ReasoningItem, Response, TextItem
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.dialects.requests import Losses, Places
+from weft.parts import ToolCall
+from weft.relay.incoming import codec_of
+from weft.relay.reasoning import keep, lacking, restore, restored, state_of
+from weft.request import (
+    AnyContent,
+    CallContent,
+    Message,
+    ReasoningContent,
+    Request,
+    ResultContent,
+    TextContent,
+    Tool,
+)
+
+REQUESTS = sorted(name for name, dialect in DIALECTS.items() if dialect.request is not None)
+MARK = "QQ"
+"""In every reasoning and every proof, and nowhere else."""
+
+replace = msgspec.structs.replace
+
+
+# Turns, as an upstream answered them and as a client would send all of them back
+
+
+def proofs(origin: str) -> st.SearchStrategy[dict[str, Any]]:
+    words = st.text("abc=", max_size=3).map(MARK.__add__)
+    return st.one_of(
+        st.fixed_dictionaries({"signature": words, "origin": st.just(origin)}),
+        st.fixed_dictionaries({"encrypted": words, "item_id": words, "origin": st.just(origin)}),
+        st.fixed_dictionaries({"redacted": words, "origin": st.just(origin)}),
+        st.just({"origin": origin}),  # a host may want the text alone
+    )
+
+
+def thoughts(origin: str) -> st.SearchStrategy[AnyContent]:
+    return st.builds(
+        lambda text, kind, proof: ReasoningContent(text, kind, **proof),
+        st.text("hm ", max_size=3).map(lambda text: text and MARK + text),
+        st.sampled_from(["raw", "summary"]),
+        proofs(origin),
+    )
+
+
+TEXTS = st.builds(TextContent, st.text("xyz", min_size=1, max_size=5))
+ARGUMENTS = st.sampled_from(['{"a":1,"b":[2.0,"x"]}', "{}", '{"a": "\\u00e9"}', "not JSON"])
+
+
+@st.composite
+def answers(draw: st.DrawFn, origin: str = "up") -> tuple[AnyContent, ...]:
+    """What the assistant said: it ends with a call, or with reasoning behind the last call."""
+    said: list[AnyContent] = []
+    for number in range(draw(st.integers(1, 3))):
+        said += draw(st.lists(st.one_of(thoughts(origin), TEXTS), max_size=3))
+        signature = draw(st.none() | st.text("sig", max_size=3).map(MARK.__add__))
+        call = CallContent(
+            f"call_{number}",
+            draw(st.sampled_from(["look", "read"])),
+            draw(ARGUMENTS),
+            signature=signature,
+            origin=origin if signature else None,
+        )
+        said.append(call)
+    said += draw(st.lists(thoughts(origin), max_size=1))
+    return tuple(said)
+
+
+def told(said: tuple[AnyContent, ...], **fields: Any) -> Response:
+    """The response in which the assistant said so."""
+    return Response("resp_1", items=tuple(map(item, said)), finish_reason="tool-calls", **fields)
+
+
+def item(content: AnyContent) -> Item:
+    match content:
+        case TextContent():
+            return TextItem("t", content.text)
+        case ReasoningContent():
+            fields = msgspec.structs.asdict(content)
+            return ReasoningItem("r", **fields)
+        case CallContent():
+            call = content
+            return ToolCall(
+                call.id, call.name, call.params, signature=call.signature, origin=call.origin
+            )
+    raise AssertionError(content)
+
+
+def asking(*answers: tuple[AnyContent, ...], dialect: str | None = None) -> Request:
+    """The request that brings the results of all the calls."""
+    messages = [Message("user", (TextContent("How is it?"),))]
+    for said in answers:
+        calls = [one for one in said if isinstance(one, CallContent)]
+        messages.append(Message("assistant", said))
+        messages += [
+            Message("tool", (ResultContent(call.id, (TextContent("so"),)),)) for call in calls
+        ]
+    return Request("m", tuple(messages), tools=(Tool("look"), Tool("read")), dialect=dialect)
+
+
+def stripped(request: Request) -> Request:
+    """What a client sends that carries no reasoning."""
+
+    def bare(content: AnyContent) -> AnyContent:
+        if isinstance(content, CallContent):
+            return replace(content, signature=None, origin=None)
+        return content
+
+    return replace(
+        request,
+        messages=tuple(
+            replace(
+                message,
+                content=tuple(
+                    bare(one) for one in message.content if not isinstance(one, ReasoningContent)
+                ),
+            )
+            for message in request.messages
+        ),
+    )
+
+
+# What a client dropped
+
+
+@QUICK
+@given(answers())
+def test_what_was_dropped_is_put_back_as_it_was(said: tuple[AnyContent, ...]) -> None:
+    whole = asking(said)
+    found = restored(stripped(whole), state_of(told(said)))
+    assert found.request == whole
+    wanted = [one for one in said if isinstance(one, ReasoningContent | CallContent)]
+    reasoned = any(isinstance(one, ReasoningContent) or one.signature for one in wanted)
+    assert bool(found.calls) == bool(found.losses) == reasoned
+
+
+@QUICK
+@given(answers())
+def test_a_step_that_comes_with_a_proof_is_left_alone(said: tuple[AnyContent, ...]) -> None:
+    whole = asking(said)
+    proven = any(
+        one.signature or (isinstance(one, ReasoningContent) and (one.encrypted or one.redacted))
+        for one in said
+        if isinstance(one, ReasoningContent | CallContent)
+    )
+    found = restored(whole, state_of(told(said)))
+    assert found.request == whole
+    if proven:
+        assert lacking(whole) == []
+        assert found.calls == ()
+
+
+@QUICK
+@given(answers(), answers())
+def test_each_step_is_restored_by_itself(
+    first: tuple[AnyContent, ...], second: tuple[AnyContent, ...]
+) -> None:
+    """The client brought the second, and the first is not known."""
+    second = tuple(
+        replace(one, id=f"{one.id}_later") if isinstance(one, CallContent) else one
+        for one in second
+    )
+    bare = stripped(asking(first, second))
+    states = state_of(told(first)) | state_of(told(second))
+    assert restored(bare, states).request == asking(first, second)
+    assert restored(bare, state_of(told(second))).request.messages[-1] == bare.messages[-1]
+    assert restored(bare, {}).request is bare
+
+
+@QUICK
+@given(answers())
+def test_putting_back_twice_puts_back_once(said: tuple[AnyContent, ...]) -> None:
+    states = state_of(told(said))
+    once = restored(stripped(asking(said)), states).request
+    assert restored(once, states).request == once
+
+
+# Whose it is
+
+
+@pytest.mark.parametrize("target", REQUESTS)
+@QUICK
+@given(said=answers(origin="elsewhere"))
+def test_what_is_put_back_goes_to_its_origin_alone(
+    target: str, said: tuple[AnyContent, ...]
+) -> None:
+    full = restored(stripped(asking(said)), state_of(told(said))).request
+    assert MARK.encode() not in rendered(target, full, "here")
+
+
+def rendered(target: str, request: Request, origin: str) -> bytes:
+    losses = Losses()
+    body = codec_of(target).render(request, Context(origin=origin), losses).body
+    assert losses.refusals == []
+    return body
+
+
+@pytest.mark.parametrize("client", REQUESTS)
+def test_thinking_comes_back_to_its_origin_before_the_call(client: str) -> None:
+    said = (
+        ReasoningContent("hm", signature="c2ln", origin="up"),
+        ReasoningContent(redacted="eHh4", origin="up"),
+        TextContent("Let me look."),
+        CallContent("toolu_1", "look", '{"a":1}'),
+    )
+    bare = stripped(asking(said, dialect=client))
+    full = restored(bare, state_of(told(said, dialect="anthropic-messages"))).request
+    body = json.loads(rendered("anthropic-messages", full, "up"))
+    assert body["messages"][1]["content"] == [
+        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
+        {"type": "redacted_thinking", "data": "eHh4"},
+        {"type": "text", "text": "Let me look."},
+        {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 1}},
+    ]
+
+
+def test_details_go_back_to_a_chat_host_as_they_came() -> None:
+    details = b'[{"type":"reasoning.text","text":"hm","signature":"s","format":"f","index":0}]'
+    thought = ReasoningContent(
+        "hm", signature="s", origin="up", extra=Raw(b'{"reasoning_details":' + details + b"}")
+    )
+    said = (thought, CallContent("call_1", "look", "{}"))
+    states = state_of(told(said, dialect="openai-chat"))
+    same = restored(stripped(asking(said, dialect="openai-chat")), states).request
+    assert same.messages[1].content[0] == thought
+    other = restored(stripped(asking(said, dialect="gemini")), states).request
+    assert other.messages[1].content[0] == replace(thought, extra=UNSET)
+
+
+# What does not belong together
+
+CALL = CallContent("call_1", "look", '{"a":1,"b":[1.0]}')
+THOUGHT = ReasoningContent("hm", signature="s", origin="up")
+STATES = state_of(told((THOUGHT, CALL)))
+
+
+@pytest.mark.parametrize(
+    ("call", "fits"),
+    [
+        (CALL, True),
+        (replace(CALL, params='{ "b": [1], "a": 1.0 }'), True),  # as another library writes it
+        (replace(CALL, params='{"a":1,"b":[2]}'), False),
+        (replace(CALL, params="{"), False),
+        (replace(CALL, name="read"), False),
+        (replace(CALL, format="text"), False),
+        (replace(CALL, id="call_2"), False),
+        (replace(CALL, provider_executed=True), False),
+    ],
+)
+def test_another_call_of_the_same_id_gets_nothing(call: CallContent, fits: bool) -> None:
+    bare = Request("m", (Message("assistant", (call,)),))
+    found = restored(bare, STATES)
+    assert bool(found.calls) is fits
+    assert found.request.messages[0].content == ((THOUGHT, call) if fits else (call,))
+
+
+def test_of_two_equal_calls_of_one_id_the_last_one_gets_it() -> None:
+    bare = asking((CALL,), (CALL,))
+    found = restored(bare, STATES)
+    assert [len(message.content) for message in found.request.messages] == [1, 1, 1, 2, 1]
+    assert found.calls == ("messages[3].content[1]",)
+
+
+def test_only_calls_of_the_assistant_are_looked_at() -> None:
+    assert lacking(Request("m", (Message("user", (CALL,)),))) == []
+    assert restored(Request("m", (Message("user", (CALL,)),)), STATES).calls == ()
+
+
+def test_a_text_without_a_proof_gives_way_to_the_reasoning_with_one() -> None:
+    mine = ReasoningContent("hm", origin="openai-chat")
+    found = restored(asking((mine, TextContent("So."), CALL)), STATES)
+    assert found.request == asking((THOUGHT, TextContent("So."), CALL))
+
+
+def test_a_text_without_a_proof_stays_where_there_is_no_better_one() -> None:
+    plain = ReasoningContent("hm", origin="up")
+    mine = ReasoningContent("my hm", origin="up")
+    states = state_of(told((plain, CALL)))
+    assert restored(asking((mine, CALL)), states).request == asking((mine, CALL))
+    signed = replace(CALL, signature="s", origin="up")
+    assert restored(asking((mine, CALL)), state_of(told((plain, signed)))).request == asking(
+        (mine, signed)
+    )
+
+
+def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place() -> None:
+    """On a wire where every item is a message."""
+    user, mine = Message("user", (TextContent("?"),)), ReasoningContent("h", item_id="rs_1")
+    messages = (
+        user,
+        Message("assistant", (mine,)),
+        Message("assistant", (TextContent("So."),)),
+        Message("assistant", (CALL,)),
+        user,
+    )
+    found = restored(Request("m", messages), STATES)
+    assert found.request.messages == (
+        user,
+        Message("assistant", (THOUGHT, TextContent("So."))),
+        Message("assistant", (CALL,)),
+        user,
+    )
+    places = Places({f"messages[{number}]": f"input[{number}]" for number in range(5)})
+    found.place(places)
+    paths = ["messages[1].content[1]", "messages[1].content[0]", "messages[2].content[0]"]
+    assert [places.source(path) for path in (*paths, "messages[3]")] == [
+        "input[2].content[0]",
+        "input[2]",
+        "input[3].content[0]",
+        "input[4]",
+    ]
+
+
+def test_a_thought_between_texts_that_were_joined_comes_before_the_text() -> None:
+    said = (TextContent("One."), THOUGHT, TextContent("Two."), CALL)
+    joined = asking((TextContent("One.Two."), CALL))
+    found = restored(joined, state_of(told(said)))
+    assert found.request == asking((TextContent("One.Two."), THOUGHT, CALL))
+
+
+# What is kept
+
+
+def test_nothing_is_kept_of_an_answer_that_failed_or_called_nobody() -> None:
+    assert state_of(told((THOUGHT, TextContent("So.")))) == {}
+    assert state_of(told((CALL,))) == {}
+    assert state_of(told((ReasoningContent("hm"), CALL))) == {}  # nobody wants it back
+    hosted = ToolCall("call_1", "search", "{}", provider_executed=True)
+    nameless = ToolCall("call_1", "", "{}", invalid="nameless")
+    broken = ToolCall("call_1", "look", "{", invalid="bad-arguments")
+    thought = item(THOUGHT)
+    for call, kept in ((hosted, 0), (nameless, 0), (broken, 1)):
+        assert len(state_of(Response("r", items=(thought, call)))) == kept
+    failed = msgspec.convert({"kind": "upstream", "message": "no"}, type=Any)
+    assert state_of(replace(told((THOUGHT, CALL)), error=failed)) == {}
+
+
+@each_store
+async def test_it_goes_through_the_store_to_its_owner_alone(stores: Stores) -> None:
+    store = await stores.opened()
+    whole = asking((THOUGHT, CALL))
+    bare = stripped(whole)
+    await keep(store, "alice", told((THOUGHT, CALL)))
+    assert (await restore(store, "alice", bare)).request == whole
+    assert (await restore(store, "bob", bare)).request == bare
+
+
+@each_store
+async def test_where_nothing_is_to_be_kept_nothing_is_written(stores: Stores) -> None:
+    store = await stores.opened()
+    before = store.commits
+    await keep(store, "", told((CALL,)))
+    assert store.commits == before
+
+
+@each_store
+async def test_deleting_the_response_deletes_its_reasoning(stores: Stores) -> None:
+    store = await stores.opened()
+    await keep(store, "", told((THOUGHT, CALL)), "resp_1")
+    await store.delete("", "resp_1")
+    bare = stripped(asking((THOUGHT, CALL)))
+    assert (await restore(store, "", bare)).request == bare
+
+
+@each_store
+async def test_what_is_too_much_is_not_kept_and_a_store_that_fails_does_no_harm(
+    stores: Stores,
+) -> None:
+    store = await stores.opened()
+    large = replace(THOUGHT, text="h" * 2**20)
+    long = replace(CALL, id="c" * 600)
+    await keep(store, "", told((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
+    bare = stripped(asking((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
+    assert (await restore(store, "", bare)).calls == ("messages[1].content[1]",)
+    await store.close()
+    await keep(store, "", told((THOUGHT, CALL)))
+    assert (await restore(store, "", Request("m", ()))).calls == ()
