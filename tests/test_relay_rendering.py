@@ -16,7 +16,7 @@ from weft.sse import Event, FrameReader, write_events
 CHAT = [
     b'data: {"id":"1","model":"m","x":1,"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n',
     b'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"content":"Hel"}}]}\n\n',
-    b': note\n\ndata: {"id":"1","choices":[{"index":0,"delta":{"content":"lo"}}]}\n\n',
+    b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"lo"}}]}\n\n',
     b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n',
     b'data: {"id":"1","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n',
     b"data: [DONE]\n\n",

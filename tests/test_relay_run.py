@@ -371,7 +371,10 @@ def test_bytes_of_the_same_dialect_are_passed_on() -> None:
     assert (
         within(lambda: World([Played(place(), GOOD)]).told(request)) == HEAD + HELLO + STOP + DONE
     )
-    odd = b'{"odd":1,"choices":[{"message":{"content":"x"},"finish_reason":"stop"}],"id":"1"}'
+    odd = (
+        b'{"odd":1,"object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"x"},'
+        b'"finish_reason":"stop"}],"id":"1"}'
+    )
     world = World([Played(place(), Play([odd[:9], odd[9:]], 200, BODY))])
     assert within(lambda: world.whole(asked(stream=False))) == (200, odd)
 
