@@ -473,11 +473,12 @@ class ChatDecoder:
         for entry in entries:
             if entry.signature and entry.id:
                 self._signatures[entry.id] = entry.extra
+        before = len(self._ledger)
         made = self._ledger.feed(entries)
-        if any(part.__class__ is ToolParamsStart for part in made):
+        announced = any(part.__class__ is ToolParamsStart for part in made)
+        if announced or len(self._ledger) > before:  # also one that is held
             self._close_kind(out)
-            made = [self._begun(part) for part in made]
-        out += made
+        out += [self._begun(part) for part in made] if announced else made
 
     def _begun(self, part: Part) -> Part:
         """The start of a call with what signs it, if that is there by then."""

@@ -392,7 +392,7 @@ class Carried:
         if reason == "tool-calls" and not asked:
             self.lost("finish", "no call was made that this wire can carry")
             return words["stop"]
-        word = words[reason]
+        word = words["tool-calls" if asked and reason == "other" else reason]
         if word != reason.replace("-", "_"):
             self.lost("finish", f"reason {reason} is written as {word}")
         return word
