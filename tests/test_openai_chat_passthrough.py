@@ -7,7 +7,7 @@ nothing was found; from the first finding or error on, an encoder's events.
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -162,8 +162,9 @@ def accumulated(client: Client) -> tuple[object, ...]:
     """What the official client makes of it."""
     state = ChatCompletionStreamState()
     for data in client.data[:-1]:
-        state.handle_chunk(construct_type(type_=ChatCompletionChunk, value=json.loads(data)))
-    choice = state.current_completion_snapshot.choices[0].to_dict()
+        chunk = construct_type(type_=ChatCompletionChunk, value=json.loads(data))
+        state.handle_chunk(cast(ChatCompletionChunk, chunk))
+    choice: dict[str, Any] = state.current_completion_snapshot.choices[0].to_dict()
     message = choice["message"]
     calls = message.get("tool_calls") or []
     return (
@@ -176,10 +177,9 @@ def accumulated(client: Client) -> tuple[object, ...]:
 
 
 def _made(call: dict[str, Any]) -> tuple[str, str]:
-    function, custom = call.get("function"), call.get("custom")
-    if function is not None:
-        return function["name"], function["arguments"]
-    return custom["name"], custom["input"]
+    if "custom" in call:
+        return call["custom"]["name"], call["custom"]["input"]
+    return call["function"]["name"], call["function"]["arguments"]
 
 
 def meant(response: Response) -> tuple[object, ...]:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from weft.ids import Ids
 from weft.request import Request
 
+UNKNOWN_MODEL = "unknown"
+"""The name of a model that nobody named."""
+
 
 class Quirks:
     """The accent of one upstream, as data: a base for each dialect's own frozen dataclass."""
@@ -34,3 +37,9 @@ class Context:
 
     response_id: str | None = None
     """The id an encoder must use; None: it mints one."""
+
+    def model_name(self, told: str | None) -> str:
+        """The model that answered, for wires that must name one: as it was told, else as it was
+        asked for."""
+        asked = self.request.model if self.request is not None else None
+        return told or asked or UNKNOWN_MODEL

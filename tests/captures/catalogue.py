@@ -402,6 +402,7 @@ REASONS: dict[str, str] = {
     "nameless-call-beside-a-whole-one": (
         "a call without a name behind one with a name is never announced"
     ),
+    "name-of-one-blank": "a name of nothing but blanks is no name",
     "second-choice-before-the-first": (
         "a choice that nobody asked for is never mixed in, whatever it comes before"
     ),

@@ -25,6 +25,7 @@ from weft.dialects.openai_chat.meaning import (
     error_of,
     finish_reason,
     is_summary,
+    named,
     proof_of,
     proves,
     text_of,
@@ -344,7 +345,7 @@ class ChatDecoder:
             self._sign(delta.extra_content)
         if delta.function_call is not None:
             function = delta.function_call
-            entry = CallDelta(_LEGACY_INDEX, None, function.name or None, function.arguments or "")
+            entry = CallDelta(_LEGACY_INDEX, None, named(function.name), function.arguments or "")
             self._call([entry], out)
 
     def _say(self, kind: _Kind, text: str, out: list[Part]) -> None:

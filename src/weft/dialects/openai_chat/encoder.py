@@ -153,7 +153,7 @@ class ChatEncoder:
         self._chunks = chunks = _Chunks(
             written.response_id(context),
             context.now if part.created is None else part.created,
-            written.model_name(part.model, context),
+            context.model_name(part.model),
             asked=context.request is not None and context.request.include_usage,
         )
         for field in (self._content, self._refusal, self._reasoning):
@@ -379,7 +379,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     completion = written.Completion(
         id=written.response_id(context),
         created=context.now if response.created is None else response.created,
-        model=written.model_name(response.model, context),
+        model=context.model_name(response.model),
         choices=[written.Choice(message, word)],
         usage=carried.usage(response.usage),
     )

@@ -188,10 +188,6 @@ def response_id(context: Context) -> str:
     return context.response_id or context.ids.mint("chatcmpl").replace("_", "-", 1)
 
 
-def model_name(told: str | None, context: Context) -> str:
-    return told or (context.request.model if context.request else "")
-
-
 def call(
     part: ToolParamsStart | ToolCall,
     params: str,
