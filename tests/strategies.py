@@ -55,7 +55,8 @@ THOROUGH = examples(300)
 T = TypeVar("T", str, bytes)
 
 IDS = st.sampled_from(["a", "b", "a_2", "c"])
-NAMES = st.sampled_from(["", "look", "read"])
+LEGAL_NAMES = st.sampled_from(["", "look", "read"])
+NAMES = LEGAL_NAMES | st.just(" ")
 TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 ARGUMENTS = st.sampled_from(
     [
@@ -370,11 +371,11 @@ class Legal:
         self.used["tool"].add(id)
         text = draw(ARGUMENTS)
         if self.failed:
-            self.made(ToolCall(id, draw(NAMES), text, invalid="stream-failed"))
+            self.made(ToolCall(id, draw(LEGAL_NAMES), text, invalid="stream-failed"))
         elif settled(text):
             self.made(ToolCall(id, "look", text, provider_executed=draw(st.booleans())))
         else:
-            self.made(ToolCall(id, draw(NAMES), text, invalid="nameless"))
+            self.made(ToolCall(id, draw(LEGAL_NAMES), text, invalid="nameless"))
 
     def made(self, call: ToolCall) -> None:
         self.parts.append(call)

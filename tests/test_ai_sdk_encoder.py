@@ -175,7 +175,7 @@ def test_an_answer_goes_on_with_the_message_of_the_assistant() -> None:
         ("stop", "stop"),
         ("length", "length"),
         ("content-filter", "content-filter"),
-        ("tool-calls", "tool-calls"),
+        ("tool-calls", "stop"),  # nobody can be told of a call
         ("other", "other"),
         ("pause", "stop"),
     ],
@@ -285,6 +285,13 @@ def test_metadata_of_providers_comes_back_as_it_was() -> None:
     )
     assert [one["providerMetadata"] for one in found] == [{"p": {"x": 1, "signature": "s"}}] * 4
     assert all("providerMetadata" not in one for one in content(TextStart("t", extra=kept)))
+
+
+def test_annotations_of_a_text_are_metadata_of_its_end() -> None:
+    note = b'{"type":"url_citation","url":"https://a.example"}'
+    parts = [TextStart("t"), TextDelta("t", "A"), TextEnd("t", (Raw(note),), origin="p")]
+    end = next(one for one in written(*parts) if one["type"] == "text-end")
+    assert end["providerMetadata"] == {"p": {"annotations": [json.loads(note)]}}
 
 
 def test_message_metadata_comes_back_as_it_was() -> None:
@@ -579,6 +586,9 @@ def normal(parts: list[Part]) -> dict[object, list[Part]]:
         item = (FAMILY[type(part)], part.id) if isinstance(part, ItemPart) else None
         groups.setdefault(item or type(part), []).append(plain(part))
     calls = [group[-1] for group in groups.values() if isinstance(group[-1], ToolCall)]
+    client = [call for call in calls if call.name and not call.provider_executed]
+    if groups[Finish] == [Finish("tool-calls")] and not client:
+        groups[Finish] = [Finish("stop")]
     asked = any(not (call.invalid or call.provider_executed) for call in calls)
     if groups[Finish] == [Finish("pause")]:
         groups[Finish] = [Finish("tool-calls" if asked else "stop")]

@@ -484,7 +484,6 @@ def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
     [
         ToolCall("c", "look", '{"at":', invalid="bad-arguments"),
         ToolCall("c", "look", "[1]"),
-        ToolCall("c", "", "{}", invalid="nameless"),
         ToolCall("c", "web_search", "[", kind="server_tool_use", provider_executed=True),
     ],
 )
@@ -495,6 +494,17 @@ def test_a_call_that_cannot_be_handed_over_fails_the_stream(call: ToolCall) -> N
     assert found[-1]["error"]["type"] == "api_error"
     unsaid = ["tool-call", "tool-params-start", "text-start", "usage"]
     assert lost(*TEXT, call, *OTHER, *TEXT) == unsaid
+
+
+def test_a_call_without_a_name_is_left_out() -> None:
+    call = ToolCall("c", "", "{}", invalid="nameless")
+    found = written(*TEXT, call, finish=Finish("tool-calls"))
+    assert blocks(found) == [{"type": "text", "text": "Hello"}]
+    assert found[-2]["delta"]["stop_reason"] == "end_turn"
+    assert "tool-call" in lost(*TEXT, call)
+    whole = assemble([ResponseMetadata("r"), *TEXT, call, Finish("tool-calls")])
+    told = json.loads(body(whole, Context()))
+    assert (len(told["content"]), told["stop_reason"]) == (1, "end_turn")
 
 
 def test_a_broken_call_waits_for_its_turn_before_it_fails_the_stream() -> None:
@@ -595,7 +605,7 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
             case ("reasoning", text, ReasoningEnd() as proven, whole):
                 out += thoughts(str(text), proven, whole)
             case ("call", id, name, kind, format, params, fine, whole):
-                if kind not in ("function", "server_tool_use"):
+                if kind not in ("function", "server_tool_use") or not name:
                     continue
                 if kind == "server_tool_use":
                     executed.add(id)

@@ -4,8 +4,10 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 
-from weft.context import Context, Quirks
+import weft
+from weft.context import UNKNOWN_MODEL, Context, Quirks
 from weft.ids import Ids
+from weft.parts import Finish, Part, ResponseMetadata, TextDelta, TextEnd, TextStart, Usage
 from weft.request import Request
 
 
@@ -43,3 +45,27 @@ def test_the_quirks_of_a_dialect_are_values_too() -> None:
     accent = Accent(loud=True)
     assert Context(quirks=accent).quirks == Accent(loud=True)
     assert not hasattr(accent, "__dict__")
+
+
+ANONYMOUS: list[Part] = [
+    ResponseMetadata("r", created=1),
+    TextStart("t"),
+    TextDelta("t", "Hi"),
+    TextEnd("t"),
+]
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "anthropic-messages", "openai-responses"])
+@pytest.mark.parametrize(
+    ("asked", "name"), [(None, UNKNOWN_MODEL), (Request("m-1"), "m-1")], ids=["bare", "asked"]
+)
+def test_a_model_that_nobody_named_is_the_one_asked_for_or_unknown(
+    dialect: str, asked: Request | None, name: str
+) -> None:
+    context = Context(request=asked, now=1)
+    raw = b"".join(
+        weft.encode([*ANONYMOUS, Finish("stop", usage=Usage(1, 1, 2))], dialect, context=context)
+    )
+    assert f'"model":"{name}"'.encode() in raw
+    assert b'"model":""' not in raw
+    assert weft.check(raw, dialect=dialect) == []

@@ -137,8 +137,13 @@ def test_the_model_is_the_streams_or_the_requests_or_left_out() -> None:
     assert named["modelVersion"] == "asked"
     (unnamed,) = written(anonymous)
     assert "modelVersion" not in unnamed
-    (late,) = written(finish=Finish("stop", model="m-2"))
+    (late,) = written(anonymous, finish=Finish("stop", model="m-2"))
     assert late["modelVersion"] == "m-2"
+
+
+def test_a_model_that_changes_is_told_once() -> None:
+    found = written(*TEXT, finish=Finish("stop", model="m-2"))
+    assert {frame["modelVersion"] for frame in found} == {"m-1"}
 
 
 def test_the_only_keepalive_is_a_blank_line() -> None:
@@ -306,7 +311,6 @@ def test_half_a_character_in_arguments_is_replaced() -> None:
         ToolCall("c", "look", '{"at":'),
         ToolCall("c", "look", "[1]"),
         ToolCall("c", "look", '"\\ud83d"'),
-        ToolCall("c", "", "{}"),
         ToolCall("c", "look", "{}", invalid="bad-arguments"),
         ToolCall("c", "look", "x", format="text", invalid="stream-failed"),
     ],
@@ -320,6 +324,14 @@ def test_a_call_that_cannot_be_told_truthfully_ends_the_stream_with_an_error(
     assert repr(call.name) in found[-1]["error"]["message"]
 
 
+def test_a_call_without_a_name_is_left_out() -> None:
+    call = ToolCall("c", "", "{}", invalid="nameless")
+    found = written(*TEXT, call, finish=Finish("tool-calls"))
+    assert "".join(part["text"] for part in said(found)) == "Hello"
+    assert found[-1]["candidates"][0]["finishReason"] == "STOP"
+    assert "tool-call: it has no name" in losses(call)
+
+
 def test_arguments_that_nobody_has_looked_at_are_no_object_unless_they_are() -> None:
     assert arguments(ToolCall("c", "look", "{")) is None
     assert arguments(ToolCall("c", "look", '{"a":1}')) == Raw(b'{"a":1}')
@@ -327,7 +339,7 @@ def test_arguments_that_nobody_has_looked_at_are_no_object_unless_they_are() -> 
 
 def test_an_invalid_call_waits_for_the_text_that_began_before_it() -> None:
     found = written(
-        TextStart("t"), TextDelta("t", "A"), ToolCall("c", "", "{}"), TextDelta("t", "B"),
+        TextStart("t"), TextDelta("t", "A"), ToolCall("c", "f", "[]"), TextDelta("t", "B"),
         TextEnd("t"),
     )  # fmt: skip
     assert said(found) == [{"text": "A"}, {"text": "B"}]
@@ -789,7 +801,8 @@ def test_a_chat_stream_reads_the_same_behind_this_wire(capture: Capture) -> None
         elif response.finish_reason == "pause":
             assert back.finish_reason == "other"
         else:
-            assert back.finish_reason == response.finish_reason
+            stops = response.finish_reason == "tool-calls" and not made(response)
+            assert back.finish_reason == ("stop" if stops else response.finish_reason)
             assert calls(back) == calls(response)
 
 
@@ -904,7 +917,7 @@ def test_what_is_encoded_decodes_to_the_same_items(soup: list[Part]) -> None:
 
 
 def made(response: Response) -> list[ToolCall]:
-    return [item for item in response.items if isinstance(item, ToolCall)]
+    return [item for item in response.items if isinstance(item, ToolCall) and item.name]
 
 
 def usable(call: ToolCall) -> bool:

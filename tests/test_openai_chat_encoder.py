@@ -164,6 +164,35 @@ def test_text_is_a_role_then_content_then_a_reason_then_done() -> None:
     ]
 
 
+THOUGHT = [ReasoningStart("r", "raw"), ReasoningDelta("r", "hmm"), ReasoningEnd("r")]
+REFUSAL = [TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t")]
+
+
+@pytest.mark.parametrize(
+    ("parts", "content"),
+    [(TEXT, ""), ([], ""), (CALL, None), (THOUGHT, None), (REFUSAL, None), ([*TEXT, *CALL], "")],
+    ids=["text", "nothing", "a call", "reasoning", "a refusal", "text and a call"],
+)
+def test_content_is_null_at_first_unless_the_answer_begins_with_text(
+    parts: list[Part], content: str | None
+) -> None:
+    first, *rest = written(*parts)
+    delta = first["choices"][0]["delta"]
+    assert delta == {"role": "assistant", "content": content, "refusal": None}
+    assert not any("role" in chunk["choices"][0]["delta"] for chunk in rest)
+
+
+@pytest.mark.parametrize(
+    ("parts", "content"), [(TEXT, "Hello"), ([], ""), (CALL, None), (THOUGHT, None)]
+)
+def test_the_content_of_a_body_is_what_its_stream_adds_up_to(
+    parts: list[Part], content: str | None
+) -> None:
+    whole = assemble([ResponseMetadata("x"), *parts, Finish("stop")])
+    message = json.loads(body(whole, Context()))["choices"][0]["message"]
+    assert message["content"] == content
+
+
 def test_the_response_id_and_the_time_are_the_gateways() -> None:
     context = Context(response_id="chatcmpl-ours", now=1790000009, request=Request("asked"))
     raw = b"".join(
@@ -882,22 +911,41 @@ def test_a_body_decodes_to_what_the_stream_decodes_to(parts: list[Part]) -> None
 
 NOT_CARRIED = {
     # references without an address
-    "content-as-parts": "source: only addresses can be annotations",
+    "content-as-parts": ["source: only addresses can be annotations"],
     # references without a place
-    "body-with-citations": "source: its place is not known, and this wire wants one: 0 to 0",
-    "citations-on-every-chunk": "source: its place is not known, and this wire wants one: 0 to 0",
+    "body-with-citations": ["source: its place is not known, and this wire wants one: 0 to 0"],
+    "citations-on-every-chunk": ["source: its place is not known, and this wire wants one: 0 to 0"],
     # usage of which only a part could be read
-    "number-out-of-range": "usage: only a part of it is known, and clients look for all of it",
+    "number-out-of-range": ["usage: only a part of it is known, and clients look for all of it"],
     # words that the wire itself does not have
-    "finish-reason-cancelled": "finish: reason other is written as stop",
-    "finish-reason-network-error": "finish: reason other is written as stop",
-    "finish-reason-unknown": "finish: reason other is written as stop",
+    "finish-reason-cancelled": ["finish: reason other is written as stop"],
+    "finish-reason-network-error": ["finish: reason other is written as stop"],
+    "finish-reason-unknown": ["finish: reason other is written as stop"],
+    "whole-call-then-an-unknown-reason": ["finish: reason other is written as tool_calls"],
     # calls that nobody can make
-    "ends-before-a-name": "tool-call: it has no name",
-    "phantom-arguments": "tool-call: it has no name",
-    "phantom-entry-with-id": "tool-call: it has no name",
+    "ends-before-a-name": ["tool-call: it has no name"],
+    "phantom-arguments": ["tool-call: it has no name"],
+    "phantom-entry-with-id": ["tool-call: it has no name"],
+    "nameless-call-beside-a-whole-one": ["tool-call: it has no name"],
+    # calls of a choice that is not read
+    "body-over-two-choices": ["finish: no call was made that this wire can carry"],
+    "one-answer-over-two-choices": ["finish: no call was made that this wire can carry"],
+    "name-of-one-blank": [
+        "tool-call: it has no name", "finish: no call was made that this wire can carry",
+    ],
 }  # fmt: skip
 """What a clean stream cannot say of a capture, and why."""
+
+
+def finish_told(response: Response) -> str | None:
+    """The reason that is read back: a word nobody knows is a stop, calls are what it asks for."""
+    reason = response.finish_reason
+    if reason not in ("other", "tool-calls"):
+        return reason
+    named = [call for call in response.invalid_tool_calls if call.name]
+    if response.tool_calls:
+        return "tool-calls"
+    return reason if named and reason == "tool-calls" else "stop"
 
 
 def told(response: Response) -> dict[str, object]:
@@ -917,7 +965,7 @@ def told(response: Response) -> dict[str, object]:
         "calls": [call for call in calls if call.name],
         "proofs": [proof for proof in proofs if any(proof[:2])],
         "sources": [one.url for one in response.items if isinstance(one, Source) and one.url],
-        "finish": response.finish_reason if response.finish_reason != "other" else "stop",
+        "finish": finish_told(response),
         "usage": _usage(response.usage),
         "model": response.model if error is None else None,
         "error": error and (error.message, error.code or kind, error.status),
@@ -930,7 +978,7 @@ def test_a_capture_said_cleanly_is_the_same_response(capture: Capture) -> None:
         encoder = Encoder(DIALECT, context=asked(), fold=one.fold)
         there = back(b"".join(encoder.feed(one.parts)))
         assert told(there.response) == told(one.response)
-        unsaid = [NOT_CARRIED[str(capture)]] if str(capture) in NOT_CARRIED else []
+        unsaid = NOT_CARRIED.get(str(capture), [])
         assert [finding.detail for finding in encoder.findings] == unsaid
         assert {finding.code for finding in there.response.findings} == unavoidable(one.parts)
 

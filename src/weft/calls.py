@@ -179,8 +179,9 @@ class Ledger:
         announced, argument text, or what comes out only with the tool-call."""
         return bool(self._waiting)
 
-    def __bool__(self) -> bool:
-        return bool(self._calls)
+    def __len__(self) -> int:
+        """How many calls were begun."""
+        return len(self._calls)
 
     def feed(self, entries: Sequence[CallDelta]) -> list[Part]:
         """Returns the parts that these entries complete: announcements and params deltas."""

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from weft.ids import Ids
 from weft.request import Request
 
+UNKNOWN_MODEL = "unknown"
+"""The name of a model that nobody named."""
+
 
 class Quirks:
     """The accent of one upstream, as data: a base for each dialect's own frozen dataclass."""
@@ -37,3 +40,9 @@ class Context:
 
     created: int | None = None
     """The time an encoder must tell; None: the stream's, else `now`."""
+
+    def model_name(self, told: str | None) -> str:
+        """The name that a client reads for the model: the one it asked for, which it can send back;
+        else the one that the stream told."""
+        asked = self.request.model if self.request is not None else None
+        return asked or told or UNKNOWN_MODEL

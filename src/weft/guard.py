@@ -14,7 +14,7 @@ How it repairs, law by law (see lifecycle):
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -329,6 +329,7 @@ class Guard:
 
     def _params_start(self, part: ToolParamsStart, out: list[Part]) -> None:
         call = self._call(part.id)
+        part = _named(part)
         if call.stage is not _Stage.HELD:
             self._findings.once("start-repeated", part.id, f"call {part.id!r} was announced before")
         elif part.name:
@@ -384,6 +385,7 @@ class Guard:
 
     def _tool_call(self, part: ToolCall, out: list[Part]) -> None:
         call = self._call(part.id)
+        part = _named(part)
         match call.stage:
             case _Stage.HELD:
                 self._from_held(call, part, out)
@@ -582,6 +584,14 @@ class Guard:
 
 def _raw_start(id: str) -> ReasoningStart:
     return ReasoningStart(id, "raw")
+
+
+Named = TypeVar("Named", ToolParamsStart, ToolCall)
+
+
+def _named(part: Named) -> Named:
+    """A name of nothing but blanks is none."""
+    return part if not part.name or part.name.strip() else _replace(part, name="")
 
 
 def _is_json(call: _Call) -> bool:

@@ -348,10 +348,12 @@ def _delta_says_something(part: Delta, past: Lifecycle) -> str:
 
 
 def _announced_with_a_name(part: ToolParamsStart, past: Lifecycle) -> str:
-    return "" if part.name else "no name"
+    return "" if part.name.strip() else "no name"
 
 
 def _call_has_a_name(part: ToolCall, past: Lifecycle) -> str:
+    if part.name and not part.name.strip():
+        return "a name of nothing but blanks"
     if part.invalid == "nameless":
         return "announced, so it cannot be nameless" if part.id in past.starts else ""
     return "" if part.name or part.invalid == "stream-failed" else "no name"

@@ -399,7 +399,10 @@ REASONS: dict[str, str] = {
     "whole-call-then-an-unknown-event": "a whole call in one chunk and an event that is no chunk",
     "whole-call-then-its-id-again": "a whole call in one chunk and its id once more",
     "text-and-a-call-begun-in-one-delta": "text and the beginning of a call in one read",
-    "nameless-call-beside-a-whole-one": "a call without a name is never announced, also behind one with a name",
+    "nameless-call-beside-a-whole-one": (
+        "a call without a name behind one with a name is never announced"
+    ),
+    "name-of-one-blank": "a name of nothing but blanks is no name",
     "second-choice-before-the-first": (
         "a choice that nobody asked for is never mixed in, whatever it comes before"
     ),

@@ -150,7 +150,13 @@ class UiEncoder:
         out += _FINISH_STEP, _chunk(finish), _DONE
 
     def _word(self, part: Finish) -> wire.Word:
-        """A pause has no word: it is a stop, but never one with a call that waits (law 4)."""
+        """A pause has no word: it is a stop, but never one with a call that waits (law 4). Calls
+        that nobody can be told of are a stop."""
+        if part.reason == "tool-calls" and all(
+            call.provider_executed for call in self._calls.values()
+        ):
+            self._lost(part.type, part.reason, "no call was made that this wire can carry")
+            return "stop"
         if part.reason != "pause":
             return WORDS[part.reason]
         self._lost(part.type, part.reason, "there is no word for a pause")
@@ -185,7 +191,7 @@ class UiEncoder:
         out.append(Event("", b"%b%b}" % (self._heads[part.__class__, part.id], _json(part.delta))))
 
     def _text_end(self, part: TextEnd, out: list[Event]) -> None:
-        proof = wire.Proof(part.signature)
+        proof = wire.Annotated(part.signature, annotations=part.annotations)
         out.append(_chunk(wire.TextEnd(part.id, self._proven(part.extra, part.origin, proof))))
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
@@ -200,7 +206,7 @@ class UiEncoder:
     def _proven(self, extra: Json, origin: str | None, proof: wire.Proof) -> Json:
         """Proofs under the name of their origin: the front end sends them back as they are."""
         metadata = self._extra(extra).provider_metadata
-        if metadata is not UNSET or proof == wire.Proof():
+        if metadata is not UNSET or proof == proof.__class__():
             return metadata
         whose = origin or self._context.origin or self._source_dialect or _UNKNOWN
         return Raw(b"{%b:%b}" % (_json(whose), _json(proof)))

@@ -149,6 +149,12 @@ class Proof(msgspec.Struct, rename="camel", omit_defaults=True):
     item_id: str | None = None
 
 
+class Annotated(Proof, rename="camel", omit_defaults=True):
+    """The same of a text, with the provider's own annotations of it."""
+
+    annotations: tuple[Raw, ...] = ()
+
+
 _read = msgspec.json.Decoder(Event).decode
 _read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_bytes = msgspec.json.Decoder(dict[str, int]).decode

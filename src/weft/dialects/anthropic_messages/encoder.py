@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.assembler import Assembler, ReasoningItem, Response, TextItem, merged
-from weft.context import Context
+from weft.context import UNKNOWN_MODEL, Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.errors import type_of
 from weft.dialects.anthropic_messages.items import (
@@ -249,6 +249,9 @@ class MessagesEncoder:
         """The tool-call tells whether it can be handed over."""
 
     def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
+        if not part.name:
+            self._carrier.lost(part.type, part.id, "it has no name")
+            return
         whole = part.id not in self._uses
         item = self._use(part) if whole else self._uses[part.id]
         if item is None:
@@ -286,7 +289,7 @@ def _message(context: Context, model: str | None, usage: Usage | None) -> wire.W
     request = context.request
     return wire.Written(
         context.response_id or context.ids.mint("msg"),
-        (request.model if request else model) or "",
+        (request.model if request else model) or UNKNOWN_MODEL,
         tokens(usage, wire.UsageExtra(), first=True),
     )
 
@@ -295,11 +298,11 @@ def _word(
     reason: FinishReason, raw: str | None, sequence: str | None, carrier: Carrier, asked: bool
 ) -> str:
     """The stop reason: the response's own word if that is ours; else the one for its reason."""
-    if carrier.ours and REASONS.get(raw or "") == reason:
-        return raw or ""
     if reason == "tool-calls" and not asked:
         carrier.lost("finish", reason, "no call was made that this wire can carry")
         return "end_turn"
+    if carrier.ours and REASONS.get(raw or "") == reason:
+        return raw or ""
     if reason == "other":
         carrier.lost("finish", reason, f"no word for {raw or reason}")
         return "tool_use" if asked else "end_turn"
@@ -348,7 +351,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     error = response.error
     if error is not None:
         return _json(wire.Failed(wire.Failure(type_of(error), error.message)))
-    calls = [one for one in response.items if isinstance(one, ToolCall)]
+    calls = [one for one in response.items if isinstance(one, ToolCall) and one.name]
     for call in calls:
         why = flaw(call)
         if why is not None and carrier.use(call) is not None:
@@ -393,6 +396,9 @@ def _thought_blocks(item: ReasoningItem, carrier: Carrier) -> list[Raw]:
 
 
 def _call_blocks(call: ToolCall, carrier: Carrier) -> list[Raw]:
+    if not call.name:
+        carrier.lost(call.type, call.id, "it has no name")
+        return []
     block = carrier.use(call, params(call))
     if block is None:
         return []

@@ -453,7 +453,7 @@ def _answer(
     return wire.Answer(
         [candidate],
         None if usage is None else usage_written(usage),
-        finish.model or head.model_version,
+        head.model_version or finish.model,  # the first one only, if it changes
         head.response_id,
         head.create_time,
     )

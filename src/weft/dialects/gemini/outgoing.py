@@ -163,7 +163,11 @@ class Carried:
         self.lost("text-start", "a refusal is written as text")
 
     def call(self, call: ToolCall) -> wire.Part | wire.Error | None:
-        """One part; or the error that a call is which cannot be told truthfully."""
+        """One part; or the error that a call is which cannot be told truthfully. A call without a
+        name is none that anybody could make: it is left out."""
+        if not call.name:
+            self.lost(call.type, "it has no name")
+            return None
         written = executed(call) if call.provider_executed else client_call(call)
         if written is None and call.provider_executed:
             self.lost(call.type, f"no part for {call.kind} that is executed elsewhere")

@@ -25,6 +25,7 @@ from weft.dialects.openai_chat.meaning import (
     error_of,
     finish_reason,
     is_summary,
+    named,
     proof_of,
     proves,
     text_of,
@@ -344,7 +345,7 @@ class ChatDecoder:
             self._sign(delta.extra_content)
         if delta.function_call is not None:
             function = delta.function_call
-            entry = CallDelta(_LEGACY_INDEX, None, function.name or None, function.arguments or "")
+            entry = CallDelta(_LEGACY_INDEX, None, named(function.name), function.arguments or "")
             self._call([entry], out)
 
     def _say(self, kind: _Kind, text: str, out: list[Part]) -> None:
@@ -473,11 +474,12 @@ class ChatDecoder:
         for entry in entries:
             if entry.signature and entry.id:
                 self._signatures[entry.id] = entry.extra
+        before = len(self._ledger)
         made = self._ledger.feed(entries)
-        if any(part.__class__ is ToolParamsStart for part in made):
+        announced = any(part.__class__ is ToolParamsStart for part in made)
+        if announced or len(self._ledger) > before:  # also one that is held
             self._close_kind(out)
-            made = [self._begun(part) for part in made]
-        out += made
+        out += [self._begun(part) for part in made] if announced else made
 
     def _begun(self, part: Part) -> Part:
         """The start of a call with what signs it, if that is there by then."""

@@ -1,7 +1,8 @@
 """Parts into a Chat Completions stream as OpenAI itself sends it, and a fold into a body.
 
-- Every event is a chunk without a name. The first one has the role; the last one the finish
-  reason and an empty delta; usage comes after it, only if it was asked for; then `[DONE]`.
+- Every event is a chunk without a name. The first one has the role, and no content (null) unless
+  the answer begins with text; the last one the finish reason and an empty delta; usage comes after
+  it, only if it was asked for; then `[DONE]`.
 - A message has one text, one refusal and one reasoning. Parts of a kind are joined by whoever
   reads; they are never mixed (see fields). Order is that of the chunks.
 - Calls have the index of their announcement. Their deltas may interleave.
@@ -51,6 +52,8 @@ from weft.parts import (
 from weft.sse import DONE, Event
 
 _json = msgspec.json.Encoder().encode
+
+_EMPTY, _NULL = b'""', b"null"
 
 _PARAMS: dict[ParamsFormat, bytes] = {
     "json": b'"function":{"arguments":',
@@ -114,6 +117,8 @@ class ChatEncoder:
         self._words = written.WORDS
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
+        self._begins = False
+        """Whether the chunk with the role is still to be written."""
 
     def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the events that these parts make, each in one piece."""
@@ -127,7 +132,10 @@ class ChatEncoder:
         return []
 
     def resume(self, before: PassedOn) -> None:
-        """What was fed is all it has to know."""
+        """What was fed is all it has to know. What waited for something behind it was told."""
+        self._begins = False
+        self._held = ""
+        self._sources = []
 
     def keepalive(self) -> Event | None:
         return None
@@ -145,18 +153,26 @@ class ChatEncoder:
         self._chunks = chunks = _Chunks(
             written.response_id(context),
             context.now if part.created is None else part.created,
-            written.model_name(part.model, context),
+            context.model_name(part.model),
             asked=context.request is not None and context.request.include_usage,
         )
         for field in (self._content, self._refusal, self._reasoning):
             field.frame(chunks.head, chunks.tail)
         self._params_tail = b"}}]}" + chunks.tail
-        out.append(chunks.delta(b'{"role":"assistant","content":"","refusal":null}'))
+        self._begins = True
+
+    def _begin_message(self, content: bytes, out: list[Event]) -> None:
+        """Writes the role, and what `content` is so far, if nothing was said before."""
+        if self._begins:
+            self._begins = False
+            delta = b'{"role":"assistant","content":%b,"refusal":null}' % content
+            out.append(self._chunks.delta(delta))
 
     def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
         self._error = part
 
     def _on_finish(self, part: Finish, out: list[Event]) -> None:
+        self._begin_message(_EMPTY, out)
         if self._sources:
             self._cite(out)
         told = merged(self._usage, part.usage)
@@ -183,6 +199,7 @@ class ChatEncoder:
         field.start(part.id)
 
     def _text_start(self, part: TextStart, out: list[Event]) -> None:
+        self._begin_message(_NULL if part.refusal else _EMPTY, out)
         self._texts[part.id] = field = self._refusal if part.refusal else self._content
         self._begin(field, part)
 
@@ -211,6 +228,7 @@ class ChatEncoder:
             out.append(self._chunks.delta(b'{"extra_content":%b}' % bytes(extra)))
 
     def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
+        self._begin_message(_NULL, out)
         self._thoughts[part.id] = part
         self._begin(self._reasoning, part)
 
@@ -260,6 +278,7 @@ class ChatEncoder:
             self._announce(part, out)
 
     def _announce(self, part: ToolParamsStart | ToolCall, out: list[Event]) -> None:
+        self._begin_message(_NULL, out)
         self._carried.kind(part)
         index = len(self._heads)
         entry = b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[part.format])
@@ -360,7 +379,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     completion = written.Completion(
         id=written.response_id(context),
         created=context.now if response.created is None else response.created,
-        model=written.model_name(response.model, context),
+        model=context.model_name(response.model),
         choices=[written.Choice(message, word)],
         usage=carried.usage(response.usage),
     )
@@ -377,8 +396,9 @@ def _message(response: Response, carried: Carried) -> written.Message:
     proofs = [proof for item in thoughts for proof in carried.proof(item, item, item.text)]
     signed = [extra for extra in map(carried.signed, texts) if isinstance(extra, Raw)]
     _note_losses(response, carried)
+    spoken = not items or (isinstance(items[0], TextItem) and not items[0].refusal)
     return written.Message(
-        content=response.text or None,
+        content=response.text or ("" if spoken else None),
         refusal=response.refusal or None,
         reasoning_content=response.reasoning or UNSET,
         reasoning_details=proofs or UNSET,

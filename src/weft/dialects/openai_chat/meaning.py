@@ -155,11 +155,11 @@ def call_delta(call: wire.Call) -> CallDelta:
     extra = extra.copy() if isinstance(extra, Raw) else extra  # not the whole frame
     signature, _ = proof_of(extra, wire.NAME)
     custom = call.custom
-    if custom is not None and (custom.name or custom.input):
+    if custom is not None and (named(custom.name) or custom.input):
         return CallDelta(
             call.index,
             call.id or None,
-            custom.name or None,
+            named(custom.name),
             custom.input or "",
             kind="custom",
             format="text",
@@ -171,13 +171,18 @@ def call_delta(call: wire.Call) -> CallDelta:
     return CallDelta(
         call.index,
         call.id or None,
-        (function.name or None) if function else None,
+        named(function.name) if function else None,
         (function.arguments or "") if function else "",
         kind=kind,
         format="text" if kind == "custom" else "json",
         signature=signature,
         extra=extra,
     )
+
+
+def named(name: str | None) -> str | None:
+    """A name that says something: one of nothing but blanks is none."""
+    return name if name and name.strip() else None
 
 
 def proof_of(extra: Raw | UnsetType, host: str) -> tuple[str | None, str | None]:

@@ -188,10 +188,6 @@ def response_id(context: Context) -> str:
     return context.response_id or context.ids.mint("chatcmpl").replace("_", "-", 1)
 
 
-def model_name(told: str | None, context: Context) -> str:
-    return told or (context.request.model if context.request else "")
-
-
 def call(
     part: ToolParamsStart | ToolCall,
     params: str,
@@ -392,7 +388,7 @@ class Carried:
         if reason == "tool-calls" and not asked:
             self.lost("finish", "no call was made that this wire can carry")
             return words["stop"]
-        word = words[reason]
+        word = words["tool-calls" if asked and reason == "other" else reason]
         if word != reason.replace("-", "_"):
             self.lost("finish", f"reason {reason} is written as {word}")
         return word

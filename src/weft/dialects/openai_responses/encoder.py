@@ -146,13 +146,12 @@ class ResponsesEncoder:
     # The response
 
     def _metadata(self, part: ResponseMetadata) -> None:
-        request = self._context.request
         self._output.ours = part.dialect == NAME
         response, context = self.response, self._context
         response.id = context.response_id or context.ids.mint("resp")
         created = part.created if context.created is None else context.created
         response.created_at = context.now if created is None else created
-        response.model = part.model or (request.model if request else "")
+        response.model = context.model_name(part.model)
         self._calls.model = part.model
         self._usage = part.usage
         if part.store is not None:
@@ -363,7 +362,7 @@ class ResponsesEncoder:
             proof: str | None = part.encrypted
         else:
             text = None if proven else self._fold.reasoning(part.id)  # clients may not return it
-            proof = sealed(part, self.response.model, said.start, text)
+            proof = sealed(part, self._calls.model, said.start, text)
         if proven and proof is None:
             self._output.lost(part.type, "nobody knows whose its proof is")
         if proof is not None and item.encrypted is not None:

@@ -67,7 +67,8 @@ class MarkupCalls:
         self._marks = (markup.begin, *markup.section)
         self._start: TextStart | None = None  # a text part that said nothing yet
         self._text = ""  # the id of the text part
-        self._held = Buffer()
+        self._held = ""  # outside of a call: what may begin a mark
+        self._body: Buffer | None = None  # inside of one: what came behind the mark
 
     def feed(self, parts: list[Part]) -> list[Part]:
         out: list[Part] = []
@@ -81,21 +82,22 @@ class MarkupCalls:
 
     @property
     def holding(self) -> bool:
-        return self._start is not None or self._held.length > 0
+        return self._start is not None or bool(self._held) or self._body is not None
 
     def finish(self) -> list[Part]:
         out: list[Part] = []
-        self._say(self._held.text, out)
-        self._held.set("")
+        unread = "" if self._body is None else self._markup.begin + self._body.text
+        self._say(self._held + unread, out)
+        self._held, self._body = "", None
         return out
 
     def _text_start(self, part: TextStart, out: list[Part]) -> None:
         self._start, self._text = part, part.id
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
-        self._held.add(part.delta)
-        while self._step(out):
-            pass
+        rest = part.delta
+        while rest:
+            rest = self._outside(rest, out) if self._body is None else self._inside(rest, out)
 
     def _text_end(self, part: TextEnd, out: list[Part]) -> None:
         out += self.finish()
@@ -107,27 +109,37 @@ class MarkupCalls:
         out += self.finish()
         out.append(part)
 
-    def _step(self, out: list[Part]) -> bool:
-        """Takes one piece off what is held; returns whether there may be another."""
-        held = self._held.text
+    def _outside(self, text: str, out: list[Part]) -> str:
+        """Says text up to the first mark. Returns what stands behind that."""
+        held = self._held + text
         found = [(held.find(mark), mark) for mark in self._marks if mark in held]
         if not found:
             cut = len(held) - max(_overlap(held, mark) for mark in self._marks)
             self._say(held[:cut], out)
-            self._held.set(held[cut:])
-            return False
+            self._held = held[cut:]
+            return ""
         at, mark = min(found)
-        end = at + len(mark)
-        if mark == self._markup.begin:
-            closed = held.find(self._markup.end, end)
-            if closed < 0:
-                return False
-            end = closed + len(self._markup.end)
         self._say(held[:at], out)
-        self._held.set(held[end:])
+        self._held = ""
         if mark == self._markup.begin:
-            self._call(held[at:end], out)
-        return True
+            self._body = Buffer()
+        return held[at + len(mark) :]
+
+    def _inside(self, text: str, out: list[Part]) -> str:
+        """Waits for the mark that ends the call; returns what stands behind that. Only what is new
+        is searched, and as much before it as the mark may have begun with.
+        """
+        body, end = self._body or Buffer(), self._markup.end
+        before = body.since(max(0, body.length - len(end) + 1))
+        at = (before + text).find(end)
+        if at < 0:
+            body.add(text)
+            return ""
+        taken = at + len(end) - len(before)
+        body.add(text[:taken])
+        self._body = None
+        self._call(self._markup.begin + body.text, out)
+        return text[taken:]
 
     def _call(self, whole: str, out: list[Part]) -> None:
         body = whole.removeprefix(self._markup.begin).removesuffix(self._markup.end).strip()

@@ -1,0 +1,251 @@
+"""Frames that are passed on, and an encoder that goes on behind them: the client is told all of
+it once, and the official client reads it as Weft does.
+
+What passes here passes in a gateway: a frame, as soon as nothing that was said is held back and
+nothing was found; from the first finding or error on, an encoder's events.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+from openai._models import construct_type
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
+
+from tests.captures import CHAT, DIALECT, Capture
+from tests.test_openai_chat_encoder import finish_told, told
+from weft.assembler import Response
+from weft.codec import Decoder, Pipe
+from weft.context import Context
+from weft.dialects.base import PassedOn
+from weft.dialects.openai_chat.dialect import OPENAI_CHAT
+from weft.dialects.openai_chat.encoder import ChatEncoder
+from weft.findings import Findings
+from weft.ids import Ids
+from weft.parts import (
+    ErrorPart,
+    Part,
+    ReasoningDelta,
+    ReasoningEnd,
+    ReasoningStart,
+    ResponseMetadata,
+    TextDelta,
+    TextEnd,
+    TextStart,
+    ToolCall,
+    ToolParamsDelta,
+)
+from weft.request import Request
+from weft.sse import DONE, Event, Frame, FrameReader, write
+
+STREAMS = [
+    capture
+    for capture in CHAT
+    if len(capture.expected) == 1 and not capture.raw.lstrip().startswith(b"{")
+]
+FAILURE = ErrorPart("timeout", "too slow", retryable=True)
+
+SPOKEN = (TextStart, TextDelta, TextEnd, ReasoningStart, ReasoningDelta, ReasoningEnd)
+Delta = TextDelta | ReasoningDelta | ToolParamsDelta
+
+
+def read(raw: bytes) -> list[Frame]:
+    reader = FrameReader()
+    return reader.feed(raw) + reader.finish() + reader.finish()
+
+
+def pipe(capture: Capture) -> Pipe:
+    reading = capture.reading
+    request = replace(reading.request or Request("loom-1"), stream=True)
+    context = Context(request=request, quirks=reading.quirks, ids=Ids(b"capture"))
+    return Pipe(OPENAI_CHAT, context)
+
+
+def compressed(parts: Sequence[Part]) -> list[Part]:
+    """The same parts with one delta an item."""
+    texts: dict[str, str] = {}
+    for part in parts:
+        if isinstance(part, Delta):
+            texts[part.id] = texts.get(part.id, "") + part.delta
+    found: list[Part] = []
+    for part in parts:
+        if not isinstance(part, Delta):
+            found.append(part)
+        elif part.id in texts:
+            found.append(replace(part, delta=texts.pop(part.id)))
+    return found
+
+
+class Client:
+    """What a client of a gateway gets, where both sides speak this dialect."""
+
+    def __init__(self, reader: Pipe) -> None:
+        self._pipe = reader
+        self._parts: list[Part] = []
+        self._waiting: list[bytes] = []
+        self._told = 0  # parts that were told in the upstream's own frames
+        self._encoder: ChatEncoder | None = None
+        self.data: list[bytes] = []
+
+    def feed(self, frame: Frame, *, now: bool = False) -> None:
+        """`now`: an encoder must go on, whatever the reason."""
+        parts = self._pipe.feed([frame])
+        self._waiting.append(frame.data)
+        self._take(parts, now=now)
+
+    def finish(self, error: ErrorPart | None = None) -> None:
+        parts = [] if error is None else self._pipe.fail(error)
+        self._take(parts + self._pipe.finish(), now=False)
+        if self.data[-1:] != [DONE]:
+            self.data.append(DONE)
+
+    def _take(self, parts: list[Part], *, now: bool) -> None:
+        self._parts += parts
+        failed = any(isinstance(part, ErrorPart) for part in parts)
+        if self._encoder is not None:
+            self._write(self._encoder.feed(parts))
+        elif now or failed or self._pipe.findings.found:
+            self._take_over()
+        elif not self._pipe.holding:
+            self.data += self._waiting
+            self._waiting = []
+            self._told = len(self._parts)
+
+    def _take_over(self) -> None:
+        """Brings an encoder up from what was told, and lets it tell the rest."""
+        metadata = [part for part in self._parts if isinstance(part, ResponseMetadata)]
+        id = metadata[0].id if metadata else None
+        request = Request("asked", include_usage=True)
+        context = Context(request=request, response_id=id, ids=Ids(b"client"))
+        self._encoder = encoder = ChatEncoder(context, self._pipe.guard.fold, Findings())
+        encoder.feed(compressed(self._parts[: self._told]))
+        encoder.resume(PassedOn())
+        self._write(encoder.feed(self._parts[self._told :]))
+
+    def _write(self, events: Iterable[Event]) -> None:
+        self.data += [event.data for event in events]
+
+    @property
+    def response(self) -> Response:
+        """What was meant."""
+        return self._pipe.response
+
+    @property
+    def content(self) -> list[Part]:
+        return content(self._parts)
+
+
+def content(parts: Sequence[Part]) -> list[Part]:
+    """The text and the reasoning, each in one piece, as far as something was said. Of which kind
+    a reasoning is, is not told.
+    """
+    spoken = {part.id for part in parts if isinstance(part, TextDelta | ReasoningDelta)}
+    said = [part for part in parts if isinstance(part, SPOKEN) and part.id in spoken]
+    return compressed([_plain(part) for part in said])
+
+
+def _plain(part: Part) -> Part:
+    return replace(part, kind="raw") if isinstance(part, ReasoningStart) else part
+
+
+def decoded(client: Client) -> tuple[list[Part], Response]:
+    """What Weft makes of what the client got."""
+    decoder = Decoder(DIALECT, context=Context(ids=Ids(b"capture")))
+    parts = decoder.feed(b"".join(write("", data) for data in client.data)) + decoder.finish()
+    return parts, decoder.response
+
+
+def accumulated(client: Client) -> tuple[object, ...]:
+    """What the official client makes of it."""
+    state = ChatCompletionStreamState()
+    for data in client.data[:-1]:
+        chunk = construct_type(type_=ChatCompletionChunk, value=json.loads(data))
+        state.handle_chunk(cast(ChatCompletionChunk, chunk))
+    choice: dict[str, Any] = state.current_completion_snapshot.choices[0].to_dict()
+    message = choice["message"]
+    calls = message.get("tool_calls") or []
+    return (
+        message.get("role") or "assistant",
+        message.get("content") or "",
+        message.get("refusal") or "",
+        [(call["id"], *_made(call)) for call in calls],
+        choice["finish_reason"],
+    )
+
+
+def _made(call: dict[str, Any]) -> tuple[str, str]:
+    if "custom" in call:
+        return call["custom"]["name"], call["custom"]["input"]
+    return call["function"]["name"], call["function"]["arguments"]
+
+
+def meant(response: Response) -> tuple[object, ...]:
+    items = [item for item in response.items if isinstance(item, ToolCall) and item.name]
+    calls = [(call.id, call.name, call.params) for call in items]
+    return "assistant", response.text, response.refusal, calls, _WORDS[finish_told(response)]
+
+
+_WORDS = {"stop": "stop", "length": "length", "tool-calls": "tool_calls"} | {
+    "content-filter": "content_filter",
+    "pause": "length",
+    None: None,
+}
+
+
+def check(client: Client) -> None:
+    parts, response = decoded(client)
+    assert content(parts) == client.content
+    was, want = told(response), told(client.response)
+    if client.response.error is None:
+        assert was == want
+        assert accumulated(client) == meant(client.response)
+    else:  # calls were cut: those that were never announced are not told
+        cut = {call.id: call for call in client.response.invalid_tool_calls}
+        assert all(call == cut[call.id] for call in response.invalid_tool_calls)
+        assert was | {"calls": []} == want | {"calls": []}
+
+
+@pytest.mark.parametrize("capture", STREAMS, ids=str)
+def test_a_client_is_told_what_was_meant_whatever_is_odd(capture: Capture) -> None:
+    client = Client(pipe(capture))
+    for frame in read(capture.raw):
+        client.feed(frame)
+    client.finish()
+    check(client)
+
+
+def is_clean(capture: Capture) -> bool:
+    reader = pipe(capture)
+    reader.feed(read(capture.raw))
+    reader.finish()
+    return reader.response.error is None and not reader.findings.found
+
+
+CLEAN = [capture for capture in STREAMS if is_clean(capture)]
+
+
+@pytest.mark.parametrize("capture", CLEAN, ids=str)
+def test_where_nothing_is_found_the_frames_pass_as_they_are(capture: Capture) -> None:
+    client, frames = Client(pipe(capture)), read(capture.raw)
+    for frame in frames:
+        client.feed(frame)
+    client.finish()
+    sent = [frame.data for frame in frames]
+    assert client.data == (sent if sent[-1] == DONE else [*sent, DONE])
+
+
+@pytest.mark.parametrize("capture", STREAMS, ids=str)
+@pytest.mark.parametrize("failing", [False, True], ids=["goes-on", "fails"])
+def test_an_encoder_can_go_on_behind_any_frame(capture: Capture, failing: bool) -> None:
+    frames = read(capture.raw)
+    for place in range(len(frames)):
+        client = Client(pipe(capture))
+        for number, frame in enumerate(frames):
+            client.feed(frame, now=number == place)
+            if failing and number == place:
+                break
+        client.finish(FAILURE if failing else None)
+        check(client)
