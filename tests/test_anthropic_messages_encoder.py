@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jiter import from_json
 from msgspec import Raw
 
 from tests.captures import CHAT, Capture
@@ -53,8 +54,8 @@ from weft.dialects.anthropic_messages.encoder import body
 from weft.dialects.envelope import Proof, Sealed, seal
 from weft.dialects.requests import Spelling
 from weft.findings import Findings
-from weft.lifecycle import FAMILY
-from weft.partial_json import escape
+from weft.lifecycle import FAMILY, parses
+from weft.partial_json import Scan, escape
 from weft.parts import ItemPart
 
 NAME = "anthropic-messages"
@@ -488,11 +489,11 @@ def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
     ],
 )
 def test_a_call_that_cannot_be_handed_over_fails_the_stream(call: ToolCall) -> None:
-    found = written(*TEXT, call, *OTHER, finish=Finish("length"))
+    found = written(*TEXT, call, *OTHER)
     assert blocks(found) == [{"type": "text", "text": "Hello"}]
     assert found[-1]["type"] == "error"
     assert found[-1]["error"]["type"] == "api_error"
-    unsaid = ["tool-call", "tool-params-start", "text-start", "usage"]
+    unsaid = ["tool-call", "error", "error", "usage"]
     assert lost(*TEXT, call, *OTHER, *TEXT) == unsaid
 
 
@@ -505,6 +506,37 @@ def test_a_call_without_a_name_is_left_out() -> None:
     whole = assemble([ResponseMetadata("r"), *TEXT, call, Finish("tool-calls")])
     told = json.loads(body(whole, Context()))
     assert (len(told["content"]), told["stop_reason"]) == (1, "end_turn")
+
+
+CUT: list[Part] = [
+    *CALL[:2],
+    ToolParamsEnd("call_1"),
+    ToolCall("call_1", "look", '{"at":', invalid="bad-arguments"),
+]
+
+
+def test_a_call_that_was_cut_by_the_limit_is_written_as_far_as_it_came() -> None:
+    for cut in (CUT, CUT[-1:]):
+        found = written(*TEXT, *cut, *OTHER, finish=Finish("length", usage=Usage(30, 4)))
+        assert [block.get("json") for block in blocks(found)] == [None, '{"at":', '{"from":2}']
+        assert found[-2]["delta"]["stop_reason"] == "max_tokens"
+    told = json.loads(body(fold(*TEXT, *CUT, finish=Finish("length")), Context()))
+    assert (told["stop_reason"], told["content"][1]["input"]) == ("max_tokens", {})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("c", "look", '{"at":}', invalid="bad-arguments"),
+        ToolCall("c", "look", "[1", invalid="bad-arguments"),
+        ToolCall("c", "look", "[1]"),
+    ],
+)
+def test_what_could_not_have_become_a_call_fails_the_stream_at_the_limit_too(
+    call: ToolCall,
+) -> None:
+    found = written(*TEXT, call, finish=Finish("length"))
+    assert (blocks(found), found[-1]["type"]) == ([{"type": "text", "text": "Hello"}], "error")
 
 
 def test_a_broken_call_waits_for_its_turn_before_it_fails_the_stream() -> None:
@@ -613,7 +645,11 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
                 if format == "text":
                     params = '{"input":"' + escape(params) + '"}'
                 if not (fine and params.lstrip().startswith("{")):
-                    return [*out, ("error",), ("finish", "error", ANYTHING)]
+                    if said[-1][:2] != ("finish", "length") or not could_be(str(name), params):
+                        return [*out, ("error",), ("finish", "error", ANYTHING)]
+                    params = params or "{}"
+                    if not parses(params):
+                        continue
                 asked = asked or kind == "function"
                 spelled = SPELLING.spell(str(id))
                 out.append(("call", spelled, name, kind, "json", params, True, True))
@@ -631,6 +667,13 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
         if not whole:  # an error cut it, and whatever waited behind it
             return [*out, ("error",), ("finish", "error", ANYTHING)]
     raise AssertionError("no end")
+
+
+def could_be(name: str, params: str) -> bool:
+    """Whether these are the first words of a call."""
+    scan = Scan()
+    scan.feed(params)
+    return bool(name) and scan.viable and params.lstrip()[:1] in ("", "{")
 
 
 def thoughts(text: str, proven: ReasoningEnd, whole: object) -> list[tuple[object, ...]]:
@@ -710,7 +753,10 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
         assert found[-2]["delta"]["stop_reason"] is not None
         assert found[-2]["usage"]["output_tokens"] >= 0
         uses = [block for block in content if block["type"].endswith("_use")]
-        assert all(isinstance(json.loads(block["json"]), dict) for block in uses)
+        cut = found[-2]["delta"]["stop_reason"] == "max_tokens"
+        assert cut or all(isinstance(json.loads(block["json"]), dict) for block in uses)
+        assert all(isinstance(from_json(block.get("json", "{}").encode(), partial_mode=True), dict)
+                   for block in uses)  # fmt: skip
         assert len({block["id"] for block in uses}) == len(uses)
 
 
@@ -844,7 +890,6 @@ def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
     assert told["content"] == []
     assert (told["stop_reason"], told["stop_details"]["type"]) == ("refusal", "refusal")
     assert [finding.detail.partition(":")[0] for finding in findings.found] == [
-        "usage",
         "reasoning-start",
         "file",
         "source",
@@ -852,6 +897,7 @@ def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
         "tool-approval-request",
         "tool-result",
         "opaque",
+        "usage",
     ]
 
 
@@ -933,10 +979,14 @@ def test_the_official_client_raises_on_a_stream_that_failed() -> None:
         asked(client)
 
 
-def test_the_official_client_raises_on_a_call_that_was_cut() -> None:
-    cut = [*CALL[:2], ToolParamsEnd("call_1"),
-           ToolCall("call_1", "look", '{"at":', invalid="bad-arguments")]  # fmt: skip
-    stream = write(*TEXT, *cut, finish=Finish("length"))
+def test_the_official_client_is_told_that_a_call_was_cut() -> None:
+    with served(write(*TEXT, *CUT, finish=Finish("length"))) as client:
+        final = asked(client)
+    assert (final.stop_reason, final.content[1].type) == ("max_tokens", "tool_use")
+
+
+def test_the_official_client_raises_on_a_call_that_cannot_be_used() -> None:
+    stream = write(*TEXT, *CUT, finish=Finish("tool-calls"))
     with served(stream) as client, pytest.raises(anthropic.APIStatusError, match="not usable"):
         asked(client)
 

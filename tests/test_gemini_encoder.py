@@ -691,7 +691,7 @@ def test_a_body_holds_each_item_as_one_part_with_its_signature_on_it() -> None:
     }
 
 
-def test_sources_of_a_body_count_within_their_own_part() -> None:
+def test_texts_of_a_body_that_follow_one_another_are_one_part_for_their_sources() -> None:
     found = whole(
         *TEXT,
         TextStart("u"), TextDelta("u", "ä b"),
@@ -706,11 +706,26 @@ def test_sources_of_a_body_count_within_their_own_part() -> None:
         ],
         "groundingSupports": [
             {
-                "segment": {"partIndex": 1, "startIndex": 3, "endIndex": 4, "text": "b"},
+                "segment": {"startIndex": 8, "endIndex": 9, "text": "b"},
                 "groundingChunkIndices": [0],
             }
         ],
     }
+    assert said([found]) == [{"text": "Helloä b"}]
+
+
+def test_a_call_that_was_cut_by_the_limit_is_left_out_and_else_an_error() -> None:
+    cut = ToolCall("c", "look", '{"at":', invalid="bad-arguments")
+    other = ToolCall("d", "look", "{}")
+    for found in (written(*TEXT, cut, other, finish=Finish("length")),
+                  [whole(*TEXT, cut, other, finish=Finish("length"))]):  # fmt: skip
+        (call,) = [one["functionCall"] for one in said(found) if "functionCall" in one]
+        assert (call["id"], last(found)["finishReason"]) == ("d", "MAX_TOKENS")
+    for finish in (Finish("stop"), Finish("tool-calls")):
+        assert written(*TEXT, cut, finish=finish)[-1]["error"]["code"] == 500
+        assert whole(*TEXT, cut, finish=finish)["error"]["code"] == 500
+    nameless = ToolCall("c", "", "{}", invalid="nameless")
+    assert written(nameless, finish=Finish("length"))[-1]["error"]["code"] == 500
 
 
 def test_a_failed_response_or_call_is_an_error_body() -> None:
@@ -747,9 +762,10 @@ def test_a_capture_of_this_wire_says_the_same_after_writing_it_again(capture: Pa
         again = b"".join(encoder.feed(one.parts))
         (back,) = decode_all(again, "gemini")
         if any(call.invalid == "bad-arguments" for call in one.response.invalid_tool_calls):
-            assert back.response.finish_reason == "error"
-        else:
-            assert meaning(back) == meaning(one)
+            assert back.response.finish_reason == one.response.finish_reason == "length"
+            assert back.response.tool_calls == one.response.tool_calls
+            continue
+        assert meaning(back) == meaning(one)
         failed = back.response.error is not None and one.response.usage is not None
         unsaid = ["usage: nothing is told after an error"] if failed else []
         assert [finding.detail for finding in encoder.findings] == unsaid
@@ -796,8 +812,9 @@ def test_a_chat_stream_reads_the_same_behind_this_wire(capture: Capture) -> None
         assert_said(response, back)
         if any(
             not usable(call) for call in made(response)
-        ):  # a call that cannot be told truthfully is an error here
-            assert back.finish_reason == "error"
+        ):  # a call that cannot be told truthfully is an error here, unless the limit cut it
+            cut = response.finish_reason == "length"
+            assert back.finish_reason == ("length" if cut else "error")
         elif response.finish_reason == "pause":
             assert back.finish_reason == "other"
         else:

@@ -37,6 +37,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.checking.once",
         "weft.dialects.faults",
         "weft.dialects.coded",
+        "weft.dialects.replay",
         "weft.dialects.envelope",
         "weft.dialects.requests",
         "weft.dialects.base",

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.captures import HERE
 from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.gateway_process import gateway
 from tests.played import Play, Played
@@ -77,6 +78,12 @@ class World:
     ) -> tuple[bytes, str | None]:
         """What a client is told, and the id under which that is stored; none if it failed."""
         said = b"".join(encode(parts, upstream, context=fresh_context()))
+        return await self.told_of(said, upstream, client, stream=stream)
+
+    async def told_of(
+        self, said: bytes, upstream: str, client: str, *, stream: bool
+    ) -> tuple[bytes, str | None]:
+        """As told, for bytes of an upstream."""
         played = Played(place(dialect=upstream), Play([said]))
         body = json.dumps(ASKED[client] | ({} if client == GEMINI else {"stream": stream})).encode()
         policy = StorePolicy(body, b'["x"]')
@@ -219,6 +226,21 @@ def test_what_could_not_be_told_any_more_is_no_difference(world: World, case: st
     entry, blocks = world.runner.run(world.kept(id or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
     assert unlike(meaning(record), meaning(heard(entry, told))) != []
+    assert examined(entry, blocks) == []
+
+
+@pytest.mark.parametrize("client", WIRES)
+@pytest.mark.parametrize("stream", [True, False])
+def test_calls_that_came_without_ids_are_no_difference(
+    world: World, client: str, stream: bool
+) -> None:
+    said = (HERE / "gemini" / "equal-calls-without-ids.sse").read_bytes()
+    id = f"loom {client} {stream}".encode()
+    said = said.replace(b"rA1b2C3d4E5f6G7", id).replace(b"\r\n", b"\n")
+    _, kept = world.runner.run(world.told_of(said, GEMINI, client, stream=stream))
+    entry, blocks = world.runner.run(world.kept(kept or ""))
+    record = msgspec.json.decode(entry.record or b"", type=Response)
+    assert len(record.tool_calls) > 1
     assert examined(entry, blocks) == []
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Set
 import msgspec
 
 from weft.assembler import Failure, Response
-from weft.dialects.openai_responses.encoding.folded import parts as parts_of
+from weft.dialects.replay import response_to_parts
 from weft.lifecycle import FAMILY
 from weft.parts import (
     ErrorPart,
@@ -40,7 +40,7 @@ def retold(record: Response, told: Response) -> Iterator[list[Part]]:
     """Parts that fold to this record, which does not tell in which order its items ended. That
     matters only where an error ended what was told: some wires tell one item after the other, or
     a call at its end, and what waited then was not told any more."""
-    said = parts_of(record)
+    said = response_to_parts(record)
     if told.error is None:
         yield said
         return
@@ -55,8 +55,10 @@ def retold(record: Response, told: Response) -> Iterator[list[Part]]:
 
 def _one_by_one(record: Response) -> list[Part]:
     """Parts of the record whose items stand where they were announced, whatever they share."""
-    first, *_, last = parts_of(record)
-    alone = (parts_of(msgspec.structs.replace(record, items=(one,))) for one in record.items)
+    first, *_, last = response_to_parts(record)
+    alone = (
+        response_to_parts(msgspec.structs.replace(record, items=(one,))) for one in record.items
+    )
     return [first, *(part for one in alone for part in one[1:-1]), last]
 
 

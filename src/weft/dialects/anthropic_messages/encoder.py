@@ -5,8 +5,9 @@
 - Blocks are numbered densely from 0; every event has its `event:` line; there is no `[DONE]`.
 - Proofs of reasoning are written only where they came from here. Nothing is ever forged.
 - What signs a call stands sealed in a redacted block before it, if it is known by then.
-- A call that cannot be handed over ends the stream with an error, when its turn comes: a stop
-  would make a broken turn look whole. Nothing follows an error.
+- A call that cannot be handed over waits for the finish. Where the tokens ran out it is written as
+  far as it came, for clients try again then; else the stream ends with an error: a stop would make
+  a broken turn look whole. Nothing follows an error.
 - What was not told but is required is zero: the official client reads those fields unasked.
 """
 
@@ -15,14 +16,14 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw
 
-from weft.assembler import Assembler, ReasoningItem, Response, TextItem, merged
-from weft.context import UNKNOWN_MODEL, Context
+from weft.assembler import Assembler, Response, merged
+from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.errors import type_of
 from weft.dialects.anthropic_messages.items import (
+    BodyWriter,
     Carrier,
     Item,
     SaidText,
@@ -31,7 +32,7 @@ from weft.dialects.anthropic_messages.items import (
     Whole,
     Writer,
     flaw,
-    params,
+    is_cut,
 )
 from weft.dialects.anthropic_messages.meaning import (
     REASONS,
@@ -39,8 +40,9 @@ from weft.dialects.anthropic_messages.meaning import (
     WORDS,
     tokens,
 )
-from weft.dialects.anthropic_messages.wire import NAME, one_line
+from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.base import PassedOn
+from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -67,9 +69,7 @@ from weft.parts import (
 )
 from weft.sse import Event
 
-_json = msgspec.json.Encoder().encode
 _PING = Event("ping", b'{"type":"ping"}')
-_STOP = Event("message_stop", b'{"type":"message_stop"}')
 
 
 class _State(Enum):
@@ -80,12 +80,15 @@ class _State(Enum):
 class MessagesEncoder:
     """Writes one message. `fold` is the fold of the very parts it is fed."""
 
-    def __init__(self, context: Context, fold: Assembler, findings: Findings) -> None:
+    def __init__(
+        self, context: Context, fold: Assembler, findings: Findings, writer: Writer | None = None
+    ) -> None:
+        """`writer` makes something else than events of it."""
         self._context = context
         self._fold = fold
         self._carrier = Carrier(context, findings, ours=False)
         self._state = _State.WRITING
-        self._writer = Writer()
+        self._writer = writer or Writer()
         self._queue: deque[Item] = deque()
         """What is announced and not closed; the first one leads."""
         self._texts: dict[str, SaidText] = {}
@@ -126,33 +129,50 @@ class MessagesEncoder:
         self._carrier.ours = part.dialect == NAME
         self._carrier.source, self._carrier.model = part.dialect, part.model
         self._usage = part.usage
-        body = _json(_message(self._context, part.model, part.usage))
-        out.append(Event("message_start", b'{"type":"message_start","message":%b}' % body))
+        self._writer.begin(_message(self._context, part.model, part.usage))
 
     def _on_finish(self, part: Finish, out: list[Event]) -> None:
+        self._settle(part)
+        told = merged(self._usage, part.usage)
+        if self._state is _State.FAILED:
+            self._carrier.untold(told)
+            return
         extra = self._carrier.extra(part.extra, wire.FinishExtra)
         word = _word(part.reason, part.raw_reason, part.stop_sequence, self._carrier, self._asked)
         details = REFUSAL if word == "refusal" and not self._carrier.ours else UNSET
         if extra.stop_details is not UNSET:
             details = extra.stop_details
         stop = wire.Stop(word, part.stop_sequence, details, extra.container)
-        told = merged(self._usage, part.usage)
         self._carrier.usage(told)
         usage = tokens(told, extra.usage or wire.UsageExtra())
-        body = b'{"type":"message_delta","delta":%b,"usage":%b' % (_json(stop), _json(usage))
-        if isinstance(extra.context_management, Raw):
-            body += b',"context_management":%b' % bytes(extra.context_management)
-        out += Event("message_delta", one_line(body + b"}")), _STOP
+        self._writer.end(stop, usage, extra.context_management)
+
+    def _settle(self, finish: Finish) -> None:
+        """Decides on calls that cannot be handed over."""
+        flawed = [
+            one for one in self._queue if isinstance(one, SaidUse) and one.failure is not None
+        ]
+        for item in flawed:
+            self._carrier.lost("tool-call", item.id, item.failure or "")
+            if finish.reason != "length" or not item.cut:
+                self._fail("api_error", item.failure or "")
+                return
+            item.failure = None
+        if flawed:
+            first = self._queue[0]
+            if not first.head:
+                first.lead(self._writer, self._fold)
+            self._move_on()
 
     def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
+        self._fail(type_of(part), part.message)
+
+    def _fail(self, type: str, message: str) -> None:
         for item in list(self._queue)[1:]:
             if item.seen or isinstance(item, Whole):
                 self._carrier.lost("error", item.id, f"{item.id!r} waited for its turn: cut off")
-        self._fail(type_of(part), part.message, out)
-
-    def _fail(self, type: str, message: str, out: list[Event]) -> None:
         self._state = _State.FAILED
-        out.append(Event("error", _json(wire.Failed(wire.Failure(type, message)))))
+        self._writer.fail(wire.Failure(type, message))
 
     # Whose turn it is
 
@@ -176,10 +196,10 @@ class MessagesEncoder:
         """Closes what is all said, and lets the next one lead."""
         queue, writer = self._queue, self._writer
         while queue and queue[0].ended:
-            item = queue.popleft()
+            item = queue[0]
             if isinstance(item, SaidUse) and item.failure is not None:
-                self._fail("api_error", item.failure, writer.out)
                 return
+            queue.popleft()
             item.close(writer)
             if queue:
                 queue[0].lead(writer, self._fold)
@@ -195,7 +215,7 @@ class MessagesEncoder:
     def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
         item = self._texts[part.id]
         if item.head:
-            out.append(Event("content_block_delta", b"%b%b}}" % (item.head, _json(part.delta))))
+            self._writer.say(item, part.delta)
         else:
             self._say(item, part)
 
@@ -259,10 +279,8 @@ class MessagesEncoder:
         if whole:
             self._whole(self._carrier.signed(part))
         self._carrier.late(part)
-        item.failure = flaw(part)
-        if item.failure is not None:
-            self._carrier.lost(part.type, part.id, f"{item.failure}; the stream fails")
-        elif not part.provider_executed:
+        item.failure, item.cut = flaw(part), is_cut(part)
+        if item.failure is None and not part.provider_executed:
             self._asked = True
         if whole:
             item.seen = len(part.params)
@@ -277,7 +295,7 @@ class MessagesEncoder:
     def _opaque(self, part: Opaque, out: list[Event]) -> None:
         self._whole(self._carrier.opaque(part))
 
-    def _whole(self, block: bytes | None) -> None:
+    def _whole(self, block: wire.WrittenBlock | Raw | None) -> None:
         if block is not None:
             self._announce(Whole(block))
 
@@ -286,10 +304,9 @@ class MessagesEncoder:
 
 
 def _message(context: Context, model: str | None, usage: Usage | None) -> wire.Written:
-    request = context.request
     return wire.Written(
         context.response_id or context.ids.mint("msg"),
-        (request.model if request else model) or UNKNOWN_MODEL,
+        context.model_name(model),
         tokens(usage, wire.UsageExtra(), first=True),
     )
 
@@ -344,97 +361,16 @@ _HANDLERS: dict[type[Part], Callable[[MessagesEncoder, Any, list[Event]], None]]
 def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:
     """Returns the message of a fold; of a failed one, the error body.
 
-    It says what the stream of the same parts says. Whatever it cannot say leaves a finding.
+    It is what the events of the same parts add up to. Whatever it cannot say leaves a finding.
     """
-    carrier = Carrier(context, findings or Findings(), ours=response.dialect == NAME)
-    carrier.source, carrier.model = response.dialect, response.model
+    writer = BodyWriter()
     error = response.error
     if error is not None:
-        return _json(wire.Failed(wire.Failure(type_of(error), error.message)))
-    calls = [one for one in response.items if isinstance(one, ToolCall) and one.name]
-    for call in calls:
-        why = flaw(call)
-        if why is not None and carrier.use(call) is not None:
-            carrier.lost(call.type, call.id, f"{why}; the response fails")
-            return _json(wire.Failed(wire.Failure("api_error", why)))
-    carrier.usage(response.usage)
-    message = _message(context, response.model, response.usage)
-    for item in response.items:
-        message.content += _BLOCKS[item.__class__](item, carrier)
-    asked = any(not call.provider_executed for call in calls)
-    raw, sequence = response.raw_finish_reason, response.stop_sequence
-    message.stop_reason = _word(response.finish_reason or "stop", raw, sequence, carrier, asked)
-    message.stop_sequence = sequence
-    message.stop_details = REFUSAL if message.stop_reason == "refusal" else UNSET
-    return _json(message)
-
-
-def _text_blocks(item: TextItem, carrier: Carrier) -> list[Raw]:
-    if item.refusal:
-        carrier.refusal()
-    carrier.text(item)
-    citations = [raw for raw in item.annotations if _is_citation(raw)]
-    if not (item.text or citations):
-        return []
-    return [Raw(_json(wire.Text(item.text, citations or UNSET)))]
-
-
-def _is_citation(raw: Raw) -> bool:
-    return wire.unpacked(raw, wire.Variant).type in wire.CITATIONS
-
-
-def _thought_blocks(item: ReasoningItem, carrier: Carrier) -> list[Raw]:
-    signature, redacted = carrier.proof(item, item, said=bool(item.text))
-    blocks: list[wire.Thinking | wire.RedactedThinking] = []
-    if item.text or signature:
-        blocks.append(wire.Thinking(item.text, signature or ""))
-    if redacted:
-        blocks.append(wire.RedactedThinking(redacted))
-    if not blocks:
-        carrier.lost("reasoning-start", item.id, "it says nothing that can be written")
-    return [Raw(_json(block)) for block in blocks]
-
-
-def _call_blocks(call: ToolCall, carrier: Carrier) -> list[Raw]:
-    if not call.name:
-        carrier.lost(call.type, call.id, "it has no name")
-        return []
-    block = carrier.use(call, params(call))
-    if block is None:
-        return []
-    return [*_fixed(carrier.signed(call)), Raw(_json(block))]
-
-
-def _result_blocks(part: ToolResult, carrier: Carrier) -> list[Raw]:
-    return _fixed(carrier.result(part))
-
-
-def _opaque_blocks(part: Opaque, carrier: Carrier) -> list[Raw]:
-    return _fixed(carrier.opaque(part))
-
-
-def _fixed(block: bytes | None) -> list[Raw]:
-    return [] if block is None else [Raw(block)]
-
-
-def _no_block(part: ToolApprovalRequest | File, carrier: Carrier) -> list[Raw]:
-    carrier.nothing(part)
-    return []
-
-
-def _cited(part: Source, carrier: Carrier) -> list[Raw]:
-    """A citation stands in the block of its text."""
-    carrier.citation(part)
-    return []
-
-
-_BLOCKS: dict[type, Callable[[Any, Carrier], list[Raw]]] = {
-    TextItem: _text_blocks,
-    ReasoningItem: _thought_blocks,
-    ToolCall: _call_blocks,
-    ToolResult: _result_blocks,
-    Opaque: _opaque_blocks,
-    ToolApprovalRequest: _no_block,
-    File: _no_block,
-    Source: _cited,
-}
+        writer.fail(wire.Failure(type_of(error), error.message))
+        return writer.body
+    fold = Assembler()
+    parts = response_to_parts(response)
+    for part in parts:
+        fold.feed(part)
+    MessagesEncoder(context, fold, findings or Findings(), writer).feed(parts)
+    return writer.body

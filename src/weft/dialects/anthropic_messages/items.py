@@ -9,14 +9,15 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.assembler import Assembler, ReasoningItem, TextItem
+from weft.assembler import Assembler
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, one_line, unpacked
 from weft.dialects.envelope import sealed, sealed_call, unproven
 from weft.dialects.requests import Spelling
 from weft.findings import Findings
-from weft.partial_json import escape
+from weft.lifecycle import parses
+from weft.partial_json import Scan, escape
 from weft.parts import (
     Json,
     Opaque,
@@ -39,10 +40,11 @@ USES = frozenset({"server_tool_use", "mcp_tool_use"})
 
 _json = msgspec.json.Encoder().encode
 _EMPTY = Raw(b"{}")
+_STOP = Event("message_stop", b'{"type":"message_stop"}')
 
 
 class Writer:
-    """The events of content blocks, numbered densely from 0."""
+    """The events of one message. Its content blocks are numbered densely from 0."""
 
     __slots__ = ("_count", "out")
 
@@ -50,23 +52,111 @@ class Writer:
         self._count = 0
         self.out: list[Event] = []
 
-    def start(self, block: bytes) -> int:
+    def begin(self, message: wire.Written) -> None:
+        data = b'{"type":"message_start","message":%b}' % _json(message)
+        self.out.append(Event("message_start", data))
+
+    def start(self, block: wire.WrittenBlock | Raw) -> int:
         """Writes the start of a block, and returns its number."""
         index = self._count
         self._count = index + 1
-        self._event("content_block_start", index, b',"content_block":' + one_line(block))
+        self._event("content_block_start", index, b',"content_block":' + one_line(_json(block)))
         return index
 
-    def delta(self, index: int, type: bytes, key: bytes, value: bytes) -> None:
-        delta = b',"delta":{"type":"%b","%b":%b}' % (type, key, value)
-        self._event("content_block_delta", index, delta)
+    def say(self, item: "Item", text: str) -> None:
+        self.out.append(Event("content_block_delta", b"%b%b}}" % (item.head, _json(text))))
+
+    def cite(self, index: int, citation: Raw) -> None:
+        self._delta(index, b"citations_delta", b"citation", one_line(bytes(citation)))
+
+    def sign(self, index: int, signature: str) -> None:
+        self._delta(index, b"signature_delta", b"signature", _json(signature))
 
     def stop(self, index: int) -> None:
         self._event("content_block_stop", index, b"")
 
+    def end(self, stop: wire.Stop, usage: wire.Tokens, edits: Json) -> None:
+        body = b'{"type":"message_delta","delta":%b,"usage":%b' % (_json(stop), _json(usage))
+        if isinstance(edits, Raw):
+            body += b',"context_management":%b' % bytes(edits)
+        self.out += Event("message_delta", one_line(body + b"}")), _STOP
+
+    def fail(self, failure: wire.Failure) -> None:
+        self.out.append(Event("error", _json(wire.Failed(failure))))
+
+    def _delta(self, index: int, type: bytes, key: bytes, value: bytes) -> None:
+        delta = b',"delta":{"type":"%b","%b":%b}' % (type, key, value)
+        self._event("content_block_delta", index, delta)
+
     def _event(self, name: str, index: int, rest: bytes) -> None:
         data = b"".join((b'{"type":"', name.encode(), b'","index":%d' % index, rest, b"}"))
         self.out.append(Event(name, data))
+
+
+class BodyWriter(Writer):
+    """The same message in one piece: what a client makes of the events."""
+
+    __slots__ = ("_blocks", "_failure", "_inputs", "_message")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._message = wire.Written("", "", wire.Tokens(0, 0))
+        self._blocks: list[wire.WrittenBlock | Raw] = []
+        self._inputs: dict[int, str] = {}
+        self._failure: wire.Failure | None = None
+
+    @property
+    def body(self) -> bytes:
+        if self._failure is not None:
+            return _json(wire.Failed(self._failure))
+        for index, text in self._inputs.items():
+            block = self._blocks[index]
+            if isinstance(block, wire.Use) and parses(text):
+                block.input = Raw(text.encode())
+        self._message.content = [Raw(_json(block)) for block in self._blocks]
+        return _json(self._message)
+
+    def begin(self, message: wire.Written) -> None:
+        self._message = message
+
+    def start(self, block: wire.WrittenBlock | Raw) -> int:
+        self._blocks.append(block)
+        return len(self._blocks) - 1
+
+    def say(self, item: "Item", text: str) -> None:
+        block = self._blocks[item.index]
+        if isinstance(block, wire.Text):
+            block.text += text
+        elif isinstance(block, wire.Thinking):
+            block.thinking += text
+        else:
+            self._inputs[item.index] = self._inputs.get(item.index, "") + text
+
+    def cite(self, index: int, citation: Raw) -> None:
+        block = self._blocks[index]
+        if isinstance(block, wire.Text):
+            before = block.citations if isinstance(block.citations, list) else []
+            block.citations = [*before, citation]
+
+    def sign(self, index: int, signature: str) -> None:
+        block = self._blocks[index]
+        if isinstance(block, wire.Thinking):
+            block.signature = signature
+
+    def stop(self, index: int) -> None:
+        """A block is whole when the message is."""
+
+    def end(self, stop: wire.Stop, usage: wire.Tokens, edits: Json) -> None:
+        message = self._message
+        message.stop_reason, message.stop_sequence = stop.stop_reason, stop.stop_sequence
+        message.stop_details, message.container = stop.stop_details, stop.container
+        message.context_management = edits
+        told = msgspec.structs.asdict(usage).items()
+        known = {key: value for key, value in told if value is not UNSET}
+        message.usage = msgspec.structs.replace(message.usage, **known)
+
+    def fail(self, failure: wire.Failure) -> None:
+        self._failure = failure
 
 
 class Item:
@@ -92,7 +182,7 @@ class Item:
     def close(self, writer: Writer) -> None:
         writer.stop(self.index)
 
-    def begin(self, writer: Writer, block: bytes) -> None:
+    def begin(self, writer: Writer, block: wire.WrittenBlock) -> None:
         self.index = writer.start(block)
         self.head = b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":' % (
             self.index,
@@ -101,7 +191,7 @@ class Item:
         )
 
     def say(self, writer: Writer, text: str) -> None:
-        writer.out.append(Event("content_block_delta", b"%b%b}}" % (self.head, _json(text))))
+        writer.say(self, text)
 
 
 class SaidText(Item):
@@ -127,7 +217,7 @@ class SaidText(Item):
 
     def cite(self, writer: Writer, citation: Raw) -> None:
         if self.head:
-            writer.delta(self.index, b"citations_delta", b"citation", one_line(bytes(citation)))
+            writer.cite(self.index, citation)
         else:
             self.citations.append(citation)
 
@@ -138,7 +228,7 @@ class SaidText(Item):
             super().close(writer)
 
     def _open(self, writer: Writer) -> None:
-        self.begin(writer, _json(wire.Text("")))
+        self.begin(writer, wire.Text(""))
         for citation in self.citations:
             self.cite(writer, citation)
 
@@ -162,24 +252,24 @@ class SaidThought(Item):
 
     def say(self, writer: Writer, text: str) -> None:
         if not self.head:
-            self.begin(writer, _json(wire.Thinking("", "")))
+            self.begin(writer, wire.Thinking("", ""))
         super().say(writer, text)
 
     def close(self, writer: Writer) -> None:
         if self.signature is not None:
             if not self.head:
-                self.begin(writer, _json(wire.Thinking("", "")))
-            writer.delta(self.index, b"signature_delta", b"signature", _json(self.signature))
+                self.begin(writer, wire.Thinking("", ""))
+            writer.sign(self.index, self.signature)
         if self.head:
             writer.stop(self.index)
         if self.redacted is not None:
-            writer.stop(writer.start(_json(wire.RedactedThinking(self.redacted))))
+            writer.stop(writer.start(wire.RedactedThinking(self.redacted)))
 
 
 class SaidUse(Item):
     """A call. One whose params are free text has them in an object, as its `input`."""
 
-    __slots__ = ("block", "failure", "free")
+    __slots__ = ("block", "cut", "failure", "free")
 
     TYPE, KEY = b"input_json_delta", b"partial_json"
 
@@ -188,12 +278,14 @@ class SaidUse(Item):
         self.block = block
         self.free = free
         self.failure: str | None = None
-        """Why it cannot be handed over."""
+        """Why it cannot be handed over: then it waits for the finish, which tells what to do."""
+        self.cut = False
+        """Whether it is the beginning of a call that could be."""
 
     def lead(self, writer: Writer, fold: Assembler) -> None:
         if self.failure is not None:
             return
-        self.begin(writer, _json(self.block))
+        self.begin(writer, self.block)
         if self.free:
             super().say(writer, '{"input":"')
         if self.seen:
@@ -213,7 +305,7 @@ class Whole(Item):
 
     __slots__ = ("block",)
 
-    def __init__(self, block: bytes) -> None:
+    def __init__(self, block: wire.WrittenBlock | Raw) -> None:
         super().__init__("")
         self.block = block
         self.ended = True
@@ -253,8 +345,8 @@ class Carrier:
 
     def proof(
         self,
-        part: ReasoningEnd | ReasoningItem,
-        start: ReasoningStart | ReasoningItem,
+        part: ReasoningEnd,
+        start: ReasoningStart,
         *,
         said: bool,
     ) -> tuple[str | None, str | None]:
@@ -279,8 +371,8 @@ class Carrier:
             self.lost(part.type, part.id, "it is no citation of this dialect")
         return None
 
-    def use(self, part: ToolParamsStart | ToolCall, input: Raw = _EMPTY) -> wire.Use | None:
-        """The block of a call; only a body has its input in it."""
+    def use(self, part: ToolParamsStart | ToolCall) -> wire.Use | None:
+        """The block of a call. Its input comes later."""
         if part.provider_executed:
             if part.kind not in USES:
                 self.lost("tool-call", part.id, f"the provider of this dialect has no {part.kind}")
@@ -292,13 +384,13 @@ class Carrier:
             part.kind if part.provider_executed else "tool_use",
             self.id(part.id),
             part.name,
-            input,
+            _EMPTY,
             (extra.server_name or label or "") if part.kind == "mcp_tool_use" else UNSET,
             extra.caller,
             extra.toolset_name or UNSET,
         )
 
-    def result(self, part: ToolResult) -> bytes | None:
+    def result(self, part: ToolResult) -> wire.Result | None:
         """The block of a result; None for one of a call that has no block here."""
         extra = self.extra(part.extra, wire.ResultExtra)
         type = extra.type or self._results.get(part.id)
@@ -306,19 +398,18 @@ class Carrier:
             self.lost(part.type, part.id, "its call has no block here, or it is not the last one")
             return None
         is_error = part.is_error if type == "mcp_tool_result" else UNSET
-        block = wire.Result(type, self.id(part.id), part.result, is_error, extra.caller)
-        return _json(block)
+        return wire.Result(type, self.id(part.id), part.result, is_error, extra.caller)
 
-    def opaque(self, part: Opaque) -> bytes | None:
+    def opaque(self, part: Opaque) -> Raw | None:
         if part.origin != NAME:
             self.lost(part.type, part.kind, f"{part.kind} belongs to {part.origin}")
         elif not unpacked(part.raw, wire.Variant).type:
             self.lost(part.type, part.kind, "what has no type is no block")
         else:
-            return bytes(part.raw)
+            return part.raw
         return None
 
-    def signed(self, part: ToolParamsStart | ToolCall) -> bytes | None:
+    def signed(self, part: ToolParamsStart | ToolCall) -> wire.RedactedThinking | None:
         """The block before a call that carries its signature, which has no field here: once."""
         if part.signature is None or part.id in self._signed:
             return None
@@ -327,7 +418,7 @@ class Carrier:
         if envelope is None or part.provider_executed:
             self.lost("tool-call", part.id, "its signature has no field here")
             return None
-        return _json(wire.RedactedThinking(envelope))
+        return wire.RedactedThinking(envelope)
 
     def late(self, part: ToolCall) -> None:
         """A call that began before its signature was known."""
@@ -351,7 +442,7 @@ class Carrier:
             self.lost("usage", "", "nothing is told after an error")
         self.usage(told)
 
-    def text(self, part: TextEnd | TextItem) -> None:
+    def text(self, part: TextEnd) -> None:
         if part.signature is not None:
             self.lost("text-end", part.id, f"its proof goes back to {part.origin} only")
 
@@ -368,11 +459,6 @@ def _result_type(call: ToolParamsStart | ToolCall) -> str:
     return f"{name}_result"
 
 
-def params(call: ToolCall) -> Raw:
-    """The input of a call that came whole; free text stands in an object."""
-    return Raw(_json({"input": call.params}) if call.format == "text" else call.params.encode())
-
-
 def flaw(call: ToolCall) -> str | None:
     """Why a call cannot be handed over here: what is there is no object of arguments."""
     if call.invalid is not None:
@@ -380,3 +466,12 @@ def flaw(call: ToolCall) -> str | None:
     if call.format == "json" and not call.params.lstrip().startswith("{"):
         return f"the arguments of {call.name!r} are not an object"
     return None
+
+
+def is_cut(call: ToolCall) -> bool:
+    """Whether what is there of a call could have become one, if more had come."""
+    if not call.name or call.invalid is None or call.format == "text":
+        return bool(call.name and call.invalid)
+    scan = Scan()
+    scan.feed(call.params)
+    return scan.viable and call.params.lstrip()[:1] in ("", "{")

@@ -280,6 +280,9 @@ class Result(msgspec.Struct):
     caller: Json = UNSET
 
 
+WrittenBlock = Text | Thinking | RedactedThinking | Use | Result
+
+
 class Tokens(msgspec.Struct):
     input_tokens: int | UnsetType
     output_tokens: int
@@ -314,6 +317,7 @@ class Written(msgspec.Struct):
     stop_sequence: str | None = None
     stop_details: Json = UNSET
     container: Json = UNSET
+    context_management: Json = UNSET
 
 
 class Failure(msgspec.Struct):

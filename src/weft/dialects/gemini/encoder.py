@@ -4,8 +4,9 @@
   line. No event names, no comments, no terminator; a blank line is the only keepalive.
 - The wire has no ids for texts. So one item speaks at a time: what overlaps waits its turn, and
   is then read from the fold, never joined here.
-- A call is one `functionCall` with an object for arguments. What cannot be one ends the stream
-  with an error, as an error part does; neither ever has a finish reason.
+- A call is one `functionCall` with an object for arguments, at the place where it was announced.
+  What cannot be one waits for the finish: where the tokens ran out it is left out, else the stream
+  ends with an error, as an error part does; neither ever has a finish reason.
 - The last frame tells the finish reason, the usage and the sources.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
+from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
 from weft.dialects.gemini import wire
@@ -30,6 +31,7 @@ from weft.dialects.gemini.meaning import (
     usage_written,
 )
 from weft.dialects.gemini.outgoing import Carried, details_of, leftover_of, one_line, unbroken
+from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -72,7 +74,7 @@ class _Kind(Enum):
     WHOLE = "whole"
 
 
-Last = wire.Part | wire.Error | Raw
+Last = wire.Part | Raw
 
 Spot = tuple[str, int, int]
 """A text, which part of the answer it stands in, and how many bytes into that part."""
@@ -81,7 +83,7 @@ Spot = tuple[str, int, int]
 class _Turn:
     """An item that speaks, or waits until it may: a text, a reasoning, or something whole."""
 
-    __slots__ = ("id", "kind", "last", "told", "written")
+    __slots__ = ("cut", "failure", "id", "kind", "last", "told", "written")
 
     def __init__(self, kind: _Kind, id: str = "", last: list[Last] | None = None) -> None:
         self.kind = kind
@@ -91,19 +93,102 @@ class _Turn:
         self.written = 0
         self.last = last
         """What is written when it ends; None while it goes on."""
+        self.failure: wire.Error | None = None
+        """Why it cannot be written."""
+        self.cut = False
+        """Whether it is a call that could have been written, if more of it had come."""
+
+
+class Writer:
+    """The frames of one response."""
+
+    def __init__(self) -> None:
+        self.out: list[Event] = []
+        self._ends = {_Kind.TEXT: b"", _Kind.REASONING: b"", _Kind.WHOLE: b""}
+        """How a frame goes on after the text, or the part, in it."""
+
+    def begin(self, head: wire.Chunk) -> None:
+        end = b'],"role":"model"},"index":0}],%b' % unbroken(_json(head))[1:]
+        self._ends = {
+            _Kind.TEXT: b"}" + end,
+            _Kind.REASONING: b',"thought":true}' + end,
+            _Kind.WHOLE: end,
+        }
+
+    def text(self, kind: _Kind, text: str) -> None:
+        data = b'%b{"text":%b%b' % (_HEAD, unbroken(_json(text)), self._ends[kind])
+        self.out.append(Event("", data))
+
+    def part(self, part: Last) -> None:
+        data = b"%b%b%b" % (_HEAD, one_line(_json(part)), self._ends[_Kind.WHOLE])
+        self.out.append(Event("", data))
+
+    def sign(self, part: wire.Part) -> None:
+        """Writes the signature of the text before it."""
+        self.part(part)
+
+    def end(self, answer: wire.Answer) -> None:
+        self.out.append(Event("", one_line(_json(answer))))
+
+    def fail(self, error: wire.Error) -> None:
+        self.out.append(Event("", one_line(_json(wire.Chunk(error=Raw(_json(error)))))))
+
+
+class BodyWriter(Writer):
+    """The same response in one piece. A signature stands on the text that it signs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[Last] = []
+        self.body = b""
+
+    def begin(self, head: wire.Chunk) -> None:
+        """All that is in it comes again at the end."""
+
+    def text(self, kind: _Kind, text: str) -> None:
+        last = self._unsigned(kind)
+        if last is None:
+            self._parts.append(wire.Part(text=text, thought=kind is _Kind.REASONING or None))
+        else:
+            last.text = (last.text or "") + text
+
+    def part(self, part: Last) -> None:
+        self._parts.append(part)
+
+    def sign(self, part: wire.Part) -> None:
+        last = self._parts[-1]
+        if isinstance(last, wire.Part):
+            last.thought_signature = part.thought_signature
+
+    def _unsigned(self, kind: _Kind) -> wire.Part | None:
+        """The last part, if it is text that goes on."""
+        last = self._parts[-1] if self._parts else None
+        if not isinstance(last, wire.Part) or last.text is None or last.thought_signature:
+            return None
+        return last if (last.thought is True) == (kind is _Kind.REASONING) else None
+
+    def end(self, answer: wire.Answer) -> None:
+        if self._parts:
+            answer.candidates[0].content.parts = [Raw(_json(part)) for part in self._parts]
+        self.body = one_line(_json(answer))
+
+    def fail(self, error: wire.Error) -> None:
+        self.body = _json(wire.Chunk(error=Raw(_json(error))))
 
 
 class ContentEncoder:
     """Writes one response. `fold` is the fold of the very parts it is fed."""
 
-    def __init__(self, context: Context, fold: Assembler, findings: Findings) -> None:
+    def __init__(
+        self, context: Context, fold: Assembler, findings: Findings, writer: Writer | None = None
+    ) -> None:
+        """`writer` makes something else than frames of it."""
         self._context = context
         self._fold = fold
         self._findings = findings
         self._phase = _Phase.WRITING
+        self._writer = writer or Writer()
         self._head = wire.Chunk()
-        self._ends = {_Kind.TEXT: b"", _Kind.REASONING: b"", _Kind.WHOLE: b""}
-        """How a frame goes on after the text, or the part, in it."""
         self._carried = Carried(context, findings, None)
         self._usage: Usage | None = None
         self._for_tools: int | None = None
@@ -111,15 +196,17 @@ class ContentEncoder:
         self._turns: deque[_Turn] = deque()
         self._texts: dict[str, _Turn] = {}
         self._thoughts: dict[str, _Turn] = {}
+        self._calls: dict[str, _Turn] = {}
         self._written: list[_Turn] = []
         self._sources: list[Source] = []
 
     def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the frames that these parts make, each in one piece."""
         out: list[Event] = []
+        self._writer.out = out
         for part in parts:
             if self._phase is _Phase.WRITING:
-                _HANDLERS[part.__class__](self, part, out)
+                _HANDLERS[part.__class__](self, part)
             elif part.__class__ in _CONTENT:
                 self._carried.lost(part.type, "it came after an error")
             elif isinstance(part, Finish) and merged(self._usage, part.usage):
@@ -138,27 +225,6 @@ class ContentEncoder:
     def keepalive(self) -> Event | None:
         return None
 
-    # Frames
-
-    def _text_frame(self, kind: _Kind, text: str, out: list[Event]) -> None:
-        data = b'%b{"text":%b%b' % (_HEAD, unbroken(_json(text)), self._ends[kind])
-        out.append(Event("", data))
-
-    def _last_frame(self, last: Last, out: list[Event]) -> None:
-        if isinstance(last, wire.Error):
-            self._fail(last, out)
-        else:
-            data = b"%b%b%b" % (_HEAD, one_line(_json(last)), self._ends[_Kind.WHOLE])
-            out.append(Event("", data))
-
-    @staticmethod
-    def _chunk(chunk: wire.Chunk | wire.Answer, out: list[Event]) -> None:
-        out.append(Event("", one_line(_json(chunk))))
-
-    def _fail(self, error: wire.Error, out: list[Event]) -> None:
-        self._phase = _Phase.OVER
-        self._chunk(wire.Chunk(error=Raw(_json(error))), out)
-
     # Turns
 
     def _begin(self, kind: _Kind, id: str) -> _Turn:
@@ -166,34 +232,39 @@ class ContentEncoder:
         self._turns.append(turn)
         return turn
 
-    def _go_on(self, turn: _Turn, delta: str, out: list[Event]) -> None:
+    def _go_on(self, turn: _Turn, delta: str) -> None:
         turn.told += len(delta)
         if turn is self._turns[0]:
             turn.written = turn.told
-            self._text_frame(turn.kind, delta, out)
+            self._writer.text(turn.kind, delta)
 
-    def _end(self, turn: _Turn, last: list[Last], out: list[Event]) -> None:
+    def _end(self, turn: _Turn, last: list[Last]) -> None:
         turn.last = last
-        self._take_turns(out)
+        self._take_turns()
 
-    def _whole(self, part: Last | None, out: list[Event]) -> None:
+    def _whole(self, part: Last | None) -> None:
         if part is not None:
             self._turns.append(_Turn(_Kind.WHOLE, last=[part]))
-            self._take_turns(out)
+            self._take_turns()
 
-    def _take_turns(self, out: list[Event]) -> None:
+    def _take_turns(self) -> None:
         """Lets everyone speak whose turn has come."""
         while self._turns and self._phase is _Phase.WRITING:
             turn = self._turns[0]
             if turn.told > turn.written:
                 text = self._said(turn)[turn.written : turn.told]
                 turn.written = turn.told
-                self._text_frame(turn.kind, text, out)
+                self._writer.text(turn.kind, text)
             if turn.last is None:
                 return
+            if turn.failure is not None:
+                return  # the finish tells what becomes of it
             self._turns.popleft()
             for last in turn.last:
-                self._last_frame(last, out)
+                if turn.told and isinstance(last, wire.Part):
+                    self._writer.sign(last)
+                else:
+                    self._writer.part(last)
             self._written.append(turn)
 
     def _said(self, turn: _Turn) -> str:
@@ -202,66 +273,82 @@ class ContentEncoder:
 
     # The response
 
-    def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
+    def _metadata(self, part: ResponseMetadata) -> None:
         self._carried = Carried(self._context, self._findings, part.dialect)
         self._carried.model = part.model
         self._usage = part.usage
         self._head = _head(part.model, part.created, self._context)
-        end = b'],"role":"model"},"index":0}],%b' % unbroken(_json(self._head))[1:]
-        self._ends = {
-            _Kind.TEXT: b"}" + end,
-            _Kind.REASONING: b',"thought":true}' + end,
-            _Kind.WHOLE: end,
-        }
+        self._writer.begin(self._head)
 
-    def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
+    def _on_error(self, part: ErrorPart) -> None:
         error = error_written(part)
         if self._carried.native:
             error.details = details_of(part.extra)
-        self._fail(error, out)
+        self._fail(error)
 
-    def _on_finish(self, part: Finish, out: list[Event]) -> None:
+    def _fail(self, error: wire.Error) -> None:
+        self._phase = _Phase.OVER
+        self._writer.fail(error)
+
+    def _on_finish(self, part: Finish) -> None:
+        usage = merged(self._usage, part.usage)
+        self._settle(part)
+        if self._phase is _Phase.OVER:
+            if usage:
+                self._carried.lost("usage", "nothing is told after an error")
+            return
         kept = leftover_of(part) if self._carried.native else wire.Leftover()
         spots = self._spots() if self._sources else {}
         candidate = _candidate([wire.Part(text="")], part, kept)
         candidate.grounding_metadata = grounding_written(_cited(self._sources, spots), kept)
-        usage = merged(self._usage, part.usage)
         self._carried.end(part, miscounted(usage))
         answer = _answer(self._head, candidate, part, usage)
         if answer.usage_metadata is not None:
             answer.usage_metadata.tool_use_prompt_token_count = self._for_tools
-        self._chunk(answer, out)
+        self._writer.end(answer)
+
+    def _settle(self, finish: Finish) -> None:
+        """Decides on calls that cannot be told truthfully."""
+        for turn in self._turns:
+            failure, turn.failure = turn.failure, None
+            if failure is None:
+                continue
+            self._carried.lost("tool-call", failure.message or "")
+            if finish.reason != "length" or not turn.cut:
+                self._fail(failure)
+                return
+        self._take_turns()
 
     # Text and reasoning
 
-    def _text_start(self, part: TextStart, out: list[Event]) -> None:
+    def _text_start(self, part: TextStart) -> None:
         self._texts[part.id] = self._begin(_Kind.TEXT, part.id)
         if part.refusal:
             self._carried.refusal()
 
-    def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
-        self._go_on(self._texts[part.id], part.delta, out)
+    def _text_delta(self, part: TextDelta) -> None:
+        self._go_on(self._texts[part.id], part.delta)
 
-    def _text_end(self, part: TextEnd, out: list[Event]) -> None:
+    def _text_end(self, part: TextEnd) -> None:
         signature = self._carried.signature(part.type, part)
         last: list[Last] = [wire.Part(text="", thought_signature=signature)] if signature else []
-        self._end(self._texts[part.id], last, out)
+        self._end(self._texts[part.id], last)
 
-    def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
+    def _reasoning_start(self, part: ReasoningStart) -> None:
         self._carried.thoughts[part.id] = part
         self._thoughts[part.id] = self._begin(_Kind.REASONING, part.id)
 
-    def _reasoning_delta(self, part: ReasoningDelta, out: list[Event]) -> None:
-        self._go_on(self._thoughts[part.id], part.delta, out)
+    def _reasoning_delta(self, part: ReasoningDelta) -> None:
+        self._go_on(self._thoughts[part.id], part.delta)
 
-    def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
+    def _reasoning_end(self, part: ReasoningEnd) -> None:
         signature = self._carried.signature(part.type, part)
         signed = wire.Part(text="", thought=True, thought_signature=signature)
-        self._end(self._thoughts[part.id], [signed] if signature else [], out)
+        self._end(self._thoughts[part.id], [signed] if signature else [])
 
     # Sources
 
-    def _source(self, part: Source, out: list[Event]) -> None:
+    def _source(self, part: Source) -> None:
         self._sources.append(part)
 
     def _spots(self) -> dict[str | None, Spot]:
@@ -285,28 +372,35 @@ class ContentEncoder:
 
     # Calls, results, files
 
-    def _params(
-        self, part: ToolParamsStart | ToolParamsDelta | ToolParamsEnd, out: list[Event]
-    ) -> None:
+    def _params_start(self, part: ToolParamsStart) -> None:
+        self._calls[part.id] = self._begin(_Kind.WHOLE, part.id)
+
+    def _params(self, part: ToolParamsDelta | ToolParamsEnd) -> None:
         """The tool-call says it all."""
 
-    def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
-        self._whole(self._carried.call(part), out)
+    def _tool_call(self, part: ToolCall) -> None:
+        turn = self._calls.get(part.id) or self._begin(_Kind.WHOLE, part.id)
+        written = self._carried.call(part)
+        if isinstance(written, wire.Error):
+            turn.failure, turn.cut = written, part.invalid in ("bad-arguments", "stream-failed")
+            self._end(turn, [])
+        else:
+            self._end(turn, [] if written is None else [written])
 
-    def _tool_result(self, part: ToolResult, out: list[Event]) -> None:
-        self._whole(self._carried.result(part), out)
+    def _tool_result(self, part: ToolResult) -> None:
+        self._whole(self._carried.result(part))
 
-    def _file(self, part: File, out: list[Event]) -> None:
-        self._whole(self._carried.file(part), out)
+    def _file(self, part: File) -> None:
+        self._whole(self._carried.file(part))
 
-    def _opaque(self, part: Opaque, out: list[Event]) -> None:
-        self._whole(self._carried.opaque(part), out)
+    def _opaque(self, part: Opaque) -> None:
+        self._whole(self._carried.opaque(part))
 
-    def _approval(self, part: ToolApprovalRequest, out: list[Event]) -> None:
+    def _approval(self, part: ToolApprovalRequest) -> None:
         self._carried.approval(part)
 
 
-_HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any, list[Event]], None]] = {
+_HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any], None]] = {
     ResponseMetadata: ContentEncoder._metadata,
     TextStart: ContentEncoder._text_start,
     TextDelta: ContentEncoder._text_delta,
@@ -314,7 +408,7 @@ _HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any, list[Event]], None]] 
     ReasoningStart: ContentEncoder._reasoning_start,
     ReasoningDelta: ContentEncoder._reasoning_delta,
     ReasoningEnd: ContentEncoder._reasoning_end,
-    ToolParamsStart: ContentEncoder._params,
+    ToolParamsStart: ContentEncoder._params_start,
     ToolParamsDelta: ContentEncoder._params,
     ToolParamsEnd: ContentEncoder._params,
     ToolCall: ContentEncoder._tool_call,
@@ -340,79 +434,21 @@ _CONTENT: frozenset[type[Part]] = frozenset(
 def body(response: Response, context: Context, findings: Findings) -> bytes:
     """Returns the whole answer of a fold; of a failed one, the error body.
 
-    It says what the stream of the same parts says: item after item, each one part, a signature
-    on the part that it signs.
+    It is what the frames of the same parts add up to.
     """
+    writer = BodyWriter()
     if response.error is not None:
-        return _failed(error_written(response.error))
-    carried = Carried(context, findings, response.dialect)
-    carried.model = response.model
-    parts: list[Last] = []
-    spots: dict[str | None, Spot] = {}
-    for item in response.items:
-        written = _ITEMS[item.__class__](carried, item)
-        if isinstance(written, wire.Error):
-            return _failed(written)
-        if isinstance(item, TextItem):
-            spots[item.id] = (item.text, len(parts), 0)
-        parts += [] if written is None else [written]
-    finish = _finish(response)
-    carried.end(finish, miscounted(response.usage))
-    sources = [item for item in response.items if isinstance(item, Source)]
-    candidate = _candidate(parts or [wire.Part(text="")], finish, wire.Leftover())
-    candidate.grounding_metadata = grounding_written(_cited(sources, spots), wire.Leftover())
-    head = _head(response.model, response.created, context)
-    return one_line(_json(_answer(head, candidate, finish, response.usage)))
+        writer.fail(error_written(response.error))
+        return writer.body
+    fold = Assembler()
+    parts = response_to_parts(response)
+    for part in parts:
+        fold.feed(part)
+    ContentEncoder(context, fold, findings, writer).feed(parts)
+    return writer.body
 
 
-def _failed(error: wire.Error) -> bytes:
-    return _json(wire.Chunk(error=Raw(_json(error))))
-
-
-def _finish(response: Response) -> Finish:
-    return Finish(
-        response.finish_reason or "other",
-        response.raw_finish_reason,
-        response.usage,
-        response.model,
-        response.stop_sequence,
-    )
-
-
-def _text_item(carried: Carried, item: TextItem) -> wire.Part | None:
-    signature = carried.signature("text-end", item)
-    if item.refusal:
-        carried.refusal()
-    if not (item.text or signature):
-        return None
-    return wire.Part(text=item.text, thought_signature=signature)
-
-
-def _thought_item(carried: Carried, item: ReasoningItem) -> wire.Part | None:
-    carried.thoughts[item.id] = item
-    signature = carried.signature("reasoning-end", item)
-    if not (item.text or signature):
-        return None
-    return wire.Part(text=item.text, thought=True, thought_signature=signature)
-
-
-def _elsewhere(carried: Carried, item: Source) -> None:
-    """Sources stand beside the content."""
-
-
-_ITEMS: dict[type[Item], Callable[[Carried, Any], Last | None]] = {
-    TextItem: _text_item,
-    ReasoningItem: _thought_item,
-    ToolCall: Carried.call,
-    ToolResult: Carried.result,
-    ToolApprovalRequest: Carried.approval,
-    Source: _elsewhere,
-    File: Carried.file,
-    Opaque: Carried.opaque,
-}
-
-
-# What a stream ends with, and a body is
+# What a stream ends with
 
 
 def _head(model: str | None, created: int | None, context: Context) -> wire.Chunk:

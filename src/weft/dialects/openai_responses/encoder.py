@@ -29,7 +29,6 @@ from weft.dialects.base import PassedOn
 from weft.dialects.envelope import sealed
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import Calls
-from weft.dialects.openai_responses.encoding.folded import parts as parts_of
 from weft.dialects.openai_responses.encoding.items import (
     Events,
     FixedItem,
@@ -44,6 +43,7 @@ from weft.dialects.openai_responses.encoding.snapshot import resource, usage
 from weft.dialects.openai_responses.errors import write_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -466,7 +466,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
         return write_error(ErrorPart(error.kind, error.message, error.code, error.status))[1]
     fold = Assembler()
     encoder = ResponsesEncoder(context, fold, findings or Findings(), Silence())
-    said = parts_of(response)
+    said = response_to_parts(response)
     for part in said:
         fold.feed(part)
     encoder.feed(said)

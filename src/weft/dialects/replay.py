@@ -26,7 +26,7 @@ from weft.parts import (
 )
 
 
-def parts(response: Response) -> list[Part]:
+def response_to_parts(response: Response) -> list[Part]:
     """Returns legal parts that fold to this response, but for its error.
 
     Parts that share an item come one after the other, and a source inside the text it is for:
@@ -44,7 +44,9 @@ def parts(response: Response) -> list[Part]:
             response.finish_reason or "other",
             response.raw_finish_reason,
             response.usage,
-            stop_sequence=response.stop_sequence,
+            response.model,
+            response.stop_sequence,
+            response.extra,
         )
     )
     return out
