@@ -132,7 +132,7 @@ class ResponsesDecoder:
         return None
 
     def _check_number(self, event: wire.Event, number: int | None) -> None:
-        """Every event has a number, higher than the one before; those that say nothing need none."""
+        """Events have a number, higher than the one before; those that say nothing need none."""
         type = event.type or ""
         if not type.startswith("response.") or self._state is not _State.READING:
             return
