@@ -42,6 +42,7 @@ from weft import (
     Usage,
     assemble,
     check,
+    decode_all,
     encode,
 )
 from weft.dialects.envelope import Proof, Sealed, opened
@@ -632,6 +633,18 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
     assert len(set(ids)) == len(ids)
 
 
+def test_a_cancelled_response_is_no_failure() -> None:
+    gone = ErrorPart("cancelled", "the response was cancelled", status=499)
+    found = written(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error"))
+    assert [event["type"] for event in of_type(found, "error")] == []
+    last = found[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
+    assert last["response"]["incomplete_details"] == {"reason": "cancelled"}
+    assert last["response"]["error"] is None
+    (back,) = decode_all(write(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error")), "openai-responses")
+    assert [part for part in back.parts if isinstance(part, ErrorPart)] == [gone]
+
+
 # Annotations
 
 
@@ -799,7 +812,7 @@ def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
     response, lost = noted(ReasoningStart("r", "raw"), ReasoningDelta("r", "hm"), end)
     assert lost == []
     sealed = opened(response["output"][0]["encrypted_content"])
-    proof = Proof(signature="sig", redacted="zz", kind="raw")
+    proof = Proof(signature="sig", redacted="zz", kind="raw", text="hm")
     assert sealed == Sealed("anthropic-messages", "m-1", proof)
 
 

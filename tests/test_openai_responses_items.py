@@ -700,6 +700,15 @@ def test_any_calls_become_a_stream_that_clients_can_trust(
     assert json.loads(body(assemble([start, *soup]), context()))
 
 
+def test_that_a_remote_call_needed_no_approval_is_written_again() -> None:
+    item = {"type": "mcp_call", "id": "mcp_1", "name": "dye", "server_label": "vat", "error": None,
+            "arguments": "{}", "output": "dyed", "approval_request_id": None,
+            "status": "completed"}  # fmt: skip
+    raw = json.dumps({"object": "response", "id": "r", "status": "completed", "output": [item]})
+    (one,) = decode_all(raw.encode(), NAME)
+    assert json.loads(body(one.response, context()))["output"] == [item]
+
+
 # The official client
 
 

@@ -26,7 +26,7 @@ from msgspec import Raw
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
-from weft.dialects.envelope import sealed
+from weft.dialects.envelope import Thought, sealed
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import Calls
 from weft.dialects.openai_responses.encoding.folded import parts as parts_of
@@ -87,6 +87,9 @@ IMAGES = {
 }
 """Files that can be the result of an image call, and how the wire calls their format."""
 
+
+_UNKNOWN = "unknown"
+"""The model of a stream that names none, where nobody asked for one either."""
 
 _json = msgspec.json.Encoder().encode
 _read_error = msgspec.json.Decoder(wire.ErrorBody).decode
@@ -166,7 +169,7 @@ class ResponsesEncoder:
         self._upstream_id = part.id
         response.id = context.response_id or context.ids.mint("resp")
         response.created_at = context.now if part.created is None else part.created
-        response.model = part.model or (request.model if request else "")
+        response.model = (request.model if request else "") or part.model or _UNKNOWN
         self._calls.model = part.model
         self._usage = part.usage
         if part.store is not None:
@@ -184,19 +187,27 @@ class ResponsesEncoder:
     def _on_finish(self, part: Finish) -> None:
         self._close_all(part)
         response = self.response
-        response.model = part.model or response.model
+        if self._context.request is None:  # else it is the one that was asked for, from the first
+            response.model = part.model or response.model
         response.output = self._output.whole()
         response.usage = usage(merged(self._usage, part.usage))
-        if self._error is not None:
+        if self._error is not None and self._error.kind == "cancelled":
+            self._incomplete("cancelled", "cancelled")
+        elif self._error is not None:
             self._failed(self._error)
         elif self._is_cut(part):
-            reason = self._why(part)
-            response.status = "incomplete"
-            response.incomplete_details = wire.Incomplete(reason) if reason else None
-            self._snapshot("response.incomplete")
+            self._incomplete("incomplete", self._why(part))
         else:
             self._completed(part)
         self._events.out.append(Event("", DONE))
+
+    def _incomplete(self, status: str, reason: str | None) -> None:
+        """Also a response that somebody cancelled: nothing went wrong, and clients know no event
+        of that name.
+        """
+        self.response.status = status
+        self.response.incomplete_details = wire.Incomplete(reason) if reason else None
+        self._snapshot("response.incomplete")
 
     def _is_cut(self, part: Finish) -> bool:
         """Whether the response is incomplete. One of this dialect is what it was."""
@@ -384,8 +395,14 @@ class ResponsesEncoder:
         if part.encrypted and part.origin in (NAME, self._context.origin):
             proof: str | None = part.encrypted
         else:
-            text = None if proven else self._fold.reasoning(part.id)  # clients may not return it
-            proof = sealed(part, self.response.model, said.start, text)
+            before = [one for one in item.thoughts if one is not said and one.text]
+            proof = sealed(
+                part,
+                self._calls.model,
+                said.start,
+                self._fold.reasoning(part.id),  # clients may return none of it
+                tuple(Thought(one.start.kind, one.text) for one in before),
+            )
         if proven and proof is None:
             self._output.lost(part.type, "nobody knows whose its proof is")
         if proof is not None and item.encrypted is not None:
