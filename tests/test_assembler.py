@@ -295,6 +295,13 @@ def test_the_finish_tells_the_reason_and_the_last_word_on_the_model() -> None:
     assert folded(METADATA, Finish("stop")).model == "m"
 
 
+def test_a_response_keeps_the_extra_of_its_finish_and_a_stored_one_too() -> None:
+    response = folded(METADATA, Finish("stop", extra=Raw(b'{"container":{"id":"c"}}')))
+    assert response.extra == Raw(b'{"container":{"id":"c"}}')
+    assert msgspec.json.decode(msgspec.json.encode(response), type=Response) == response
+    assert folded(METADATA, Finish("stop")).extra is UNSET
+
+
 def test_a_response_carries_the_findings_and_the_choice_it_is_given() -> None:
     finding = Finding("end-missing", 3, 14, "detail")
     response = Assembler().response((finding,), choice=2)

@@ -153,6 +153,8 @@ class Response(msgspec.Struct, frozen=True):
     error: Failure | None = None
     findings: tuple[Finding, ...] = ()
     choice: int = 0
+    extra: Json = UNSET
+    """The finish's: what the dialect wants back in a body."""
 
     @property
     def text(self) -> str:
@@ -282,6 +284,7 @@ class Assembler:
             error=_failure(error) if error else None,
             findings=findings,
             choice=choice,
+            extra=finish.extra if finish else UNSET,
         )
 
     def _items(self) -> list[Item]:
