@@ -42,6 +42,7 @@ from weft import (
     Usage,
     assemble,
     check,
+    decode_all,
     encode,
 )
 from weft.dialects.envelope import Proof, Sealed, opened
@@ -186,14 +187,18 @@ def test_a_refusal_is_a_part_of_its_own_kind() -> None:
     ("kind", "wrapper", "text", "index"),
     [
         ("summary", "reasoning_summary_part", "reasoning_summary_text", "summary_index"),
-        ("raw", "content_part", "reasoning", "content_index"),
+        ("raw", "content_part", "reasoning_text", "content_index"),
     ],
 )
-def test_reasoning_is_a_summary_or_raw(kind: str, wrapper: str, text: str, index: str) -> None:
+def test_reasoning_is_a_summary_unless_raw_reasoning_is_asked_for(
+    kind: str, wrapper: str, text: str, index: str
+) -> None:
+    asked = Request("m-1", include=("reasoning.raw",) if kind == "raw" else ())
     found = written(
-        ReasoningStart("r", kind),  # type: ignore[arg-type]
+        ReasoningStart("r", "raw"),
         ReasoningDelta("r", "hmm"),
         ReasoningEnd("r", encrypted="xyz", origin="openai-responses"),
+        context=Context(request=asked, ids=Ids(b"1")),
     )
     assert types(found)[2:] == [
         "output_item.added",
@@ -598,6 +603,17 @@ def test_a_keepalive_is_a_comment_in_the_pure_form() -> None:
     assert Encoder("openai-responses").keepalive() == [b": keepalive\n\n"]
 
 
+def assert_the_last_snapshot_tells_the_same(found: list[Event], by_index: dict[int, Event]) -> None:
+    """Every item is done as the last snapshot has it; calls that an error cut never are."""
+    output = found[-1]["response"]["output"]
+    assert len(output) == len(of_type(found, "response.output_item.added"))
+    cut = {at for at, item in enumerate(output) if item["type"] not in ("message", "reasoning")}
+    left = set(range(len(output))) - by_index.keys()
+    assert left <= (cut if found[-1]["type"] == "response.failed" else set())
+    assert all(output[at]["status"] == "incomplete" for at in left)
+    assert {at: output[at] for at in by_index} == by_index
+
+
 @examples(200)
 @given(SOUP)
 def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
@@ -608,13 +624,25 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
     added = of_type(found, "response.output_item.added")
     done = of_type(found, "response.output_item.done")
     assert [event["output_index"] for event in added] == list(range(len(added)))
-    assert sorted(event["output_index"] for event in done) == list(range(len(added)))
     by_index = {event["output_index"]: event["item"] for event in done}
-    assert found[-1]["response"]["output"] == [by_index[at] for at in sorted(by_index)]
+    assert len(by_index) == len(done)
+    assert_the_last_snapshot_tells_the_same(found, by_index)
     terminal = ("response.completed", "response.incomplete", "response.failed")
     assert [event["type"] in terminal for event in found] == [False] * (len(found) - 1) + [True]
     ids = [event["item"]["id"] for event in added if event["item"]["id"]]
     assert len(set(ids)) == len(ids)
+
+
+def test_a_cancelled_response_is_no_failure() -> None:
+    gone = ErrorPart("cancelled", "the response was cancelled", status=499)
+    found = written(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error"))
+    assert [event["type"] for event in of_type(found, "error")] == []
+    last = found[-1]
+    assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
+    assert last["response"]["incomplete_details"] == {"reason": "cancelled"}
+    assert last["response"]["error"] is None
+    (back,) = decode_all(write(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error")), "openai-responses")
+    assert [part for part in back.parts if isinstance(part, ErrorPart)] == [gone]
 
 
 # Annotations
@@ -784,7 +812,7 @@ def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
     response, lost = noted(ReasoningStart("r", "raw"), ReasoningDelta("r", "hm"), end)
     assert lost == []
     sealed = opened(response["output"][0]["encrypted_content"])
-    proof = Proof(signature="sig", redacted="zz", kind="raw")
+    proof = Proof(signature="sig", redacted="zz", kind="raw", text="hm")
     assert sealed == Sealed("anthropic-messages", "m-1", proof)
 
 

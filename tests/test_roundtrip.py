@@ -36,7 +36,7 @@ KEPT: dict[type[Part], tuple[str, ...]] = {
     TextStart: ("refusal",),
     TextDelta: ("delta",),
     TextEnd: (),
-    ReasoningStart: ("kind",),
+    ReasoningStart: (),
     ReasoningDelta: ("delta",),
     ReasoningEnd: ("encrypted",),
     ToolParamsStart: ("name", "format"),
@@ -49,10 +49,10 @@ KEPT: dict[type[Part], tuple[str, ...]] = {
 """The fields that the wire carries. Parts that are not here have no place on it."""
 
 
-def plain(part: Part, id: str, *, silent: bool = False) -> Part:
+def plain(part: Part, id: str) -> Part:
     """The part under another id, with only the fields that are carried."""
     fields = {name: getattr(part, name) for name in KEPT[type(part)]}
-    if isinstance(part, ReasoningStart) and silent:
+    if isinstance(part, ReasoningStart):  # raw reasoning only where the request asks for it
         fields["kind"] = "summary"
     if isinstance(part, ToolCall) and part.invalid:
         fields["invalid"] = "bad-arguments"
@@ -85,7 +85,7 @@ def normal(parts: list[Part]) -> list[Part]:
         reason = "other" if cut else "tool-calls" if calls else "content-filter"
         finish = msgspec.structs.replace(finish, reason=reason if calls or refused else "stop")
     items = [
-        plain(part, key[1] if key[0] == "tool" else f"{key[0]} {number}", silent=not speaks(group))
+        plain(part, key[1] if key[0] == "tool" else f"{key[0]} {number}")
         for number, (key, group) in enumerate(carried)
         for part in group
     ]

@@ -33,8 +33,17 @@ _MARK_IN_BASE64 = "d2VmdDE6"
 _SUMMARY = "weft1-summary:"
 
 
+class Thought(msgspec.Struct, frozen=True, array_like=True):
+    """What one part of a reasoning says."""
+
+    kind: ReasoningKind
+    text: str
+
+
 class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a reasoning needs besides its text to be taken back; or what signs a call."""
+    """What a reasoning needs to be taken back, so that it does not matter what else of it a client
+    returns; or what signs a call.
+    """
 
     signature: str | None = None
     encrypted: str | None = None
@@ -42,9 +51,12 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     item_id: str | None = None
     kind: ReasoningKind | None = None
     text: str | None = None
-    """What it proves, where the wire would join it with what others prove."""
+    """What it proves, to the letter; None where the wire has it in one piece, and clients may not
+    change it."""
     call: str | None = None
     """The call that `signature` is about, by the id that the client knows it by."""
+    before: tuple[Thought, ...] = ()
+    """Parts of the same item that came before, and have no proof of their own."""
 
 
 class Sealed(msgspec.Struct, frozen=True):
@@ -110,13 +122,22 @@ def sealed(
     model: str | None,
     start: ReasoningStart | ReasoningItem,
     text: str | None = None,
+    before: tuple[Thought, ...] = (),
 ) -> str | None:
     """The envelope of a reasoning; None if nobody knows whose it is. One without a proof has its
     origin only where that may want the reasoning back.
     """
     if end.origin is None:
         return None
-    proof = Proof(end.signature, end.encrypted, end.redacted, start.item_id, start.kind, text)
+    proof = Proof(
+        end.signature,
+        end.encrypted,
+        end.redacted,
+        start.item_id,
+        start.kind,
+        text,
+        before=before,
+    )
     return seal(Sealed(end.origin, model, proof))
 
 
@@ -177,6 +198,16 @@ def restored(
         inside.origin,
         extra,
     )
+
+
+def all_restored(inside: Sealed) -> tuple[ReasoningContent, ...]:
+    """The whole reasoning of an item that an envelope holds: its parts, the last with the proof."""
+    proof = inside.proof
+    before = [
+        ReasoningContent(one.text, one.kind, proof.item_id, origin=inside.origin)
+        for one in proof.before
+    ]
+    return (*before, restored(inside, "", "raw"))
 
 
 def _quoted(text: str) -> str:

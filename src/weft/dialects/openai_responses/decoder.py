@@ -132,7 +132,7 @@ class ResponsesDecoder:
         return None
 
     def _check_number(self, event: wire.Event, number: int | None) -> None:
-        """Every event has a number, higher than the one before; those that say nothing need none."""
+        """Events have a number, higher than the one before; those that say nothing need none."""
         type = event.type or ""
         if not type.startswith("response.") or self._state is not _State.READING:
             return
@@ -299,7 +299,7 @@ def _error_of(response: wire.Response, status: str) -> wire.Error | None:
 
 
 def _error(error: wire.Error, kind: ErrorKind = "upstream") -> ErrorPart:
-    found = classify(None, error.code, error.type)
+    found = kind if kind == "cancelled" else classify(None, error.code, error.type)
     extra = Extra(type=error.type, param=error.param if isinstance(error.param, str) else None)
     return ErrorPart(
         kind,
@@ -346,6 +346,7 @@ _TERMINAL = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
     "response.failed": "failed",
+    "response.cancelled": "cancelled",
     "response.done": "completed",
 }
 """Events that end a response, and its status where they do not tell it."""

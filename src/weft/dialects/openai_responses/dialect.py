@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.base import Dialect
+from weft.dialects.base import Dialect, Mark
 from weft.dialects.openai_responses.checking.promises import RULES
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
 from weft.dialects.openai_responses.errors import read_error, write_error
 from weft.dialects.openai_responses.invariants import ResponsesInvariants
 from weft.dialects.openai_responses.request import REQUEST
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT
 from weft.sse import DONE, Frame
 
 
@@ -57,6 +57,60 @@ def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
 
 def _ends(frame: Frame) -> bool:
     return frame.data == DONE
+
+
+class _Item(msgspec.Struct):
+    id: str | None = None
+
+
+class _Placed(msgspec.Struct):
+    """As much of an event as tells its number, and what it is about."""
+
+    type: str = ""
+    sequence_number: int | None = None
+    output_index: int = -1
+    content_index: int | None = None
+    summary_index: int | None = None
+    command_index: int | None = None
+    item: _Item | None = None
+
+
+_placed = msgspec.json.Decoder(_Placed).decode
+
+_ONCE = frozenset(
+    {"added", "completed", "created", "done", "failed", "generating", "in_progress"}
+    | {"interpreting", "queued", "searching"}
+)
+"""The last words of events of which there is one for each item, or part of one."""
+
+_OFTEN = frozenset({"response.output_text.annotation.added", "response.audio.done"})
+"""Events that end so as well, and are parts of their own."""
+
+_ENDS = frozenset({"response.completed", "response.failed", "response.done"})
+
+
+def _read_place(frame: Frame) -> _Placed:
+    try:
+        return _placed(frame.data)
+    except (ValueError, RecursionError):
+        return _Placed()
+
+
+def _number(frame: Frame) -> int | None:
+    return _read_place(frame).sequence_number
+
+
+def _mark(frame: Frame) -> Mark | None:
+    """The event, its item and the part of that; and the id of an item that is announced."""
+    event = _read_place(frame)
+    type = event.type.replace(SPEC_RAW_TEXT + ".", RAW_TEXT + ".")
+    if type.rpartition(".")[2] not in _ONCE or type in _OFTEN or type in _ENDS:
+        return None
+    indexes = (event.content_index, event.summary_index, event.command_index)
+    part = next((index for index in indexes if index is not None), -1)
+    if type == "response.output_item.added" and event.item is not None and event.item.id:
+        return (type, event.output_index, part, event.item.id)
+    return (type, event.output_index, part)
 
 
 class _Named(msgspec.Struct):
@@ -111,6 +165,8 @@ OPENAI_RESPONSES = Dialect(
     snapshot=_snapshot,
     with_model=_with_model,
     ends=_ends,
+    number=_number,
+    mark=_mark,
     read_error=read_error,
     write_error=write_error,
     rules=RULES,

@@ -26,10 +26,11 @@ from msgspec import Raw
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
-from weft.dialects.envelope import sealed
+from weft.dialects.envelope import Thought, sealed
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import Calls
 from weft.dialects.openai_responses.encoding.items import (
+    NOWHERE,
     Events,
     FixedItem,
     MessageItem,
@@ -37,6 +38,7 @@ from weft.dialects.openai_responses.encoding.items import (
     ReasoningItem,
     SaidText,
     SaidThought,
+    Seat,
     Silence,
 )
 from weft.dialects.openai_responses.encoding.snapshot import resource, usage
@@ -53,6 +55,7 @@ from weft.parts import (
     Part,
     ReasoningDelta,
     ReasoningEnd,
+    ReasoningKind,
     ReasoningStart,
     ResponseMetadata,
     Source,
@@ -67,7 +70,6 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
-from weft.request import Request
 from weft.sse import DONE, Event
 
 INCOMPLETE = {"length": "max_output_tokens", "content-filter": "content_filter", "pause": None}
@@ -86,6 +88,8 @@ IMAGES = {
 """Files that can be the result of an image call, and how the wire calls their format."""
 
 
+"""The model of a stream that names none, where nobody asked for one either."""
+
 _json = msgspec.json.Encoder().encode
 _read_error = msgspec.json.Decoder(wire.ErrorBody).decode
 
@@ -102,7 +106,7 @@ class ResponsesEncoder:
         self._fold = fold
         self._findings = findings
         self._tool_session = asked or (isinstance(quirks, ResponsesQuirks) and quirks.tool_session)
-        self._summaries = _wants_summaries(context.request)
+        self._raw = context.request is not None and "reasoning.raw" in context.request.include
         self._events = events or Events()
         self._output = Output(self._events, context.ids, findings)
         self._calls = Calls(self._output, fold)
@@ -110,6 +114,7 @@ class ResponsesEncoder:
         self._thoughts: dict[str, SaidThought] = {}
         self._waiting: list[wire.Annotation] = []
         """Annotations that wait for a text."""
+        self._upstream_id = ""
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
         self.response = resource("", 0, "", context.request)
@@ -133,7 +138,18 @@ class ResponsesEncoder:
         return []
 
     def resume(self, before: PassedOn) -> None:
-        """What was fed is all it has to know."""
+        """Goes on behind the upstream's own events, with their numbers, indexes and ids. Parts of
+        which only the first half was told are told on, and nothing is told twice.
+        """
+        self._calls.resume()
+        told = frozenset(mark[:3] for mark in before.marks)
+        self._events.told = told
+        self._output.resume({mark[3]: mark[1] for mark in before.marks if len(mark) == 4}, told)
+        for said in self._texts.values():
+            said.locate()
+        self._events.number = before.number + 1
+        self._events.out = []
+        self.response.id = self._context.response_id or self._upstream_id
 
     def keepalive(self) -> Event | None:
         return self._events.ping() if self._tool_session and self.response.id else None
@@ -148,6 +164,7 @@ class ResponsesEncoder:
     def _metadata(self, part: ResponseMetadata) -> None:
         self._output.ours = part.dialect == NAME
         response, context = self.response, self._context
+        self._upstream_id = part.id
         response.id = context.response_id or context.ids.mint("resp")
         created = part.created if context.created is None else context.created
         response.created_at = context.now if created is None else created
@@ -162,25 +179,34 @@ class ResponsesEncoder:
         self._snapshot("response.in_progress")
 
     def _on_error(self, part: ErrorPart) -> None:
+        self._calls.fail()
         self._output.settle()
         self._error = part
 
     def _on_finish(self, part: Finish) -> None:
         self._close_all(part)
         response = self.response
-        response.model = part.model or response.model
+        if self._context.request is None:  # else it is the one that was asked for, from the first
+            response.model = part.model or response.model
         response.output = self._output.whole()
         response.usage = usage(merged(self._usage, part.usage))
-        if self._error is not None:
+        if self._error is not None and self._error.kind == "cancelled":
+            self._incomplete("cancelled", "cancelled")
+        elif self._error is not None:
             self._failed(self._error)
         elif self._is_cut(part):
-            reason = self._why(part)
-            response.status = "incomplete"
-            response.incomplete_details = wire.Incomplete(reason) if reason else None
-            self._snapshot("response.incomplete")
+            self._incomplete("incomplete", self._why(part))
         else:
             self._completed(part)
         self._events.out.append(Event("", DONE))
+
+    def _incomplete(self, status: str, reason: str | None) -> None:
+        """Also a response that somebody cancelled: nothing went wrong, and clients know no event
+        of that name.
+        """
+        self.response.status = status
+        self.response.incomplete_details = wire.Incomplete(reason) if reason else None
+        self._snapshot("response.incomplete")
 
     def _is_cut(self, part: Finish) -> bool:
         """Whether the response is incomplete. One of this dialect is what it was."""
@@ -195,12 +221,15 @@ class ResponsesEncoder:
         return INCOMPLETE.get(part.reason, "tool_call_incomplete")
 
     def _close_all(self, part: Finish) -> None:
-        """What an error found open is incomplete; what a limit cut tells each kind itself. Items
-        of this dialect that were cut said so.
+        """What an error found open is incomplete, and calls are not even done; what a limit cut
+        tells each kind itself. Items of this dialect that were cut said so.
         """
         failed = self._error is not None
         cut = self._is_cut(part)
         for item in self._output.left():
+            if failed and not item.ends_with_error:
+                self._output.abandon(item)
+                continue
             last = item is self._output.last and not self._output.ours
             incomplete = failed or (cut and item.cut(last))
             self._output.close(item, "incomplete" if incomplete else "completed")
@@ -231,7 +260,7 @@ class ResponsesEncoder:
             _json(detail.message),
             _json(detail.param),
         )
-        self._events.write("error", flat, _json(detail))
+        self._events.write("error", NOWHERE, flat, _json(detail))
         self.response.status = "failed"
         self.response.error = wire.Failure(detail.code or detail.type, detail.message)
         self._snapshot("response.failed")
@@ -242,7 +271,7 @@ class ResponsesEncoder:
         """The message that has one more part now."""
         item = self._output.grouped(part.item_id, MessageItem)
         if item is None:
-            item = MessageItem(self._output.next, self._output.claim(part.item_id, "msg"), part)
+            item = MessageItem(self._output.claim(part.item_id, "msg"), part)
             self._output.add(item)
         item.open += 1
         return item
@@ -251,8 +280,8 @@ class ResponsesEncoder:
         item = self._message(part)
         self._texts[part.id] = said = SaidText(item, part.refusal)
         item.parts.append(said.part(""))
-        part_added = _json(said.part(""))
-        self._events.write("response.content_part.added", said.place, b',"part":', part_added)
+        empty = _json(said.part(""))
+        self._events.write("response.content_part.added", said.at, said.place, b',"part":', empty)
         if not part.refusal:
             waiting, self._waiting = self._waiting, []
             for annotation in waiting:
@@ -267,12 +296,15 @@ class ResponsesEncoder:
         self._take_over(said, part, kept)
         text = self._fold.text(part.id)
         if said.refusal:
-            self._events.write("response.refusal.done", said.place, b',"refusal":', _json(text))
+            refusal = b',"refusal":'
+            self._events.write("response.refusal.done", said.at, said.place, refusal, _json(text))
         else:  # each spelling of a long text lives for one event only
             logprobs = b',"logprobs":%b,"text":' % _json(said.logprobs)
-            self._events.write("response.output_text.done", said.place, logprobs, _json(text))
+            type = "response.output_text.done"
+            self._events.write(type, said.at, said.place, logprobs, _json(text))
         said.item.parts[said.index] = whole = said.part(text)
-        self._events.write("response.content_part.done", said.place, b',"part":', _json(whole))
+        done = "response.content_part.done"
+        self._events.write(done, said.at, said.place, b',"part":', _json(whole))
         self._output.said(said.item)
 
     def _take_over(self, said: SaidText, part: TextEnd, kept: wire.ItemExtra) -> None:
@@ -321,17 +353,17 @@ class ResponsesEncoder:
         key = b',"annotation_index":%d,"annotation":' % len(said.annotations)
         said.annotations.append(annotation)
         event = "response.output_text.annotation.added"
-        self._events.write(event, said.place, key, _json(annotation))
+        self._events.write(event, said.at, said.place, key, _json(annotation))
 
     # Reasoning
 
     def _reasoning_start(self, part: ReasoningStart) -> None:
+        kind: ReasoningKind = part.kind if self._raw else "summary"
         item = self._output.grouped(part.item_id, ReasoningItem)
         if item is None:
-            item = ReasoningItem(self._output.next, self._output.claim(part.item_id, "rs"), part)
+            item = ReasoningItem(self._output.claim(part.item_id, "rs"), part, kind)
             self._output.add(item)
         item.open += 1
-        kind = "summary" if self._summaries else part.kind
         self._thoughts[part.id] = SaidThought(item, part, kind)
 
     def _reasoning_delta(self, part: ReasoningDelta) -> None:
@@ -339,17 +371,18 @@ class ResponsesEncoder:
         if said.index is None:
             said.begin()
             empty = _json(said.kind.part(""))
-            self._events.write(said.kind.wrapper + ".added", said.place, b',"part":', empty)
+            added = said.kind.wrapper + ".added"
+            self._events.write(added, said.at, said.place, b',"part":', empty)
         self._events.delta(said.head, part.delta)
 
     def _reasoning_end(self, part: ReasoningEnd) -> None:
         said = self._thoughts.pop(part.id)
         if said.index is not None:
-            text = self._fold.reasoning(part.id)
-            self._events.write(said.kind.text + ".done", said.place, b',"text":', _json(text))
-            said.kind.parts(said.item)[said.index] = whole = said.kind.part(text)
+            said.text = self._fold.reasoning(part.id)
+            done, text = said.kind.text + ".done", _json(said.text)
+            self._events.write(done, said.at, said.place, b',"text":', text)
             done = said.kind.wrapper + ".done"
-            self._events.write(done, said.place, b',"part":', _json(whole))
+            self._events.write(done, said.at, said.place, b',"part":', _json(said.part))
         said.item.encrypted = self._proof(part, said) or said.item.encrypted
         said.item.kept |= wire.beside_names(self._output.kept(part.extra).item)
         self._output.said(said.item)
@@ -361,8 +394,14 @@ class ResponsesEncoder:
         if part.encrypted and part.origin in (NAME, self._context.origin):
             proof: str | None = part.encrypted
         else:
-            text = None if proven else self._fold.reasoning(part.id)  # clients may not return it
-            proof = sealed(part, self._calls.model, said.start, text)
+            before = [one for one in item.thoughts if one is not said and one.text]
+            proof = sealed(
+                part,
+                self._calls.model,
+                said.start,
+                self._fold.reasoning(part.id),  # clients may return none of it
+                tuple(Thought(one.start.kind, one.text) for one in before),
+            )
         if proven and proof is None:
             self._output.lost(part.type, "nobody knows whose its proof is")
         if proof is not None and item.encrypted is not None:
@@ -371,8 +410,8 @@ class ResponsesEncoder:
 
     # Items that come whole
 
-    def _fixed(self, id: str, raw: Raw) -> None:
-        item = FixedItem(self._output.next, id, raw)
+    def _fixed(self, seat: Seat, raw: Raw) -> None:
+        item = FixedItem(seat, raw)
         self._output.add(item)
         self._output.close(item, "completed")
 
@@ -381,9 +420,8 @@ class ResponsesEncoder:
         if format is None or part.data is None or part.reasoning:
             self._output.lost(part.type, "only a whole image has an item here")
             return
-        id = self._output.claim(None, "ig")
-        image = wire.Image(id, part.data, format)
-        self._fixed(id, Raw(_json(image)))
+        seat = self._output.claim(None, "ig")
+        self._fixed(seat, Raw(_json(wire.Image(seat.id, part.data, format))))
 
     def _opaque(self, part: Opaque) -> None:
         id = wire.unpacked(part.raw, wire.Named).id
@@ -401,10 +439,11 @@ class ResponsesEncoder:
     def _content(self, raw: Raw, item_id: str | None) -> None:
         """A part of a message that is no text."""
         item = self._message(TextStart("", item_id))
+        at = (item.index, len(item.parts))
         place = item.place + b',"content_index":%d,"part":' % len(item.parts)
         item.parts.append(raw)
-        self._events.write("response.content_part.added", place, bytes(raw))
-        self._events.write("response.content_part.done", place, bytes(raw))
+        self._events.write("response.content_part.added", at, place, bytes(raw))
+        self._events.write("response.content_part.done", at, place, bytes(raw))
         self._output.said(item)
 
     def _event(self, part: Opaque) -> None:
@@ -412,7 +451,7 @@ class ResponsesEncoder:
         told = wire.fields(part.raw) or {}
         told = {key: told[key] for key in told if key not in ("type", "sequence_number")}
         if told:
-            self._events.write(part.kind, _json(told)[1:-1])
+            self._events.write(part.kind, NOWHERE, _json(told)[1:-1])
 
 
 def _group(part: Part) -> str | None:
@@ -447,13 +486,6 @@ _HANDLERS: dict[type[Part], Callable[[ResponsesEncoder, Any], None]] = {
 
 
 # A response that is not streamed
-
-
-def _wants_summaries(request: Request | None) -> bool:
-    """Whether reasoning is told as summary whatever it is: clients that asked for one show no
-    other."""
-    options = request.reasoning if request is not None else None
-    return options is not None and options.summary not in (None, "none")
 
 
 def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:

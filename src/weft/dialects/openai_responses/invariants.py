@@ -30,7 +30,7 @@ STATUSES: dict[str, tuple[str, ...]] = {
     "response.queued": ("queued",),
     "response.in_progress": ("in_progress",),
     "response.completed": ("completed",),
-    "response.incomplete": ("incomplete",),
+    "response.incomplete": ("incomplete", "cancelled"),
     "response.failed": ("failed",),
 }
 """Events with a response, and what its status may be there."""

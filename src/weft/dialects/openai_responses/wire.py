@@ -12,6 +12,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 NAME = "openai-responses"
 
+RAW_TEXT, SPEC_RAW_TEXT = "response.reasoning_text", "response.reasoning"
+"""How raw reasoning is streamed: as clients know it, and as the specification calls it."""
+
 Status = Literal["in_progress", "completed", "incomplete"]
 
 

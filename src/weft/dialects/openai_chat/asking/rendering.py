@@ -69,7 +69,8 @@ _REFUSED: Refused = (
 )
 
 _NEEDLESS = frozenset(
-    {"reasoning.encrypted_content", "message.output_text.logprobs", "required_action"}
+    {"reasoning.encrypted_content", "message.output_text.logprobs"}
+    | {"reasoning.raw", "required_action"}
 )
 """What other fields ask for here, or what no upstream is asked for."""
 

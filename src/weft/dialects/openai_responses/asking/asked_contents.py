@@ -11,9 +11,9 @@ from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
 from weft.dialects.envelope import (
     Proof,
     Sealed,
+    all_restored,
     opened,
     opened_summary,
-    restored,
     with_proof,
 )
 from weft.dialects.openai_responses.asking import asked
@@ -185,7 +185,7 @@ class Items:
             return Message("assistant", tuple(contents)), raw
         proof = sealed.proof
         if proof.text is not None:
-            return Message("assistant", (restored(sealed, "", "raw"),)), None
+            return Message("assistant", all_restored(sealed)), None
         contents = [
             msgspec.structs.replace(one, origin=sealed.origin, item_id=proof.item_id)
             for one in (*contents, last)

@@ -23,7 +23,7 @@ LEAST = 16
 
 ENCRYPTED = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
-OURS = "required_action"
+OURS = frozenset({"required_action", "reasoning.raw"})
 """What clients of the gateway ask of the gateway itself: no upstream knows it."""
 
 _offer = attrgetter("tools", "tool_choice", "parallel_tool_calls")
@@ -97,7 +97,7 @@ def _as_said(request: Request, written: dict[str, Raw]) -> dict[str, Raw]:
     found = fields_as_said(said, request, written, MEANING)
     if not _short(said, request):
         found["input"] = written["input"]
-    if OURS in request.include:
+    if not OURS.isdisjoint(request.include):
         found.pop("include")
         found |= {key: value for key, value in written.items() if key == "include"}
     return found
@@ -187,7 +187,7 @@ class _Body:
 
     def _include(self) -> list[str]:
         """Whoever holds the conversation gets the proofs of reasoning, to send them back."""
-        found = [one for one in self._request.include if one != OURS]
+        found = [one for one in self._request.include if one not in OURS]
         if self._same:
             return found
         if self._request.sampling.logprobs is not None and LOGPROBS not in found:

@@ -176,11 +176,11 @@ class Outputs:
             self.take_all(output, out)
         for index, raw in enumerate(output if self._open else ()):
             read = self._reading.salvage.item(raw, wire.Item)
-            item = self._by_id.get(read.id or "") or self._items.get(index)
-            if item is not None and item.stage is not Stage.DONE:
-                if item.type == read.type:
-                    self._findings.note("end-missing", f"item {item.id!r} was never done")
-                    self._take(item, read, raw, out)
+            item = self._by_id.get(read.id) if read.id else None
+            item = item or self._items.get(index)
+            if item is not None and item.stage is not Stage.DONE and item.type == read.type:
+                self._findings.note("end-missing", f"item {item.id!r} was never done")
+                self._take(item, read, raw, out)
 
     def leave(self, out: list[Part]) -> None:
         """Ends the calls that nothing more is told of."""

@@ -21,11 +21,11 @@ from weft.dialects.openai_responses.decoding.reading import (
     silent,
 )
 from weft.dialects.openai_responses.decoding.states import Item, Step
-from weft.parts import Part, ToolApprovalRequest, ToolCall
+from weft.parts import Json, Part, ToolApprovalRequest, ToolCall
 from weft.request import CallContent, OpaqueContent, Request
 
 _REQUEST, _RESPONSE = "mcp_approval_request", "mcp_approval_response"
-_KNOWN = ("id", "type", "name", "server_label", "arguments", "approval_request_id")
+_KNOWN = ("id", "type", "name", "server_label", "arguments")
 
 
 class _Asked(msgspec.Struct):
@@ -59,6 +59,14 @@ def _approvals(reading: Reading) -> dict[str, str]:
     if reading.approvals is None:
         reading.approvals = approvals_of(reading.context.request, reading.salvage)
     return reading.approvals
+
+
+def _kept(raw: Raw, *held: str) -> Json:
+    """What the parts of an item do not hold; also that its approval is null."""
+    told = wire.leftover(raw, (*_KNOWN, *held))
+    if told.get("approval_request_id") != wire.NULL:
+        told.pop("approval_request_id", None)
+    return wire.packed(told)
 
 
 def _call(reading: Reading, item: Item, read: wire.Item, id: str) -> ToolCall:
@@ -100,7 +108,7 @@ def _call_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: lis
         "arguments": wire.raw(arguments),
         **told,
     }
-    extra = wire.packed(wire.leftover(raw, (*_KNOWN, *told)))
+    extra = _kept(raw, *told)
     failed = "error" in told or read.status in CUT
     out.append(reading.result(item, values, extra, is_error=failed))
 
@@ -111,7 +119,7 @@ def _request_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: 
         _call(reading, item, read, approval),
         params=reading.text(read.arguments, "arguments"),
         approval_request_id=approval,
-        extra=wire.packed(wire.leftover(raw, _KNOWN)),
+        extra=_kept(raw),
     )
     reading.make(item, call, out)
     _approvals(reading)[approval] = item.call_id

@@ -10,7 +10,15 @@ from msgspec import Raw
 from weft.assembler import Assembler
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.inner import InnerString
-from weft.dialects.openai_responses.encoding.items import Events, Item, Patience, delta_head
+from weft.dialects.openai_responses.encoding.items import (
+    DeltaHead,
+    Events,
+    Item,
+    Patience,
+    Seat,
+    Told,
+    delta_head,
+)
 from weft.dialects.openai_responses.encoding.kinds import CUSTOM, OUTPUTS, Kind, Says, result_keys
 from weft.dialects.openai_responses.wire import Fields, beside_names, fields
 from weft.partial_json import Scan
@@ -40,18 +48,18 @@ class CallItem(Item):
     )  # fmt: skip
 
     def __init__(
-        self, index: int, id: str, part: ToolParamsStart | ToolCall, kind: Kind, known: Fields
+        self, seat: Seat, part: ToolParamsStart | ToolCall, kind: Kind, known: Fields
     ) -> None:
-        super().__init__(index, id)
+        super().__init__(seat)
         self.call = part.id
-        self.public = None if part.provider_executed and part.id == id else part.id
+        self.public = None if part.provider_executed and part.id == seat.id else part.id
         """Its call_id; a hosted call that goes by the id of its item has none."""
         self.name = part.name
         self.kind = kind
         self.fields = {**kind.zeros, **known}
         self.invalid = False
         self.inner = InnerString(*kind.says.path) if kind.says and kind.says.path else None
-        self.head = delta_head(kind.says.event + ".delta", self.place) if kind.says else None
+        self.head = self._head()
         """How the events of its params begin, if they are streamed."""
         self.partials = 0
         self.open = 1
@@ -64,6 +72,13 @@ class CallItem(Item):
         """What came of its end while it had to wait."""
         self._scan: Scan | None = None
         """Where its params stand, once somebody asked."""
+
+    def _head(self) -> DeltaHead | None:
+        says = self.kind.says
+        return delta_head(says.event + ".delta", self.place) if says else None
+
+    def resume(self, told: Told) -> None:
+        self.head = self._head()
 
     @property
     def patience(self) -> Patience:
@@ -93,6 +108,10 @@ class CallItem(Item):
     def cut(self, last: bool) -> bool:
         return self.invalid or self.open > 0
 
+    @property
+    def ends_with_error(self) -> bool:
+        return False
+
     # What is written of it between `added` and `done`
 
     def opened(self, text: str) -> None:
@@ -104,7 +123,7 @@ class CallItem(Item):
     def tell(self, events: Events, word: str) -> None:
         """Writes what it does now, if there is a word for it."""
         if word:
-            events.write(f"response.{self.kind.type}.{word}", self.place)
+            events.write(f"response.{self.kind.type}.{word}", self.at, self.place)
 
     def say(self, events: Events, text: str) -> None:
         """Writes more of the params, if they are streamed."""
@@ -118,7 +137,7 @@ class CallItem(Item):
         text = self._said(params)
         if says is not None and text is not None:
             key = b',"%b":' % says.key.encode()
-            events.write(says.event + ".done", self.place, key, _json(text))
+            events.write(says.event + ".done", self.at, self.place, key, _json(text))
 
     def _said(self, params: str) -> str | None:
         """What was streamed of the params; None if there is nothing of the kind in them."""
@@ -155,7 +174,8 @@ class CallItem(Item):
         told = {"partial_image_index": Raw(b"%d" % self.partials), **kept}
         self.partials += 1
         body = _json({**told, "partial_image_b64": image})[1:-1]
-        events.write("response.image_generation_call.partial_image", self.place, b",", body)
+        type = "response.image_generation_call.partial_image"
+        events.write(type, self.at, self.place, b",", body)
 
     def _placed(self, told: Fields, text: str) -> Fields:
         """The keys, with this text where the streamed string stands."""
@@ -174,8 +194,8 @@ class OutputItem(Item):
 
     __slots__ = ("call", "fields", "printed", "type")
 
-    def __init__(self, index: int, id: str, call: str, type: str, kept: Fields) -> None:
-        super().__init__(index, id)
+    def __init__(self, seat: Seat, call: str, type: str, kept: Fields) -> None:
+        super().__init__(seat)
         self.call = call
         self.type = type
         self.fields = {**OUTPUTS.get(type, ("", {}))[1], **beside_names(kept)}
@@ -193,6 +213,10 @@ class OutputItem(Item):
     def cut(self, last: bool) -> bool:
         return self.open > 0
 
+    @property
+    def ends_with_error(self) -> bool:
+        return False
+
     def partial(self, events: Events, result: Raw) -> None:
         """Writes what was printed since the last time."""
         said = wire.unpacked(result, _Output).output
@@ -202,7 +226,7 @@ class OutputItem(Item):
             if delta != _Printed():
                 where = b',"command_index":%d,"delta":' % index
                 name = "response.shell_call_output_content.delta"
-                events.write(name, self.place, where, _json(delta))
+                events.write(name, (self.index, index), self.place, where, _json(delta))
         self.printed = said
 
     def answer(self, events: Events, part: ToolResult, kept: Fields) -> None:
@@ -211,7 +235,7 @@ class OutputItem(Item):
         for index, one in enumerate(whole[: len(self.printed)]):
             where = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"
-            events.write(name, self.place, where, _json([one]))
+            events.write(name, (self.index, index), self.place, where, _json([one]))
         self.fields = result_keys("output")({}, part.result) | beside_names(kept)
 
 

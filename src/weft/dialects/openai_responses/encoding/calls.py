@@ -73,6 +73,8 @@ class Calls:
         """What waits for the client: calls of every kind, and approvals."""
         self.cut = False
         """A call was announced and never ended: a response with it is not whole."""
+        self._failed = False
+        """An error ended the content."""
 
     def _kind(self, part: ToolParamsStart | ToolCall) -> Kind | None:
         """How a call is written; None for one that has no item here."""
@@ -101,9 +103,9 @@ class Calls:
             if envelope is not None:
                 self._signed.add(part.id)
                 self._output.carry(envelope)
-            id = self._output.claim(part.item_id, kind.prefix)
+            seat = self._output.claim(part.item_id, kind.prefix)
             known = wire.beside_names(self._output.kept(part.extra).item)
-            item = CallItem(self._output.next, id, part, kind, known)
+            item = CallItem(seat, part, kind, known)
             self._calls[part.id] = item
             self._output.place(item)
         return item
@@ -150,10 +152,15 @@ class Calls:
 
     def params_end(self, part: ToolParamsEnd) -> None:
         item = self._calls[part.id]
-        if item is not None and not self._waits(item, part):
+        if item is not None and not self._failed and not self._waits(item, part):
             self._end(item)
 
     def tool_call(self, part: ToolCall) -> None:
+        if self._failed:  # the end of a call that was cut: the last snapshot has what came of it
+            cut = self._calls.get(part.id)
+            if cut is not None:
+                cut.made(part, wire.beside_names(self._output.kept(part.extra).item))
+            return
         item = self._calls[part.id] if part.id in self._calls else self._whole_call(part)
         if item is not None and not self._waits(item, part):
             self._hand_over(item, part)
@@ -200,6 +207,28 @@ class Calls:
             text = self._fold.joined(item.call)[item.written : item.came]
             item.written = item.came
             item.say(self._output.events, text)
+
+    def fail(self) -> None:
+        """What waited is written as far as it came; what is open stays so."""
+        self._speaker = None
+        self._move_on()
+        while self._waiting:
+            self._speaker = None
+            self._move_on()
+        self._failed = True
+
+    def resume(self) -> None:
+        """The client was told of every call as it came: nothing waits any more."""
+        for item in self._calls.values():
+            if item is None or item.done is not None:
+                continue
+            if item.turn is Turn.WAITS:
+                item.turn = Turn.SPEAKS
+                item.opened(self._fold.joined(item.call)[: item.came])
+            self._catch_up(item)
+            self._replay(item)
+        self._waiting.clear()
+        self._ending.clear()
 
     def _replay(self, item: CallItem) -> None:
         held, item.held = item.held, []
@@ -260,8 +289,8 @@ class Calls:
         item = self._outputs.get(part.id)
         if item is None:
             type = output.type or ""
-            id = self._output.claim(output.id, OUTPUTS[type][0] if type in OUTPUTS else "out")
-            item = OutputItem(self._output.next, id, part.id, type, kept)
+            seat = self._output.claim(output.id, OUTPUTS[type][0] if type in OUTPUTS else "out")
+            item = OutputItem(seat, part.id, type, kept)
             self._outputs[part.id] = item
             self._output.add(item)
         if part.preliminary:

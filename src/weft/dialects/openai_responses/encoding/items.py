@@ -4,7 +4,6 @@ An item is announced by `added` with all that is known, and closed by `done` wit
 Calls are in `calls.py`; here are the items that people read, and those that only pass through.
 """
 
-from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
@@ -27,18 +26,31 @@ class DeltaHead(NamedTuple):
     data: bytes
 
 
+Told = frozenset[tuple[str, int, int]]
+"""Events that a client was told: their types, the items and the parts of these they are about."""
+
+NOWHERE = (-1, -1)
+"""The place of an event that is about no item."""
+
+
 class Events:
     """Writes the events of one response to `out`: numbered from 0, each in one piece."""
 
-    __slots__ = ("number", "out")
+    __slots__ = ("number", "out", "told")
     silent = False
 
     def __init__(self) -> None:
         self.number = 0
         self.out: list[Event] = []
+        self.told: Told = frozenset()
+        """What others wrote, before these events: it is not written again."""
 
-    def write(self, type: str, *body: bytes) -> None:
-        """Writes one event. Its body is joined here once: it may be large."""
+    def write(self, type: str, at: tuple[int, int], *body: bytes) -> None:
+        """Writes one event, which is about the item and the part of it that `at` names. Its body
+        is joined here once: it may be large.
+        """
+        if self.told and (type, *at) in self.told:
+            return
         number = self.number
         self.number = number + 1
         head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
@@ -55,8 +67,9 @@ class Events:
 
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:
         """Writes an event that tells the response object."""
-        self.write(type, b'"response":', response, more)
-        if self.out:
+        before = len(self.out)
+        self.write(type, NOWHERE, b'"response":', response, more)
+        if len(self.out) > before:
             self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=response)
 
     def ping(self) -> Event:
@@ -70,7 +83,7 @@ class Silence(Events):
 
     silent = True
 
-    def write(self, type: str, *body: bytes) -> None:
+    def write(self, type: str, at: tuple[int, int], *body: bytes) -> None:
         pass
 
     def delta(self, head: DeltaHead, delta: str) -> None:
@@ -91,14 +104,23 @@ class Patience(Enum):
     """Only the finish tells how it ended."""
 
 
+class Seat(NamedTuple):
+    """Which item one is: its place in the output, and its id."""
+
+    place: int
+    id: str
+
+
 class Item:
     """One output item, from `added` to `done`."""
 
-    __slots__ = ("group", "id", "index", "open")
+    __slots__ = ("done", "group", "id", "index", "open")
 
-    def __init__(self, index: int, id: str, group: str | None = None) -> None:
-        self.index = index
-        self.id = id
+    def __init__(self, seat: Seat, group: str | None = None) -> None:
+        self.index = seat.place
+        self.id = seat.id
+        self.done: wire.Item | None = None
+        """The item as it was closed."""
         self.group = group
         """The item_id that its parts share."""
         self.open = 0
@@ -108,6 +130,14 @@ class Item:
     def place(self) -> bytes:
         """How an event says which item it is about."""
         return b'"item_id":%b,"output_index":%d' % (_json(self.id), self.index)
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """What an event is about that speaks of the item as a whole."""
+        return (self.index, -1)
+
+    def resume(self, told: Told) -> None:
+        """It may have another place now, and the client was told these events of it."""
 
     @property
     def patience(self) -> Patience:
@@ -120,6 +150,13 @@ class Item:
     def cut(self, last: bool) -> bool:
         """Whether this item is what a cut response was cut in."""
         return last
+
+    @property
+    def ends_with_error(self) -> bool:
+        """Whether an error that comes while it is open ends it. A call is not: whoever hears that
+        it is done may execute it, or believe that it was.
+        """
+        return True
 
 
 ItemKind = TypeVar("ItemKind", bound=Item)
@@ -135,28 +172,30 @@ class Output:
         self._minted = ids
         self._findings = findings
         self._items: list[Item] = []
+        self._next = 0
+        """The index of the next item."""
         self._shown = 0
-        """How many of them were announced."""
-        self._done: dict[int, wire.Item] = {}
+        """How many indexes were announced."""
+        self._seats: dict[str, int] = {}
+        """Items that the client was told of, and that have no part yet: their ids and indexes."""
         self.ids: set[str] = set()
         self.ripe: list[Item] = []
         """Items that are all said, and wait for the next one."""
         self._groups: dict[tuple[type[Item], str], Item] = {}
 
     @property
-    def next(self) -> int:
-        """The index of an item that begins now."""
-        return len(self._items)
-
-    @property
     def last(self) -> Item:
         return self._items[-1]
 
-    def claim(self, wanted: str | None, prefix: str) -> str:
-        """The wire's own item id, once; otherwise a fresh one."""
+    def claim(self, wanted: str | None, prefix: str) -> Seat:
+        """The seat of an item that begins now. It has the wire's own id, once; otherwise a fresh
+        one; and the next index, unless the client was told of it before.
+        """
         id = wanted if wanted and wanted not in self.ids else self._minted.mint(prefix)
         self.ids.add(id)
-        return id
+        index = self._seats.pop(id, self._next)
+        self._next = max(self._next, index + 1)
+        return Seat(index, id)
 
     def kept(self, extra: Json) -> wire.ItemExtra:
         """What the decoder of this dialect kept of an item."""
@@ -174,9 +213,12 @@ class Output:
 
     def show(self, item: Item) -> None:
         """Announces an item, after those before it: clients count them."""
-        for one in self._items[self._shown : item.index + 1]:
-            self._tell("added", one, one.wire("in_progress"))
-            self._shown += 1
+        if item.index < self._shown:
+            return
+        for one in self._items:
+            if self._shown <= one.index <= item.index:
+                self._tell("added", one, one.wire("in_progress"))
+        self._shown = item.index + 1
 
     def add(self, item: Item) -> None:
         self.place(item)
@@ -190,7 +232,7 @@ class Output:
         if isinstance(last, ReasoningItem) and last in self.ripe and last.encrypted is None:
             last.encrypted = envelope
             return
-        item = ReasoningItem(self.next, self.claim(None, "rs"), ReasoningStart("", "raw"))
+        item = ReasoningItem(self.claim(None, "rs"), ReasoningStart("", "raw"))
         self.add(item)
         item.encrypted = envelope
         self.close(item, "completed")
@@ -206,8 +248,12 @@ class Output:
             self.ripe.append(item)
 
     def close(self, item: Item, status: wire.Status) -> None:
-        self._done[item.index] = done = item.wire(status)
-        self._tell("done", item, done)
+        item.done = item.wire(status)
+        self._tell("done", item, item.done)
+
+    def abandon(self, item: Item) -> None:
+        """Nobody is told that it is done; the last snapshot has it as far as it came."""
+        item.done = item.wire("incomplete")
 
     def settle(self, *kept: Item) -> None:
         """Closes what is all said, but for these."""
@@ -228,29 +274,53 @@ class Output:
     def grouped(self, group: str | None, kind: type[ItemKind]) -> ItemKind | None:
         """The open item that parts of this group belong to."""
         item = self._groups.get((kind, group or ""))
-        if not isinstance(item, kind) or item.index in self._done:
+        if not isinstance(item, kind) or item.done is not None:
             return None
         if item in self.ripe:
             self.ripe.remove(item)
         return item
 
     def left(self) -> list[Item]:
-        return [item for item in self._items if item.index not in self._done]
+        return [item for item in self._items if item.done is None]
 
     def whole(self) -> list[wire.Item]:
-        """All of them, once every one is closed."""
-        return [self._done[item.index] for item in self._items]
+        """All of them that were closed, in the order of their indexes."""
+        items = sorted(self._items, key=lambda item: item.index)
+        return [item.done for item in items if item.done is not None]
+
+    def resume(self, announced: dict[str, int], told: Told) -> None:
+        """Goes on behind events that the client was told: every item has the index under which
+        it was announced there. Items of which nothing else was told keep theirs until a part of
+        them comes.
+        """
+        self._seats = dict(announced)
+        others: list[Item] = []
+        for item in self._items:
+            index = self._seats.pop(item.id, None)
+            if index is None:
+                others.append(item)
+            else:
+                item.index = index
+        for item, id in zip(others, list(self._seats), strict=False):  # carries a proof: see carry
+            item.index = self._seats.pop(id)
+        known = (*announced.values(), *(item.index for item in self._items))
+        self._next = self._shown = max(known, default=-1) + 1
+        for item in self._items:
+            item.resume(told)
+            if item.done is None and ("response.output_item.done", *item.at) in told:
+                self.close(item, "completed")
+        self.ripe = [item for item in self.ripe if item.done is None]
 
     def _tell(self, what: str, item: Item, shown: wire.Item) -> None:
         index = b'"output_index":%d,"item":' % item.index
-        self.events.write(f"response.output_item.{what}", index, _json(shown))
+        self.events.write(f"response.output_item.{what}", item.at, index, _json(shown))
 
 
 class MessageItem(Item):
     __slots__ = ("kept", "parts", "phase")
 
-    def __init__(self, index: int, id: str, part: TextStart) -> None:
-        super().__init__(index, id, part.item_id)
+    def __init__(self, seat: Seat, part: TextStart) -> None:
+        super().__init__(seat, part.item_id)
         self.phase = part.phase
         self.parts: list[wire.OutputText | wire.Refusal | Raw] = []
         self.kept: wire.Fields = {}
@@ -262,23 +332,43 @@ class MessageItem(Item):
 
 
 class ReasoningItem(Item):
-    __slots__ = ("content", "encrypted", "kept", "raw", "summary")
+    __slots__ = ("encrypted", "kept", "raw", "thoughts")
 
-    def __init__(self, index: int, id: str, part: ReasoningStart) -> None:
-        super().__init__(index, id, part.item_id)
-        self.summary: list[wire.Thought] = []
-        self.content: list[wire.Thought] = []
+    def __init__(self, seat: Seat, part: ReasoningStart, kind: ReasoningKind = "raw") -> None:
+        super().__init__(seat, part.item_id)
+        self.thoughts: list[SaidThought] = []
         self.encrypted: str | None = None
-        self.raw = part.kind == "raw"
+        self.raw = kind == "raw"
         self.kept: wire.Fields = {}
+
+    def said(self, kind: ReasoningKind) -> list[wire.Thought]:
+        """What of that kind was said so far."""
+        shown = [one for one in self.thoughts if one.kind is THOUGHTS[kind]]
+        return [one.part for one in shown if one.index is not None]
 
     def wire(self, status: wire.Status) -> wire.Item:
         """An item that begins with raw reasoning is announced with room for it."""
-        room = self.raw and status == "in_progress"
-        content = self.content if self.content or room else UNSET
-        encrypted = self.encrypted or UNSET
-        reasoning = wire.Reasoning(self.id, status, self.summary, content, encrypted)
+        content = self.said("raw")
+        room = content or (self.raw and status == "in_progress")
+        reasoning = wire.Reasoning(
+            self.id,
+            status,
+            self.said("summary"),
+            content if room else UNSET,
+            self.encrypted or UNSET,
+        )
         return _with(reasoning, self.kept)
+
+    def resume(self, told: Told) -> None:
+        """The upstream told of each part as the kind it is, also of parts without a word."""
+        for kind, thought in THOUGHTS.items():
+            own = [one for one in self.thoughts if one.start.kind == kind]
+            for index, one in enumerate(own):
+                one.kind = thought
+                known = (thought.wrapper + ".added", self.index, index) in told
+                one.place_at(index if known or one.index is not None else None)
+        if self.done is not None:
+            self.done = self.wire("completed")
 
 
 def _with(item: wire.Message | wire.Reasoning, kept: wire.Fields) -> wire.Item:
@@ -291,8 +381,8 @@ class FixedItem(Item):
 
     __slots__ = ("raw",)
 
-    def __init__(self, index: int, id: str, raw: Raw) -> None:
-        super().__init__(index, id)
+    def __init__(self, seat: Seat, raw: Raw) -> None:
+        super().__init__(seat)
         self.raw = raw
 
     def wire(self, status: wire.Status) -> wire.Item:
@@ -310,8 +400,16 @@ class SaidText:
         self.refusal = refusal
         self.annotations: list[wire.Annotation] = []
         self.logprobs: list[Raw] = []
-        self.place = item.place + b',"content_index":%d' % self.index
-        if refusal:
+        self.locate()
+
+    @property
+    def at(self) -> tuple[int, int]:
+        return (self.item.index, self.index)
+
+    def locate(self) -> None:
+        """Prepares what names its place."""
+        self.place = self.item.place + b',"content_index":%d' % self.index
+        if self.refusal:
             self.head = delta_head("response.refusal.delta", self.place)
         else:
             self.head = delta_head("response.output_text.delta", self.place + b',"logprobs":[]')
@@ -326,7 +424,6 @@ class Thought(NamedTuple):
     """How the two kinds of reasoning are written."""
 
     part: type[wire.SummaryText] | type[wire.ReasoningText]
-    parts: Callable[[ReasoningItem], list[wire.Thought]]
     index_key: bytes
     text: str
     wrapper: str
@@ -335,16 +432,14 @@ class Thought(NamedTuple):
 THOUGHTS: dict[ReasoningKind, Thought] = {
     "summary": Thought(
         wire.SummaryText,
-        lambda item: item.summary,
         b"summary_index",
         "response.reasoning_summary_text",
         "response.reasoning_summary_part",
     ),
     "raw": Thought(
         wire.ReasoningText,
-        lambda item: item.content,
         b"content_index",
-        "response.reasoning",
+        wire.RAW_TEXT,
         "response.content_part",
     ),
 }
@@ -353,19 +448,34 @@ THOUGHTS: dict[ReasoningKind, Thought] = {
 class SaidThought:
     """A reasoning part that is being said. Its wire part is announced by its first delta."""
 
-    __slots__ = ("head", "index", "item", "kind", "place", "start")
+    __slots__ = ("head", "index", "item", "kind", "place", "start", "text")
 
     def __init__(self, item: ReasoningItem, start: ReasoningStart, kind: ReasoningKind) -> None:
         self.item = item
         self.start = start
         self.kind = THOUGHTS[kind]
+        self.text = ""
+        """What it said, once it is all said."""
         self.index: int | None = None
         self.place = b""
         self.head = DeltaHead("", b"")
+        item.thoughts.append(self)
+
+    @property
+    def part(self) -> wire.Thought:
+        return self.kind.part(self.text)
+
+    @property
+    def at(self) -> tuple[int, int]:
+        return (self.item.index, -1 if self.index is None else self.index)
 
     def begin(self) -> None:
-        parts = self.kind.parts(self.item)
-        self.index = len(parts)
-        parts.append(self.kind.part(""))
-        self.place = self.item.place + b',"%b":%d' % (self.kind.index_key, self.index)
-        self.head = delta_head(self.kind.text + ".delta", self.place)
+        others = [one for one in self.item.thoughts if one.kind is self.kind]
+        self.place_at(sum(one.index is not None for one in others))
+
+    def place_at(self, index: int | None) -> None:
+        """Takes a place among the parts of its kind; None: it has none yet."""
+        self.index = index
+        if index is not None:
+            self.place = self.item.place + b',"%b":%d' % (self.kind.index_key, index)
+            self.head = delta_head(self.kind.text + ".delta", self.place)
