@@ -292,7 +292,7 @@ def test_a_log_that_was_pruned_is_counted_and_its_answer_is_not_compared(
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "there is no such store"),
+        (None, "no such file"),
         (b"nonsense " * 999, "file is not a database"),
     ],
 )

@@ -90,4 +90,4 @@ def test_the_bare_wheel_needs_msgspec_alone_and_says_what_the_command_lacks(
     done = subprocess.run(command, capture_output=True, check=False, env=ENVIRONMENT)
     assert done.returncode != 0
     assert done.stdout == b""
-    assert done.stderr == b"weft: the command line needs its extra: pip install 'weft[cli]'\n"
+    assert done.stderr == b"weft: the command line needs an extra: pip install 'weft[cli]'\n"

@@ -13,12 +13,12 @@ from weft.dialects.rules import Severity
 from weft.errors import WeftError
 
 VIOLATIONS = 1
-"""The exit code for captures that can be read, and break a rule."""
+"""The exit code for readable captures that break a rule."""
 
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-@click.command(short_help="Lint captures: which rules of their wire they break.")
+@click.command(short_help="Lint captures: report the rules they break.")
 @click.argument("captures", metavar="CAPTURE...", nargs=-1)
 @click.option(
     "--dialect",
@@ -34,17 +34,17 @@ _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "c
     type=click.Choice(["text", "json", "sarif"]),
     default="text",
     show_default=True,
-    help="How to write the report.",
+    help="The format of the report.",
 )
-@click.option("--explain", metavar="RULE", help="Tell what a rule means, and exit.")
-@click.option("--rules", is_flag=True, help="List all rules, and exit.")
+@click.option("--explain", metavar="RULE", help="Explain a rule and exit.")
+@click.option("--rules", is_flag=True, help="List all rules and exit.")
 def check(
     captures: tuple[str, ...], dialect: str | None, form: str, explain: str | None, rules: bool
 ) -> None:
-    """Lint each CAPTURE: the lifecycle that every stream has, and the rules of its own wire.
+    """Lint each CAPTURE: the rules of every stream, and the rules of its own wire.
 
-    Prints each broken rule with its event (counted from 0) and byte, then what known clients
-    make of such a stream.
+    Prints one line for each defect: the event (counted from 0), the byte, the rule it breaks and
+    what was expected. Then prints how known clients handle such a stream.
 
     Exit: 0 if there is nothing but notes, 1 if a rule is broken, 2 if a capture is unreadable.
 
@@ -84,7 +84,7 @@ def _checked(paths: tuple[str, ...], dialect: str | None, form: str) -> int:
 
 
 def _one(path: str, dialect: str | None) -> Checked:
-    """One capture. An unreadable one is told at once, and the others are still checked."""
+    """Checks one capture. An unreadable one is reported at once; the others are still checked."""
     try:
         read = Capture(path, dialect)
         try:

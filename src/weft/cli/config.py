@@ -1,4 +1,4 @@
-"""`weft config`: what the settings say, before a server is started with them."""
+"""`weft config`: checks the settings, and lists the presets for upstreams."""
 
 import os
 import sys
@@ -13,29 +13,29 @@ from weft.upstream.base import Place
 from weft.upstream.catalog import HOSTS
 
 WRONG = 1
-"""The exit code for settings that cannot be used."""
+"""The exit code for invalid settings."""
 
 
-@click.group(short_help="Look at the settings: check, presets.")
+@click.group(short_help="Check the settings; list upstream presets.")
 def config() -> None:
-    """Look at the settings of the gateway, without starting it."""
+    """Check the settings of the gateway without starting it."""
 
 
-@config.command(short_help="Check weft.toml; say which line and key is wrong.")
+@config.command(short_help="Check weft.toml; name the line and key of each mistake.")
 @click.option(
     "--config",
     "path",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The settings. Left out: WEFT_CONFIG, else weft.toml here, else the defaults.",
+    help="Settings file.  [default: $WEFT_CONFIG, else ./weft.toml, else built-in defaults]",
 )
 def check(path: Path | None) -> None:
-    """Read the settings as `weft serve` would, and print what they come to.
+    """Read the settings as `weft serve` does, and print a summary.
 
-    Everything that is wrong is printed to standard error, each with its line and key; what can
-    be, but is hardly meant, too. Secrets are looked up, and never printed.
+    Errors and warnings go to standard error, each with its line and key. Secrets are looked up
+    but never printed.
 
-    Exit: 0 if a server can be started with them, 1 if not.
+    Exit: 0 if the settings are valid, 1 if not.
 
     \b
       weft config check
@@ -52,12 +52,12 @@ def check(path: Path | None) -> None:
     click.echo(summary(settings), nl=False)
 
 
-@config.command(short_help="List the hosts that need no description.")
+@config.command(short_help="List the built-in upstream presets.")
 def presets() -> None:
-    """List the hosts that an upstream can be made of by their name alone.
+    """List the built-in upstream presets.
 
-    An upstream with the name of a host, or with `preset` set to it, needs no dialect and no
-    base_url. Its key is taken from the variable, if api_key does not say otherwise.
+    An upstream that has the name of a preset, or sets `preset` to it, needs no dialect and no
+    base_url. Unless api_key is set, its key is read from the environment variable shown.
     """
     head = ("preset", "dialect", "base_url", "key", "")
     rows = [

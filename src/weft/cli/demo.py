@@ -1,4 +1,4 @@
-"""`weft demo`: the main job, live in the terminal. `make serve` runs it until the gateway can."""
+"""`weft demo`: a broken stream, converted live in the terminal."""
 
 import sys
 import time
@@ -45,8 +45,8 @@ class _Screen:
         return table
 
 
-@click.command(short_help="A broken stream, converted live.")
-@click.option("--raw", is_flag=True, help="Write the converted stream itself, and nothing else.")
+@click.command(short_help="Show a broken stream being converted live.")
+@click.option("--raw", is_flag=True, help="Write only the converted stream.")
 @click.option("--pace", default=8.0, show_default=True, help="Milliseconds between two chunks.")
 def demo(raw: bool, pace: float) -> None:
     """Convert a broken stream live: one tool call whose id comes in each of 231 chunks.

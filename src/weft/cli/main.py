@@ -5,7 +5,7 @@ import sys
 try:
     import click
 except ModuleNotFoundError:  # the library was installed without its command line
-    sys.exit("weft: the command line needs its extra: pip install 'weft[cli]'")
+    sys.exit("weft: the command line needs an extra: pip install 'weft[cli]'")
 
 from importlib import import_module
 from importlib.metadata import version
@@ -31,9 +31,9 @@ class Commands(click.Group):
 
 
 def _lacking(name: str, missing: ModuleNotFoundError) -> click.Command:
-    """What stands for a command whose libraries are not installed."""
-    told = f"weft {name} needs its extra: pip install 'weft[gateway]' ({missing.name} is missing)"
-    return click.Command(name, callback=lambda: sys.exit(told), short_help="Not installed.")
+    """Stands in for a command whose libraries are not installed."""
+    message = f"weft {name} needs an extra: pip install 'weft[gateway]' ({missing.name} is missing)"
+    return click.Command(name, callback=lambda: sys.exit(message), short_help="Not installed.")
 
 
 @click.group(

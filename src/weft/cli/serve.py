@@ -18,17 +18,19 @@ from weft.gateway.settings.urls import loopback
 from weft.gateway.workers import supervise
 
 
-@click.command(short_help="The gateway: any client, any upstream, live.")
+@click.command(short_help="Run the gateway.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Settings; weft.toml if it exists, else the demo model alone.",
+    help="Settings file.  [default: $WEFT_CONFIG, else ./weft.toml, else the demo model only]",
 )
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 is any.  [default: 8787]")
 @click.option("--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
 @click.option("--insecure", is_flag=True, help="Listen beyond this machine without client keys.")
-@click.option("--reject-lossy", is_flag=True, help="Refuse what an upstream cannot be told whole.")
+@click.option(
+    "--reject-lossy", is_flag=True, help="Refuse requests that an upstream cannot take in full."
+)
 def serve(
     config: Path | None,
     host: str | None,
@@ -45,7 +47,7 @@ def serve(
       curl http://127.0.0.1:8787/v1/chat/completions -H 'content-type: application/json' \\
         -d '{"model":"demo/chat","messages":[{"role":"user","content":"hi"}]}'
 
-    SIGTERM lets open answers finish (server.drain); a second one does not.
+    SIGTERM lets running responses finish (server.drain); a second SIGTERM stops at once.
     """
     settings = _settings(config)
     server = settings.server
@@ -54,8 +56,8 @@ def serve(
     settings = replace(settings, server=msgspec.structs.replace(server, **told))
     if not (settings.keys or insecure or loopback(settings.server.host)):
         raise click.ClickException(
-            f"{settings.server.host} can be reached by others, and there are no client keys: "
-            "set [server.keys], or say --insecure"
+            f"{settings.server.host} is reachable from other machines and no client keys are set: "
+            "set [server.keys], or use --insecure"
         )
     try:
         sys.exit(_serve(settings))

@@ -1,4 +1,4 @@
-"""`weft verify`: the audit of the store."""
+"""`weft verify`: checks every stored response against the log of what was streamed."""
 
 import asyncio
 import os
@@ -16,29 +16,28 @@ from weft.store.base import StoreError
 from weft.store.opening import store_at
 
 DIFFERENT = 1
-"""The exit code for a store that holds something else than was told."""
+"""The exit code for a store that differs from what was streamed."""
 
 _FILE = "sqlite:///"
 
 
-@click.command(short_help="Audit the store: what is kept is what was told.")
+@click.command(short_help="Check that every stored response equals what was streamed.")
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The settings. Left out: WEFT_CONFIG, else weft.toml here, else the defaults.",
+    help="Settings file.  [default: $WEFT_CONFIG, else ./weft.toml, else built-in defaults]",
 )
 def verify(config: Path | None) -> None:
-    """Compare every stored response with the log of what its client was told.
+    """Check that every stored response equals what was streamed to its client.
 
-    The log must have the digest, the events and the size that were noted when the response
-    ended; the stored record, body and status must say what the log says; and whatever a response
-    goes on from must belong to the same key. A log that was removed for its age
-    (store.log_retention) and a response that still runs are counted, and not compared. The server
-    may be running meanwhile.
+    The log of a response must have the digest, the number of events and the size that were
+    recorded when the response ended. The stored record, body and status must match the log. A
+    previous response must belong to the same key. Responses that are still running, or whose log
+    was removed (store.log_retention), are counted but not compared. The server may be running.
 
-    Prints each difference on a line: the id of the response, the part of it that differs, and
-    how; at the end, how many responses were compared, to standard error.
+    Prints one line for each difference: the id of the response, the part that differs, and how.
+    The number of responses compared goes to standard error.
 
     Exit: 0 if there is no difference, 1 if there is one, 2 if the store cannot be read.
 
@@ -72,16 +71,16 @@ def _settings(config: Path | None) -> Settings:
 
 async def _audited(url: str) -> Audited:
     if url.startswith(_FILE) and not Path(url.removeprefix(_FILE)).is_file():
-        raise _Unreadable(f"{url.removeprefix(_FILE)}: there is no such store")
+        raise _Unreadable(f"{url.removeprefix(_FILE)}: no such file")
     store = store_at(url)
     await store.open()
     try:
-        return await audit(store, _told)
+        return await audit(store, _print)
     finally:
         await store.close()
 
 
-def _told(difference: Difference) -> None:
+def _print(difference: Difference) -> None:
     click.echo(str(difference))
 
 
