@@ -7,11 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 
+import httptools
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from websockets.sync.client import connect
 
+from tests.counting_only import alive, counting_only
 from tests.raw_http import PATIENCE, Answer, Client, Running, request, running
-from weft.gateway.protocol import LINGER, DoorLimits
+from weft.gateway.outlet import Outlet
+from weft.gateway.protocol import LINGER, Door, DoorLimits, Exchange, Pace
 
 QUICK = DoorLimits(head_time=0.3, body_time=0.3, body_rate=1000, stalled=0.4)
 
@@ -771,6 +775,55 @@ def test_a_crowd_above_the_limit_is_refused_unheard() -> None:
         first.socket.close()
         wait_until(lambda: not door.server.server_state.connections)
         assert stack.enter_context(door.client()).ask().status == 200
+
+
+# What is left of closed connections
+
+ECHO = (request(), b"]}")
+CONNECTIONS: dict[str, list[tuple[bytes, bytes | None]]] = {
+    "says nothing": [],
+    "asks once": [ECHO],
+    "asks again": [ECHO, ECHO],
+    "asks two at a time": [(2 * request(), b"]}"), (b"", b"]}")],
+    "leaves inside the head": [(HEAD, b"")],
+    "leaves inside the body": [(request("/echo", b"", "Content-Length: 9") + b"half", b"")],
+    "leaves inside the answer": [(request("/stream"), b"one,")],
+    "is watched, and leaves": [(request("/watched"), b"one,")],
+    "is refused": [(SMUGGLED["two lengths"], None)],
+    "is closed": [(request("/echo", b"", "Connection: close"), None)],
+    "asks for an upgrade that nobody has": [
+        (request("/echo", b"", "Connection: upgrade", "Upgrade: h2c"), b"]}")
+    ],
+}
+"""What a client sends, and what it reads until then; None: the end."""
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("name", CONNECTIONS)
+def test_a_closed_connection_is_freed_by_counting_alone(name: str, loop: str) -> None:
+    kinds = (Door, Pace, Outlet, Exchange, RequestResponseCycle, httptools.HttpRequestParser)
+    with running(DoorLimits(), loop=loop) as door, counting_only():
+        for _ in range(20):
+            with door.client() as client:
+                for data, mark in CONNECTIONS[name]:
+                    client.send(data)
+                    if mark is None:
+                        client.rest()
+                    elif mark:
+                        client.until(mark)
+        wait_until(lambda: not door.server.server_state.connections)
+        wait_until(lambda: not alive(*kinds))
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_of_a_closed_websocket_nothing_of_ours_is_left(loop: str) -> None:
+    """What the library holds is the library's."""
+    with running(QUICK, loop=loop) as door, counting_only():
+        for _ in range(5):
+            with connect(f"ws://127.0.0.1:{door.port}/socket") as websocket:
+                websocket.send("hi")
+                assert websocket.recv() == "hi"
+        wait_until(lambda: not alive(Door, Pace, httptools.HttpRequestParser))
 
 
 def wait_until(true: Callable[[], bool]) -> None:

@@ -14,11 +14,13 @@ from pathlib import Path
 from ssl import CERT_REQUIRED
 from typing import Protocol, TypeVar
 
+import httptools
 import pytest
 import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.counting_only import alive, counting_only
 from tests.raw_upstream import (
     EVENTS,
     FIN,
@@ -1393,3 +1395,36 @@ def test_a_place_is_free_again_once_after(run: Run, way: str) -> None:
     with raw_upstream(*[script] * 3, (HEAD, SILENCE)) as far:
         run(main(far))
         assert len(far.requests) == 4
+
+
+# What is left of closed connections
+
+
+async def any_way(upstream: HttpUpstream, far: RawUpstream) -> None:
+    await heard(upstream)
+
+
+LEFT_BY: dict[str, tuple[Sequence[Step], Way]] = {
+    **{f"answers: {name}": (script, any_way) for name, (script, _) in WIRES.items()},
+    **{f"ends by {name}": way for name, way in WAYS.items()},
+}
+
+
+@pytest.mark.parametrize("name", LEFT_BY)
+def test_a_closed_connection_is_freed_by_counting_alone(run: Run, name: str) -> None:
+    script, use = LEFT_BY[name]
+    kinds = (Line, HttpIncoming, httptools.HttpResponseParser)
+
+    async def main(far: RawUpstream) -> None:
+        for _ in range(3):
+            async with reaching(far, concurrency=1) as upstream:
+                await use(upstream, far)
+
+    async def nothing_left() -> None:
+        async with asyncio.timeout(5):
+            while alive(*kinds):
+                await asyncio.sleep(0.01)
+
+    with raw_upstream(script) as far, counting_only():
+        run(main(far))
+        run(nothing_left())

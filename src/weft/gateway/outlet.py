@@ -66,6 +66,10 @@ class Outlet(asyncio.Transport):
             close, self._close = self._close, None
             close()
 
+    def release(self) -> None:
+        """The connection is lost: its owner and its reader, which hold this, are let go of."""
+        self._close = self.reader = None
+
     def abort(self) -> None:
         self.inner.abort()
 

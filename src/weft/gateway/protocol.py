@@ -19,6 +19,7 @@ that of the request it is about, unless that has begun: then the connection just
 import asyncio
 import logging
 import math
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -152,15 +153,15 @@ class Exchange:
     __slots__ = ("_cycle", "_left", "_outlet")
 
     def __init__(self, cycle: RequestResponseCycle, outlet: Outlet) -> None:
-        self._cycle = cycle
+        self._cycle = weakref.ref(cycle)  # which has the scope, which has this
         self._outlet = outlet
         self._left: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> bool:
         """Sends a piece of a body that has begun, and has no length; tells whether there is room
         for more."""
-        cycle = self._cycle
-        if cycle.disconnected or cycle.response_complete:
+        cycle = self._cycle()
+        if cycle is None or cycle.disconnected or cycle.response_complete:
             return False
         self._outlet.write_chunk(data)
         return not cycle.flow.write_paused
@@ -168,8 +169,11 @@ class Exchange:
     def watch(self, left: Callable[[], None] | None) -> None:
         """Has this called when the client leaves before it was answered; at once, if it has."""
         self._left = left
-        self._cycle.flow.resume_reading()  # who does not read does not notice
-        if self._cycle.disconnected:
+        cycle = self._cycle()
+        if cycle is None:  # answered
+            return
+        cycle.flow.resume_reading()  # who does not read does not notice
+        if cycle.disconnected:
             self.end()
 
     def end(self) -> None:
@@ -243,6 +247,7 @@ class Door(HttpToolsProtocol):
         super().connection_lost(exc)
         for cycle in self._answers:  # uvicorn tells only the last of a pipeline
             _leave(cycle)
+        self.transport.release()
 
     def shutdown(self) -> None:
         """Ends the connection: at once when it is idle, else after the answers that are due. A
@@ -380,6 +385,7 @@ class Door(HttpToolsProtocol):
         self._due = self.loop.time() + self.limits.head_time
         self._greeted = self.transport.written
         self.handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # it holds the door, as in connection_lost
         return rest[:0]
 
     def _read_again(self) -> None:
@@ -470,7 +476,9 @@ class Door(HttpToolsProtocol):
             self.transport.abort()
         elif self._late(now):
             self._too_late()
-        if self._timer is None and not self._gone():  # refusing may have looked already
+        if self._gone():
+            self.transport.release()
+        elif self._timer is None:  # refusing may have looked already
             limits = self.limits
             later = now + min(limits.head_time, limits.body_time, limits.stalled / 4)
             due = self._due if self._phase is not BODY else now + self._pace.left

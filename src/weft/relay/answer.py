@@ -38,7 +38,7 @@ class Answer:
         try:
             data = await self._incoming.read()
         except Unreachable as problem:
-            self.broken = problem
+            self.broken = problem.with_traceback(None)  # its frames hold this
             data = b""
         if data:
             self.take(data)

@@ -96,7 +96,8 @@ class HttpIncoming:
     def __init__(self, upstream: "HttpUpstream", line: Line) -> None:
         self._upstream = upstream
         self._line: Line | None = line
-        self._fault: Unreachable | None = None
+        self._fault: str | None = None
+        """Why there is no more of it. No exception: one that was raised holds who raised it."""
         self.status = line.status
         self.headers: Mapping[str, str] = line.headers
 
@@ -108,7 +109,7 @@ class HttpIncoming:
                     if data := line.take():
                         return data
                 except Broken as problem:
-                    line.fault = problem
+                    line.fault = problem.with_traceback(None)  # its frames hold the line
                     self._cut(line)
             elif line.state is State.ANSWERING and line.fault is None:
                 await line.change()
@@ -119,7 +120,7 @@ class HttpIncoming:
                 self._cut(line)
             line = self._line
         if self._fault is not None:
-            raise self._fault from None
+            raise Unreachable(self._fault, "truncated")
         return b""
 
     async def flow(self, take: Callable[[bytes], bool]) -> None:
@@ -132,15 +133,14 @@ class HttpIncoming:
         line = self._line
         if line is None:
             return
-        self._fault = Unreachable(self._upstream.says("the response was cancelled"), "truncated")
+        self._fault = self._upstream.says("the response was cancelled")
         whole = line.state is State.COMPLETE
         self._left(line)
         if not whole:
             line.end(Broken("cancelled"))
 
     def _cut(self, line: Line) -> None:
-        words = _lost(line.fault, "during the response")
-        self._fault = Unreachable(self._upstream.says(words), "truncated")
+        self._fault = self._upstream.says(_lost(line.fault, "during the response"))
         self._left(line)
         line.end(Broken("cut"))
 

@@ -7,6 +7,7 @@ of ours runs for a chunk, and little for a read. Whoever reads slowly has the up
 import asyncio
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import cast
 
@@ -132,7 +133,7 @@ class Line(asyncio.Protocol):
     def end(self, fault: BaseException) -> None:
         """Closes it at once: what was not sent yet is dropped."""
         if self.fault is None:
-            self.fault = fault
+            self.fault = fault.with_traceback(None)  # its frames hold the line
         if self.transport is not None:
             self.transport.abort()
 
@@ -198,9 +199,9 @@ class Line(asyncio.Protocol):
         return False
 
     def connection_lost(self, problem: Exception | None) -> None:
-        self.transport = None
+        self.transport = self._parser = None  # they hold the line
         if self.fault is None:
-            self.fault = problem or Broken(_CLOSED[self.state])
+            self.fault = (problem or Broken(_CLOSED[self.state])).with_traceback(None)
         if self.state is not State.COMPLETE:
             self.state = State.LOST
         self._on_lost(self)
@@ -246,10 +247,11 @@ class Line(asyncio.Protocol):
             self._reusable = framed and self._parser.should_keep_alive()
 
     def _inflated(self, data: bytes, inflater: "zlib._Decompress") -> bytes:
-        try:
+        found: bytes | None = None
+        with suppress(zlib.error):
             found = inflater.decompress(data, INFLATED)
-        except zlib.error:
-            raise Broken("the response cannot be decompressed") from None
+        if found is None:
+            raise Broken("the response cannot be decompressed")
         if len(found) >= INFLATED:
             raise Broken("the decompressed response is too large")
         if self.state is State.COMPLETE and not inflater.eof:
