@@ -110,3 +110,127 @@ def test_words_and_keys_that_nobody_knows_pass(dialect: str, data: st.DataObject
     for path in keyed:
         at(body, path)[KEY] = {"a": [1, 2.50]}
     assert exact(sent(dialect, body)) == exact(expected(body, dialect))
+
+
+CHAT, RESPONSES, MESSAGES, GEMINI = (
+    "openai-chat",
+    "openai-responses",
+    "anthropic-messages",
+    "gemini",
+)
+PLAIN: dict[str, dict[str, Any]] = {
+    CHAT: {"model": "m", "messages": [{"role": "user", "content": "Hi"}]},
+    RESPONSES: {"model": "m", "input": [{"role": "user", "content": "Hi"}]},
+    MESSAGES: {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]},
+    GEMINI: {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+}
+FUNCTION = {"name": "f", "input_schema": {"type": "object"}}
+CALLING = "toolConfig.functionCallingConfig"
+
+
+def config(**fields: object) -> dict[str, Any]:
+    return {"generationConfig": fields}
+
+
+def said(dialect: str, message: object) -> dict[str, Any]:
+    key = {RESPONSES: "input", GEMINI: "contents"}.get(dialect, "messages")
+    return {key: [message]}
+
+
+def part(dialect: str, raw: object) -> dict[str, Any]:
+    return said(dialect, {"role": "user", "parts" if dialect == GEMINI else "content": [raw]})
+
+
+CASES: list[tuple[str, dict[str, Any], str, str]] = [
+    # Claude Code, twice a session
+    (
+        MESSAGES,
+        {"thinking": {"type": "adaptive", "display": UNKNOWN}},
+        "thinking.display",
+        "warned",
+    ),
+    (
+        MESSAGES,
+        {"thinking": {"type": "enabled", "budget_tokens": 2048, "display": UNKNOWN}},
+        "thinking.display",
+        "warned",
+    ),
+    (MESSAGES, {"thinking": {"type": UNKNOWN}}, "thinking", "warned"),
+    (MESSAGES, {"output_config": {"effort": UNKNOWN}}, "output_config.effort", "warned"),
+    (MESSAGES, {"output_config": {"format": {"type": UNKNOWN}}}, "output_config.format", "refused"),
+    (MESSAGES, {"tools": [FUNCTION], "tool_choice": {"type": UNKNOWN}}, "tool_choice", "refused"),
+    (MESSAGES, {"cache_control": {"type": "ephemeral", "ttl": UNKNOWN}}, "cache_control", "warned"),
+    (
+        MESSAGES,
+        part(MESSAGES, {"type": "text", "text": "a", "cache_control": {"type": UNKNOWN}}),
+        "messages[0].content[0].cache_control",
+        "warned",
+    ),
+    (MESSAGES, part(MESSAGES, {"type": UNKNOWN, "a": 1}), "messages[0].content[0]", "refused"),
+    (MESSAGES, {"tools": [{"type": UNKNOWN, "max_uses": "few"}]}, "tools[0]", "refused"),
+    (MESSAGES, said(MESSAGES, {"role": UNKNOWN, "content": 1}), "messages[0].role", "refused"),
+    (CHAT, {"tool_choice": UNKNOWN}, "tool_choice", "refused"),
+    (CHAT, {"tool_choice": {"type": UNKNOWN, "function": "f"}}, "tool_choice", "refused"),
+    (CHAT, {"response_format": {"type": UNKNOWN}}, "response_format", "refused"),
+    (CHAT, {"reasoning_effort": UNKNOWN}, "reasoning_effort", "warned"),
+    (CHAT, {"modalities": ["text", UNKNOWN]}, "modalities", "refused"),
+    (CHAT, said(CHAT, {"role": UNKNOWN}), "messages[0].role", "refused"),
+    (CHAT, part(CHAT, {"type": UNKNOWN}), "messages[0].content[0]", "refused"),
+    (CHAT, {"tools": [{"type": UNKNOWN}]}, "tools[0]", "refused"),
+    (RESPONSES, {"tool_choice": UNKNOWN}, "tool_choice", "refused"),
+    (RESPONSES, {"text": {"format": {"type": UNKNOWN}}}, "text.format", "refused"),
+    (RESPONSES, {"text": {KEY: 1}}, f"text.{KEY}", "warned"),
+    (RESPONSES, {"reasoning": {"effort": UNKNOWN}}, "reasoning.effort", "warned"),
+    (RESPONSES, {"truncation": UNKNOWN}, "truncation", "warned"),
+    (RESPONSES, {"tools": [{"type": UNKNOWN}]}, "tools[0]", "refused"),
+    (RESPONSES, part(RESPONSES, {"type": UNKNOWN}), "input[0].content[0]", "refused"),
+    (GEMINI, {"toolConfig": {"functionCallingConfig": {"mode": UNKNOWN}}}, CALLING, "refused"),
+    (GEMINI, {"safetySettings": [{"category": UNKNOWN}]}, "safetySettings", "warned"),
+    (GEMINI, part(GEMINI, {UNKNOWN: {}}), "contents[0].parts[0]", "refused"),
+    (GEMINI, part(GEMINI, {"text": "a", KEY: 1}), f"contents[0].parts[0].{KEY}", "warned"),
+    (
+        GEMINI,
+        config(thinkingConfig={"thinkingLevel": UNKNOWN}),
+        "generationConfig.thinkingConfig.thinkingLevel",
+        "warned",
+    ),
+    (
+        GEMINI,
+        config(responseModalities=[UNKNOWN]),
+        "generationConfig.responseModalities",
+        "refused",
+    ),
+]
+
+
+@pytest.mark.parametrize(("dialect", "fields", "path", "outcome"), CASES)
+def test_what_nobody_knows_passes_at_home_and_is_a_loss_elsewhere(
+    dialect: str, fields: dict[str, Any], path: str, outcome: str
+) -> None:
+    body = {**PLAIN[dialect], **fields}
+    data = json.dumps(body).encode()
+    assert exact(sent(dialect, body)) == exact(data)
+    parsed = CODECS[dialect].parse(data, Context())
+    for target in CODECS.keys() - {dialect}:
+        losses = Losses()
+        CODECS[target].render(parsed.request, Context(), losses)
+        found = {parsed.places.source(one.path): one.outcome for one in losses.found}
+        assert found[path] == outcome, target
+        assert outcome == "refused" or losses.refusal is None
+
+
+@EVERY
+@QUICK
+@given(data=st.data())
+def test_what_was_parsed_once_is_rendered_for_every_target_and_again(
+    dialect: str, data: st.DataObject
+) -> None:
+    body = json.dumps(data.draw(bodies(dialect))).encode()
+    parsed = CODECS[dialect].parse(body, Context())
+    for _ in range(2):
+        for target, codec in CODECS.items():
+            fresh = CODECS[dialect].parse(body, Context())
+            losses, others = Losses(), Losses()
+            rendered = codec.render(parsed.request, Context(origin=target), losses)
+            assert rendered == codec.render(fresh.request, Context(origin=target), others)
+            assert losses.found == others.found

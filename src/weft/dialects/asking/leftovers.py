@@ -225,7 +225,9 @@ def unheard(item: OpaqueContent, path: str, losses: Losses, target: str, *, ours
     What the assistant's upstream did by itself is left out. What the user shows is not, nor what
     stands for turns that are not there.
     """
-    if ours and item.kind not in INSTEAD:
+    if item.kind == MESSAGE:
+        losses.refused(path, f"this role is not available on {target}; use another")
+    elif ours and item.kind not in INSTEAD:
         losses.dropped(path, target)
     else:
         losses.refused(path, f"{item.kind} is not available on {target}; remove it")

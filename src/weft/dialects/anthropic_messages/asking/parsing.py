@@ -112,6 +112,7 @@ def _conversation(
         places.add(canonical, path)
         role = read(raw, asked.Speaker, path).role
         if role not in _ROLES:
+            places.add(f"{canonical}.content[0]", f"{path}.role")
             messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
             sources.append(raw)
             continue

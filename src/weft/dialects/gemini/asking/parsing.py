@@ -105,6 +105,7 @@ class _Turns:
         canonical = f"messages[{len(self.messages)}]"
         self._places.add(canonical, path)
         if role is None:
+            self._places.add(f"{canonical}.content[0]", f"{path}.role")
             self.messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
             self.sources.append(raw)
             return

@@ -51,12 +51,13 @@ class Messages:
     def add(self, raw: Raw, path: str) -> None:
         role = read(raw, asked.Speaker, path).role
         reader = self._READERS.get(role)
-        message, source = reader(self, raw, path) if reader else self._unknown(raw)
+        message, source = reader(self, raw, path) if reader else self._unknown(raw, path)
         self.found.append(message)
         self.sources.append(source)
 
-    def _unknown(self, raw: Raw) -> tuple[Message, Raw | None]:
+    def _unknown(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         """A message of a role that only its own dialect may know."""
+        self._places.add(f"messages[{len(self.found)}].content[0]", f"{path}.role")
         return Message("user", (OpaqueContent(self._origin, MESSAGE, raw),)), raw
 
     def _spoken(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:

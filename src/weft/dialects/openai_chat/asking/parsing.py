@@ -37,6 +37,7 @@ FIELDS = {
     "sampling.logprobs": "top_logprobs",
     "tool_choice.allowed": "tool_choice.allowed_tools.tools",
     "reasoning": "reasoning_effort",
+    "reasoning.reasoning_effort": "reasoning_effort",
 }
 """Where the fields of a request are in a body, if under another name."""
 

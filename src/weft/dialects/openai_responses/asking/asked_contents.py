@@ -89,6 +89,7 @@ class Items:
 
     def _message(self, raw: Raw, path: str) -> Read:
         if read(raw, asked.Speaker, path).role not in _ROLES:
+            self._places.add(f"messages[{len(self.found)}].content[0]", f"{path}.role")
             return self._other(raw, MESSAGE)
         said = read(raw, asked.Message, path)
         message = Message(
