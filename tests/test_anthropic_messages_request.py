@@ -427,7 +427,7 @@ BAD: list[tuple[Object, str]] = [
     ({"max_tokens": None}, "max_tokens"),
     ({"max_tokens": -1}, "max_tokens"),
     ({"messages": {}}, "messages"),
-    ({"messages": [{"role": "tool", "content": "a"}]}, "messages[0].role"),
+    ({"messages": [{"role": 1, "content": "a"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content[0]"),
     (
@@ -435,7 +435,7 @@ BAD: list[tuple[Object, str]] = [
         "messages[1].content[0].text",
     ),
     (
-        {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "x"}}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": 1}}]}]},
         "messages[0].content[0].source.type",
     ),
     (
@@ -460,9 +460,9 @@ BAD: list[tuple[Object, str]] = [
         },
         "messages[0].content[0].input",
     ),
-    ({"system": [{"type": "image"}]}, "system[0].type"),
+    ({"system": [{"type": 1}]}, "system[0].type"),
     (
-        {"system": [{"type": "text", "text": "a", "cache_control": {"type": "x"}}]},
+        {"system": [{"type": "text", "text": "a", "cache_control": {"type": 1}}]},
         "system[0].cache_control.type",
     ),
     ({"tools": [{"name": "f"}]}, "tools[0]"),
@@ -470,9 +470,11 @@ BAD: list[tuple[Object, str]] = [
     ({"tools": [{"type": "mcp_toolset"}]}, "tools[0]"),
     ({"mcp_servers": [SERVER, SERVER]}, "mcp_servers[1].name"),
     ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
-    ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
+    ({"tool_choice": {"type": 1}}, "tool_choice.type"),
+    ({"tool_choice": "any"}, "tool_choice"),
     ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
-    ({"output_config": {"effort": "much"}}, "output_config.effort"),
+    ({"output_config": {"effort": 1}}, "output_config.effort"),
+    ({"thinking": {"type": "adaptive", "display": 1}}, "thinking.display"),
     (
         {"output_config": {"format": {"type": "json_schema", "schema": 1}}},
         "output_config.format.schema",
@@ -594,13 +596,13 @@ OPTIONS: list[tuple[Object, Object, list[tuple[str, str]]]] = [
             warned("sampling.frequency_penalty"),
         ],
     ),
-    ({"sampling": Sampling(logprobs=2)}, {}, [refused("sampling.logprobs")]),
-    ({"sampling": Sampling(logit_bias=Raw(b"{}"))}, {}, [refused("sampling.logit_bias")]),
+    ({"sampling": Sampling(logprobs=2)}, {}, [warned("sampling.logprobs")]),
+    ({"sampling": Sampling(logit_bias=Raw(b"{}"))}, {}, [warned("sampling.logit_bias")]),
     ({"choices": 2}, {}, [refused("choices")]),
     ({"verbosity": "low"}, {}, [warned("verbosity")]),
     ({"prompt_cache_key": "k"}, {}, [warned("prompt_cache_key")]),
-    ({"max_tool_calls": 1}, {}, [refused("max_tool_calls")]),
-    ({"truncation": "auto"}, {}, [refused("truncation")]),
+    ({"max_tool_calls": 1}, {}, [warned("max_tool_calls")]),
+    ({"truncation": "auto"}, {}, [warned("truncation")]),
     ({"truncation": "disabled"}, {}, []),
     ({"previous_response_id": "r"}, {}, [refused("previous_response_id")]),
     ({"metadata": {"a": "b"}}, {}, [adapted("metadata")]),
@@ -613,7 +615,7 @@ OPTIONS: list[tuple[Object, Object, list[tuple[str, str]]]] = [
     ({"service_tier": "default"}, {"service_tier": "standard_only"}, []),
     ({"service_tier": "flex"}, {}, [warned("service_tier")]),
     ({"cache": "1h"}, {"cache_control": {"type": "ephemeral", "ttl": "1h"}}, []),
-    ({"output": OutputFormat("json")}, {}, [refused("output")]),
+    ({"output": OutputFormat("json")}, {}, [warned("output")]),
     (
         {"output": OutputFormat("json-schema", "n", schema=Raw(b"{}"), strict=True)},
         {"output_config": {"format": {"type": "json_schema", "schema": {}}}},
@@ -752,6 +754,62 @@ def test_older_models_are_told_what_they_take(
     assert outcomes(found) == losses
 
 
+@pytest.mark.parametrize(
+    ("model", "takes", "limit"),
+    [
+        ("claude-3-haiku-20240307", True, 4096),
+        ("claude-3-opus-latest", True, 4096),
+        ("anthropic.claude-3-5-sonnet-20241022-v2:0", True, 8192),
+        ("claude-3.5-haiku", True, 8192),
+        ("claude-3-7-sonnet@20250219", True, 64_000),
+        ("claude-opus-4-20250514", True, 32_000),
+        ("eu.anthropic.claude-opus-4-1-20250805-v1:0", True, 32_000),
+        ("claude-opus-4", True, 32_000),
+        ("claude-opus-4.1", True, 32_000),
+        ("claude-sonnet-4-20250514", True, 64_000),
+        ("claude-haiku-4-5", True, 64_000),
+        ("claude-sonnet-4-6", True, 64_000),
+        ("claude-opus-4-5-20251101", True, 64_000),
+        ("claude-opus-4-6", True, 64_000),
+        ("claude-opus-4-7", False, 64_000),
+        ("claude-opus-4.7", False, 64_000),
+        ("claude-opus-4-10", False, 64_000),
+        ("claude-sonnet-5", False, 64_000),
+        ("claude-opus-5-20270101", False, 64_000),
+        ("a-model-of-tomorrow", False, 64_000),
+    ],
+)
+def test_sampling_and_the_limit_are_those_of_the_model(model: str, takes: bool, limit: int) -> None:
+    drawn: Object = {"temperature": 0.5, "top_p": 0.9, "top_k": 3}
+    asked = other(sampling=Sampling(**drawn), max_output_tokens=None)
+    body, losses = written(msgspec.structs.replace(asked, model=model))
+    assert body == {**BARE, "model": model, "max_tokens": limit, **(drawn if takes else {})}
+    dropped = [] if takes else [warned(f"sampling.{key}") for key in drawn]
+    assert outcomes(losses) == [adapted("max_output_tokens"), *dropped]
+    assert losses[0].detail == f"anthropic-messages requires max_tokens; using {limit}"
+
+
+def test_a_limit_above_that_of_the_model_is_lowered_and_the_quirks_have_the_last_word() -> None:
+    asked = msgspec.structs.replace(other(max_output_tokens=9000), model="claude-3-5-haiku-latest")
+    body, losses = written(asked)
+    assert (body["max_tokens"], outcomes(losses)) == (8192, [warned("max_output_tokens")])
+    body, losses = written(asked, quirks(most_tokens=9500))
+    assert (body["max_tokens"], outcomes(losses)) == (9000, [])
+    warm = msgspec.structs.replace(asked, sampling=Sampling(0.5), max_output_tokens=9)
+    body, losses = written(warm, quirks(sampling=False))
+    assert outcomes(losses) == [warned("sampling.temperature")]
+
+
+def test_a_conversation_that_begins_with_the_assistant_gets_a_user_turn_first() -> None:
+    said = Message("assistant", (TextContent("Hello. What is your name?"),))
+    body, losses = written(other(said, USER))
+    assert [one["role"] for one in body["messages"]] == ["user", "assistant", "user"]
+    assert body["messages"][0]["content"] == "(The conversation begins with the assistant.)"
+    assert outcomes(losses) == [adapted("messages[0]")]
+    own: Object = {**BARE, "messages": [{"role": "assistant", "content": "Hello."}, HI]}
+    assert written(parse(own).request) == (own, [])
+
+
 def test_a_user_with_a_long_name_is_a_hash() -> None:
     body, losses = written(other(user="u" * 65))
     assert len(body["metadata"]["user_id"]) == 64
@@ -877,7 +935,7 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
     (
         Tool("f", parameters=raw(SCHEMA), extra=raw({"defer_loading": True, "unknown": 1})),
         [{"name": "f", "input_schema": SCHEMA}],
-        [warned("tools[0].defer_loading"), refused("tools[0].unknown")],
+        [warned("tools[0].defer_loading"), warned("tools[0].unknown")],
     ),
 ]
 
@@ -1338,7 +1396,7 @@ def thought(content: ReasoningContent, context: Context | None = None) -> tuple[
     return body["messages"][1]["content"][:-1], outcomes(losses)
 
 
-LOST = [adapted("messages[1].content[0]")]
+LOST = [warned("messages[1].content[0]")]
 
 
 @pytest.mark.parametrize(
@@ -1408,7 +1466,7 @@ def test_what_is_lost_in_one_turn_leaves_all_else_in_its_own_bytes() -> None:
     sent, losses = written(parse(body).request)
     lone = {"role": "assistant", "content": [{"type": "text", "text": "b"}]}
     assert sent == {**body, "messages": [HI, lone]}
-    assert outcomes(losses) == [adapted("messages[2].content[0]")]
+    assert outcomes(losses) == [warned("messages[2].content[0]")]
 
 
 def test_a_model_with_a_budget_does_not_think_when_its_envelope_had_to_go() -> None:

@@ -4,7 +4,6 @@ import pytest
 from msgspec import Raw
 
 from weft.dialects.asking.arranging import (
-    as_told,
     behind_results,
     check_end,
     folded,
@@ -13,7 +12,7 @@ from weft.dialects.asking.arranging import (
     nameless,
     source_of,
 )
-from weft.dialects.asking.turns import Placed, Turn
+from weft.dialects.asking.turns import Placed, Turn, spoken
 from weft.dialects.requests import Loss, Losses
 from weft.request import ImageContent, Message, Request, ResultContent, TextContent
 
@@ -24,9 +23,9 @@ def outcomes(losses: Losses) -> list[tuple[str, str]]:
     return [(loss.path, loss.outcome) for loss in losses.found]
 
 
-def test_turns_as_told_are_the_instructions_and_a_turn_for_each_message() -> None:
+def test_turns_as_spoken_are_the_instructions_and_a_turn_for_each_message() -> None:
     result = Message("tool", (ResultContent("a"),), name="n")
-    assert as_told(Request("m", instructions="be", messages=(HI, result))) == [
+    assert list(spoken(Request("m", instructions="be", messages=(HI, result)), Losses())) == [
         Turn("instructions", "system", [Placed("instructions", TextContent("be"))]),
         Turn(
             "messages[0]", "user", [Placed("messages[0].content[0]", TextContent("hi"))], None, HI
@@ -42,7 +41,7 @@ def test_turns_as_told_are_the_instructions_and_a_turn_for_each_message() -> Non
 
 
 def test_a_turn_has_the_bytes_it_came_in_unless_somebody_added_to_it() -> None:
-    turn = as_told(Request("m", messages=(HI,)))[0]
+    turn = next(spoken(Request("m", messages=(HI,)), Losses()))
     added = turn._replace(contents=[*turn.contents, Placed("x", TextContent("more"))])
     sources: list[Raw | None] = [Raw(b"1")]
     assert source_of(turn, sources) == Raw(b"1")
@@ -84,14 +83,14 @@ def test_a_conversation_ends_with_something_to_answer(
 ) -> None:
     request = Request("m", messages=messages)
     found = Losses()
-    check_end(as_told(request), found)
+    check_end(list(spoken(request, Losses())), found)
     assert outcomes(found) == losses
 
 
 def test_late_instructions_are_marked_and_only_text() -> None:
     late = Message("system", (TextContent("be", cache="5m"), ImageContent(url="u")))
     losses = Losses()
-    turn = as_told(Request("m", messages=(late,)))[0]
+    turn = next(spoken(Request("m", messages=(late,)), Losses()))
     assert folded(turn, losses) == [
         Placed(
             "messages[0].content[0]",
@@ -110,7 +109,7 @@ def test_what_is_added_stands_behind_the_results() -> None:
 def test_names_and_phases_are_told_as_lost() -> None:
     said = Message("developer", (TextContent("a"),), name="ann", item_id="i", phase="commentary")
     losses = Losses()
-    nameless(as_told(Request("m", messages=(said,)))[0], losses)
+    nameless(next(spoken(Request("m", messages=(said,)), Losses())), losses)
     assert outcomes(losses) == [
         ("messages[0].role", "adapted"),
         ("messages[0].name", "warned"),

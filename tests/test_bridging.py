@@ -129,11 +129,11 @@ def test_nobody_is_asked_before_a_remote_tool_runs(
     extra: Json, losses: list[tuple[str, str]]
 ) -> None:
     found = Losses()
-    unasked(Tool("t", "mcp", extra=extra), "t", found)
+    unasked(Tool("t", "mcp", extra=extra), "t", found, "there")
     assert outcomes(found) == losses
 
 
 def test_where_nobody_is_ever_asked_that_is_no_news() -> None:
     found = Losses()
-    unasked(Tool("t", "mcp", origin="gemini"), "t", found)
+    unasked(Tool("t", "mcp", origin="gemini"), "t", found, "there")
     assert found.found == []

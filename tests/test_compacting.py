@@ -307,8 +307,7 @@ def test_a_stored_response_is_summed_up_with_all_before_it(world: World) -> None
         SUMMARY,
         "Why?",
         SUMMARY,
-        "Tell",
-        ORDER,
+        f"Tell\n{ORDER}",
     ]
 
 

@@ -5,13 +5,14 @@ import pytest
 from msgspec import UNSET, Raw
 
 from weft.dialects.asking.leftovers import (
-    HINTS,
-    TOOL_HINTS,
+    DECISIVE,
+    DECISIVE_FOR_TOOLS,
+    KNOWN,
+    drop,
+    drop_beside,
     kept,
     left,
-    refuse,
     unheard,
-    warn,
     written,
 )
 from weft.dialects.requests import Loss, Losses
@@ -53,27 +54,48 @@ def test_what_was_left_over_goes_back_where_it_stood(
     assert written(value, extra, {"inside"}) == Raw(sent)
 
 
-def test_hints_are_lost_with_a_warning_and_all_else_is_refused() -> None:
+def test_what_another_answer_would_be_given_without_is_refused_and_all_else_dropped() -> None:
     losses = Losses()
     extra = Raw(b'{"labels":{"a":"b"},"cachedContent":"c","nothing":null,"empty":[]}')
-    refuse(extra, "", losses)
-    refuse(Raw(b'{"defer_loading":true,"x":1}'), "tools[0]", losses, TOOL_HINTS)
-    assert [(loss.path, loss.outcome) for loss in losses.found] == [
-        ("labels", "warned"),
-        ("cachedContent", "refused"),
-        ("tools[0].defer_loading", "warned"),
-        ("tools[0].x", "refused"),
+    drop(extra, "", losses, "there")
+    tool = Raw(b'{"defer_loading":true,"require_approval":"always"}')
+    drop(tool, "tools[0]", losses, "there", DECISIVE_FOR_TOOLS)
+    assert losses.found == [
+        Loss("labels", "warned", "dropped: there has no equivalent"),
+        Loss("cachedContent", "refused", "cachedContent is not available on there; remove it"),
+        Loss("tools[0].defer_loading", "warned", "dropped: there has no equivalent"),
+        Loss(
+            "tools[0].require_approval",
+            "refused",
+            "require_approval is not available on there; remove it",
+        ),
     ]
-    assert not HINTS & TOOL_HINTS
+    assert not KNOWN & (DECISIVE | DECISIVE_FOR_TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("key", "detail"),
+    [
+        ("temprature", 'unknown field "temprature" (did you mean "temperature"?)'),
+        ("generationConfig.topPP", 'unknown field "topPP" (did you mean "topP"?)'),
+        ("max_token", 'unknown field "max_token" (did you mean "max_tokens"?)'),
+        ("a_word_of_tomorrow", 'unknown field "a_word_of_tomorrow": dropped'),
+    ],
+)
+def test_a_key_that_nobody_knows_may_be_a_slip(key: str, detail: str) -> None:
+    losses = Losses()
+    drop(kept({key: Raw(b"1")}), "", losses, "there")
+    assert losses.found == [Loss(key, "warned", detail)]
 
 
 def test_what_stands_beside_a_content_is_lost_with_a_warning() -> None:
     losses = Losses()
-    warn(Raw(b'{"citations":[1],"thoughtSignature":"s","logprobs":[]}'), "m", losses)
-    warn(Raw(b'{"content":[1]}'), "r", losses)
-    warn(UNSET, "n", losses)
+    beside = Raw(b'{"citations":[1],"thoughtSignature":"s","logprobs":[]}')
+    drop_beside(beside, "m", losses, "there")
+    drop_beside(Raw(b'{"content":[1]}'), "r", losses, "there")
+    drop_beside(UNSET, "n", losses, "there")
     assert losses.found == [
-        Loss("m.citations", "warned", "citations is not sent: the target does not have it"),
+        Loss("m.citations", "warned", "dropped: there has no equivalent"),
         Loss("m.thoughtSignature", "adapted", "left out: a proof goes back to where it came from"),
         Loss("r.content", "refused", "some of it only its own dialect can show; remove it"),
     ]
@@ -92,5 +114,5 @@ def test_an_item_of_another_origin_is_left_out_unless_something_depends_on_it(
     kind: str, ours: bool, outcome: str
 ) -> None:
     losses = Losses()
-    unheard(OpaqueContent("far", kind, Raw(b"{}")), "p", losses, ours=ours)
+    unheard(OpaqueContent("far", kind, Raw(b"{}")), "p", losses, "there", ours=ours)
     assert [(loss.path, loss.outcome) for loss in losses.found] == [("p", outcome)]

@@ -397,7 +397,7 @@ def test_a_field_is_read(body: Object, expected: Request) -> None:
     ("body", "path"),
     [
         ({"messages": None}, "messages"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": 1, "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0]"),
         ({"messages": [GREETING, {"role": "user", "content": 3}]}, "messages[1].content"),
         (
@@ -418,16 +418,12 @@ def test_a_field_is_read(body: Object, expected: Request) -> None:
         ),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
         (
-            {
-                "messages": [
-                    {"role": "tool", "tool_call_id": "1", "content": [{"type": "video_url"}]}
-                ]
-            },
-            "messages[0].content",
+            {"messages": [{"role": "tool", "tool_call_id": "1", "content": [{"type": "text"}]}]},
+            "messages[0].content[0]",
         ),
         ({"tools": [{"function": {"name": "f"}}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools[0].function"),
-        ({"tool_choice": "any"}, "tool_choice"),
+        ({"tool_choice": 1}, "tool_choice"),
         ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
         ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
         (
@@ -443,10 +439,10 @@ def test_a_field_is_read(body: Object, expected: Request) -> None:
             {
                 "tool_choice": {
                     "type": "allowed_tools",
-                    "allowed_tools": {"mode": "auto", "tools": [{"type": "function"}]},
+                    "allowed_tools": {"mode": "auto", "tools": [{"type": 1}]},
                 }
             },
-            "tool_choice.allowed_tools.tools[0]",
+            "tool_choice.allowed_tools.tools[0].type",
         ),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"n": 0}, "n"),
@@ -640,10 +636,10 @@ CLOSED = Raw(
         (other(include=("reasoning.encrypted_content",)), "include", None, []),
         (other(include=("x",)), "include", None, [("include", "warned")]),
         (other(betas=("b",)), "betas", None, [("betas", "warned")]),
-        (other(max_tool_calls=1), None, None, [("max_tool_calls", "refused")]),
-        (other(background=True), None, None, [("background", "refused")]),
+        (other(max_tool_calls=1), None, None, [("max_tool_calls", "warned")]),
+        (other(background=True), None, None, [("background", "warned")]),
         (other(previous_response_id="r"), None, None, [("previous_response_id", "refused")]),
-        (other(truncation="auto"), None, None, [("truncation", "refused")]),
+        (other(truncation="auto"), None, None, [("truncation", "warned")]),
         (other(truncation="disabled"), "truncation", None, []),
         (other(metadata={"a": "b"}), "metadata", None, [("metadata", "adapted")]),
         (other(user="u"), "user", "u", []),
@@ -735,7 +731,7 @@ CUSTOM = Context(quirks=ChatQuirks(custom_tools=True))
             [
                 ("tools[0].cache", "warned"),
                 ("tools[0].defer_loading", "warned"),
-                ("tools[0].odd", "refused"),
+                ("tools[0].odd", "warned"),
             ],
         ),
         (
@@ -972,19 +968,13 @@ def test_trap_12_images_of_a_result_follow_in_a_message_and_are_never_text() -> 
     written_, losses = messages(*step(CALL, result, TextContent("so?")))
     assert written_ == [
         ASKED,
-        answered(
-            [
-                {"type": "text", "text": "see"},
-                {
-                    "type": "text",
-                    "text": "The images and files of this result are in the next message.",
-                },
-            ]
-        ),
+        answered("see\nThe images and files of this result are in the next message."),
     ]
     assert losses == [
         ("messages[2].content[0].content[1]", "adapted"),
         ("messages[2].content[0].content[2]", "adapted"),
+        ("messages[2].content[0].content[0]", "adapted"),
+        ("messages[2].content[0]", "adapted"),
     ]
     body = written(other(messages=(HI, *step(CALL, result, TextContent("so?")))))[0]["messages"]
     assert isinstance(body, list)
@@ -1028,16 +1018,51 @@ def test_neighbours_of_one_role_are_one_message_and_instructions_are_not() -> No
         Message("assistant", (CALL,)),
         Message("tool", (ResultContent("1", (TextContent("r"),)),)),
     )
-    marked = {"type": "text", "text": "b", "prompt_cache_breakpoint": {"mode": "explicit"}}
     assert found == (
         [
-            {"role": "system", "content": [{"type": "text", "text": "a"}, marked]},
+            {"role": "system", "content": "a\nb"},
             {"role": "developer", "content": "c"},
             {**ASKED, "content": "d"},
             answered("r"),
         ],
-        [("messages[1].content[1].cache", "adapted")],
+        [
+            ("messages[1].content[1].cache", "warned"),
+            ("messages[1].content[0]", "adapted"),
+            ("messages[1].content[1]", "adapted"),
+        ],
     )
+
+
+def test_texts_are_one_string_and_parts_only_where_one_is_no_text() -> None:
+    image = ImageContent(url="u")
+    texts = (TextContent("a"), TextContent(""), TextContent("b"))
+    said_ = (
+        Message("developer", texts),
+        Message("user", texts),
+        Message("assistant", (*texts, TextContent("no", refusal=True))),
+        Message("user", (*texts, image)),
+    )
+    body, losses = written(other(messages=said_))
+    text_a, text_b, empty = ({"type": "text", "text": text} for text in ("a", "b", ""))
+    assert body["messages"] == [
+        {"role": "developer", "content": "a\nb"},
+        {"role": "user", "content": "a\nb"},
+        {"role": "assistant", "content": "ab", "refusal": "no"},
+        {
+            "role": "user",
+            "content": [
+                text_a,
+                empty,
+                text_b,
+                {"type": "image_url", "image_url": {"url": "u"}},
+            ],
+        },
+    ]
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        (f"messages[{number}].content[{place}]", "adapted")
+        for number in range(3)
+        for place in range(3)
+    ]
 
 
 def test_a_host_without_developers_hears_the_system() -> None:
@@ -1071,16 +1096,21 @@ def test_a_host_without_developers_hears_the_system() -> None:
         (FileContent(file_id="f"), None, [(".file_id", "refused")]),
         (
             TextContent("t", extra=Raw(b'{"citations":[1]}')),
-            [{"type": "text", "text": "t"}],
+            "t",
             [(".citations", "warned")],
         ),
         (OpaqueContent(OTHER, "search_result", Raw(b"{}")), None, [("", "refused")]),
         (
             TextContent("t", cache="1h"),
+            "t",
+            [(".cache", "warned")],
+        ),
+        (
+            ImageContent(url="u", cache="1h"),
             [
                 {
-                    "type": "text",
-                    "text": "t",
+                    "type": "image_url",
+                    "image_url": {"url": "u"},
                     "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"},
                 }
             ],
@@ -1146,7 +1176,7 @@ def test_trap_01_and_02_reasoning_of_another_origin_is_dropped_and_never_text(te
     context = Context(quirks=ChatQuirks(reasoning_back=("reasoning_content",)))
     assert messages(said_, context=context) == (
         [{"role": "assistant", "content": "a"}],
-        [("messages[1].content[0]", "adapted")],
+        [("messages[1].content[0]", "warned")],
     )
 
 
@@ -1156,6 +1186,26 @@ THOUGHT: Object = {
     "reasoning_content": "why",
     "reasoning_details": [{"type": "reasoning.text", "signature": "s", "text": "why"}],
 }
+
+
+@pytest.mark.parametrize("fields", [(), ("reasoning_content",), ("reasoning_details",)])
+@pytest.mark.parametrize("origin", [None, "here"])
+@pytest.mark.parametrize(
+    "thought",
+    [
+        THOUGHT,
+        {"role": "assistant", "content": "a", "reasoning_content": "why"},
+        {"role": "assistant", "content": None, "reasoning": "why"},
+        {"role": "assistant", "content": "a", "reasoning_content": "why", "reasoning": "why"},
+    ],
+)
+def test_reasoning_that_a_client_of_this_wire_sends_back_arrives_as_it_is(
+    thought: Object, origin: str | None, fields: tuple[str, ...]
+) -> None:
+    quirks = msgspec.convert({"reasoning_back": fields}, ChatQuirks)
+    request = parsed({"model": "m", "messages": [thought]}, Context(origin=origin)).request
+    body, losses = written(request, Context(quirks=quirks, origin="here"))
+    assert (body["messages"], losses) == ([thought], [])
 
 
 @pytest.mark.parametrize(
@@ -1169,13 +1219,15 @@ THOUGHT: Object = {
 def test_reasoning_goes_back_in_the_fields_that_the_host_wants(
     fields: tuple[str, ...], kept: set[str]
 ) -> None:
+    """Where a message must be written: a client of another wire carried it here."""
     quirks = msgspec.convert({"reasoning_back": fields}, ChatQuirks)
-    context = Context(quirks=quirks, origin="here")
-    request = parsed({"model": "m", "messages": [THOUGHT]}, context).request
-    body, losses = written(request, context)
-    assert body["messages"] == [{key: THOUGHT[key] for key in THOUGHT if key in kept}]
-    expected = [] if kept == set(THOUGHT) else [("messages[0].content[0]", "adapted")]
-    assert [(loss.path, loss.outcome) for loss in losses] == expected
+    said_ = ReasoningContent("why", signature="s", origin="here")
+    found = messages(
+        Message("assistant", (said_, TextContent("a"))),
+        context=Context(quirks=quirks, origin="here"),
+    )
+    expected = [] if kept == set(THOUGHT) else [("messages[1].content[0]", "warned")]
+    assert found == ([{key: THOUGHT[key] for key in THOUGHT if key in kept}], expected)
 
 
 @pytest.mark.parametrize(
@@ -1191,7 +1243,7 @@ def test_reasoning_goes_back_in_the_fields_that_the_host_wants(
             {"reasoning_details": [{"type": "reasoning.encrypted", "data": "e"}]},
             [],
         ),
-        (ReasoningContent("why", origin="here"), {}, ["adapted"]),
+        (ReasoningContent("why", origin="here"), {}, ["warned"]),
     ],
 )
 def test_a_proof_that_came_in_an_envelope_is_told_to_its_host(
@@ -1208,7 +1260,7 @@ def test_reasoning_of_one_host_does_not_go_to_another() -> None:
     request = parsed({"model": "m", "messages": [THOUGHT]}, Context(origin="here")).request
     body, losses = written(request, Context(quirks=quirks, origin="there"))
     assert body["messages"] == [{"role": "assistant", "content": "a"}]
-    assert [loss.outcome for loss in losses] == ["adapted"]
+    assert [loss.outcome for loss in losses] == ["warned"]
 
 
 # The official client
@@ -1268,7 +1320,7 @@ def test_a_conversation_of_the_responses_wire_arrives_whole_and_well_formed(body
 
 def _told(text: str, found: list[str]) -> bool:
     """Summaries of reasoning are not sent; a failed result is told by a word before it."""
-    return text in ("why", "because") or text in found or f"Error: {text}" in found or not text
+    return text in ("why", "because") or any(text in one for one in found)
 
 
 # What a request says that was never read from a body
@@ -1311,10 +1363,9 @@ def test_sounds_that_the_wire_does_not_know_are_refused() -> None:
 def test_a_text_after_a_call_is_said_before_it() -> None:
     turn = Message("assistant", (CALL, TextContent("b")))
     result = Message("user", (ResultContent("1", cache="5m", content=(TextContent("r"),)),))
-    marked = {"type": "text", "text": "r", "prompt_cache_breakpoint": {"mode": "explicit"}}
     assert messages(turn, result) == (
-        [{**ASKED, "content": "b"}, answered([marked])],
-        [("messages[1].content[1]", "adapted"), ("messages[2].content[0].cache", "adapted")],
+        [{**ASKED, "content": "b"}, answered("r")],
+        [("messages[1].content[1]", "adapted"), ("messages[2].content[0].cache", "warned")],
     )
 
 

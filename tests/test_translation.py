@@ -174,7 +174,7 @@ def test_every_loss_of_a_small_request_is_told() -> None:
         "generationConfig": {"topK": 3, "thinkingConfig": {"thinkingBudget": 2048}},
     }
     assert translated(body, "openai-chat", "gemini").losses == (
-        Loss("generationConfig.topK", "warned", "is not available on openai-chat; left out"),
+        Loss("generationConfig.topK", "warned", "dropped: openai-chat has no equivalent"),
         Loss(
             "generationConfig.thinkingConfig.thinkingBudget",
             "adapted",
@@ -189,7 +189,7 @@ def test_every_loss_of_a_small_request_is_told() -> None:
         (
             "openai-responses",
             "anthropic-messages",
-            {"model": "m", "input": "Hi", "text": {"format": {"type": "json_object"}}},
+            {"model": "m", "input": "Hi", "text": {"format": {"type": "of_tomorrow"}}},
             "text.format",
         ),
         (
@@ -217,12 +217,12 @@ def test_every_loss_of_a_small_request_is_told() -> None:
             {
                 "contents": [{"parts": [{"text": "Hi"}]}],
                 "systemInstruction": {"parts": [{"text": "Be."}]},
-                "generationConfig": {"responseMimeType": "application/json"},
+                "generationConfig": {"responseModalities": ["IMAGE"]},
             },
-            "generationConfig.responseMimeType",
+            "generationConfig.responseModalities",
         ),
     ],
-    ids=["shape", "choices", "prefill", "json"],
+    ids=["shape", "choices", "prefill", "modality"],
 )
 def test_what_cannot_be_asked_is_named_in_the_clients_own_words(
     source: str, target: str, body: Object, path: str

@@ -51,6 +51,10 @@ class Losses:
         """Weakened: the answer may differ in style or cost, not in truth."""
         self._add(Loss(path, "warned", detail))
 
+    def dropped(self, path: str, target: str) -> None:
+        """Not sent, as the target has no such field; the answer means the same without it."""
+        self.warned(path, f"dropped: {target} has no equivalent")
+
     def refused(self, path: str, detail: str) -> None:
         """Cannot be said: the request would mean something else."""
         self._add(Loss(path, "refused", detail))
@@ -169,6 +173,14 @@ _keys = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 # Writing
+
+
+def origins(context: Context, name: str, *, native: bool) -> frozenset[str]:
+    """Whose proofs a target takes back: its own. In the dialect that a request came in also those
+    that came bare: only an upstream of that dialect can have shown them to the client.
+    """
+    own = context.origin or name
+    return frozenset({own, name}) if native else frozenset({own})
 
 
 def keys_of(extra: Json) -> dict[str, Raw]:

@@ -22,17 +22,19 @@ class MessagesQuirks(Quirks):
     unsigned_thinking: bool = False
     """Takes thinking back that has no signature, because it never signs any."""
 
-    sampling: bool = False
-    """Takes temperature, top_p and top_k from other dialects; the newest models refuse them."""
+    sampling: bool | None = None
+    """Whether temperature, top_p and top_k of other dialects are sent. None: as the model takes
+    them (`asking/models.py`); the newest answer 400 to them."""
 
     late_system: bool = True
     """Takes instructions in the middle of a conversation. Else they are told by the user."""
 
     max_tokens: int = 64_000
-    """The limit of an answer when none was asked: the wire wants one."""
+    """The limit of an answer when none was asked: the wire wants one. Less, if the model takes
+    less."""
 
     most_tokens: int | None = None
-    """The highest limit that the model takes, if it is known."""
+    """The highest limit that the model takes. None: that of the model, if it is known."""
 
     name_limit: int = 64
     """The letters a tool's name may have."""

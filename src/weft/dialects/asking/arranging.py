@@ -8,27 +8,20 @@ import re
 import msgspec
 from msgspec import Raw
 
+from weft.dialects.asking.leftovers import MESSAGE
 from weft.dialects.asking.turns import Placed, Turn
 from weft.dialects.requests import Loss, Losses
-from weft.request import Request, ResultContent, TextContent
+from weft.request import OpaqueContent, Request, ResultContent, TextContent
 
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
-def as_told(request: Request) -> list[Turn]:
-    """The turns of a request that stays in its dialect: as they are, one for each message."""
-    found: list[Turn] = []
-    if request.instructions is not None:
-        said = Placed("instructions", TextContent(request.instructions))
-        found.append(Turn("instructions", "system", [said]))
-    for number, message in enumerate(request.messages):
-        path = f"messages[{number}]"
-        contents = [
-            Placed(f"{path}.content[{place}]", one) for place, one in enumerate(message.content)
-        ]
-        role = "user" if message.role == "tool" else message.role
-        found.append(Turn(path, role, contents, message.name, message))
-    return found
+def whole_message(turn: Turn) -> Raw | None:
+    """The message that a turn is, if its role is one that nobody here knows."""
+    match turn.contents:
+        case [Placed(_, OpaqueContent(kind=kind, raw=raw))] if kind == MESSAGE:
+            return raw
+    return None
 
 
 def source_of(turn: Turn, sources: list[Raw | None]) -> Raw | None:

@@ -5,7 +5,7 @@ import re
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.asking.leftovers import TOOL_HINTS, kept, refuse
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, kept
 from weft.dialects.envelope import opened
 from weft.dialects.requests import Losses, Spelling, keys_of
 from weft.parts import Json
@@ -110,7 +110,7 @@ def schema_of(parameters: Json) -> dict[str, Raw] | None:
     return None
 
 
-def unasked(tool: Tool, path: str, losses: Losses) -> None:
+def unasked(tool: Tool, path: str, losses: Losses, target: str) -> None:
     """Notes that nobody is asked before a remote tool runs, and what else cannot be told it."""
     beside = keys_of(tool.extra)
     approval = beside.pop(_APPROVAL, None)
@@ -119,4 +119,4 @@ def unasked(tool: Tool, path: str, losses: Losses) -> None:
             losses.warned(path, "tools of remote servers run without approval")
     elif bytes(approval) != b'"never"':
         losses.refused(f"{path}.{_APPROVAL}", "approvals are not available; set never")
-    refuse(kept(beside), path, losses, TOOL_HINTS)
+    drop(kept(beside), path, losses, target, DECISIVE_FOR_TOOLS)

@@ -6,6 +6,7 @@ target each of them is a loss.
 """
 
 from collections.abc import Collection
+from difflib import get_close_matches
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -13,39 +14,107 @@ from msgspec import UNSET, Raw
 from weft.dialects.base import told
 from weft.dialects.requests import Losses, keys_of, unknown
 from weft.parts import Json
-from weft.request import OpaqueContent, Tool
+from weft.request import OpaqueContent, Request, Sampling, Tool
 
-HINTS = frozenset(
+DECISIVE = frozenset(
     {
+        "cachedContent",
+        "container",
+        "conversation",
+        "function_call",
+        "generationConfig.responseJsonSchema",
+        "generationConfig.responseMimeType",
+        "generationConfig.responseModalities",
+        "generationConfig.responseSchema",
+        "modalities",
+        "output_config.format",
+        "prompt",
+        "response_format",
+        "text.format",
+        "thread",
+        "tool_choice",
+        "toolConfig.functionCallingConfig",
+    }
+)
+"""Keys without which another answer would be given: which tool is called, what shape or medium the
+output has, what was said before. A request that has one of them is refused, never sent without."""
+
+DECISIVE_FOR_TOOLS = frozenset(
+    {
+        "allowed_callers",
+        "allowed_tools",
+        "configs",
+        "container",
+        "headers",
+        "require_approval",
+        "streamableHttpTransport.headers",
+    }
+)
+"""The same for tools: who may call what, with whose consent, and what it works on."""
+
+KNOWN = frozenset(
+    {
+        "audio",
+        "behavior",
+        "cache_control",
+        "cache_control.ttl",
+        "cache_control.type",
+        "citations",
         "client_metadata",
+        "compaction",
         "context_management",
+        "defer_loading",
         "diagnostics",
+        "eager_input_streaming",
+        "external_web_access",
+        "fallbacks",
+        "generationConfig.mediaResolution",
+        "generationConfig.speechConfig",
+        "generationConfig.thinkingConfig.thinkingLevel",
+        "inference_geo",
+        "input_examples",
         "labels",
+        "moderation",
+        "namespace_description",
+        "output_config.effort",
+        "output_config.task_budget",
+        "prediction",
         "prompt_cache_breakpoint",
         "prompt_cache_options",
         "prompt_cache_retention",
+        "reasoning_effort",
         "safetySettings",
+        "search_content_types",
         "serviceTier",
         "speed",
+        "store",
         "stream_options",
+        "thinking",
+        "thinking.display",
         "user_profile_id",
     }
 )
-"""Keys that change what a request costs or who counts it, not what it means."""
+"""Keys of one wire that have no canonical field. Any other is perhaps a slip."""
 
-TOOL_HINTS = frozenset(
-    {
-        "behavior",
-        "cache_control",
-        "defer_loading",
-        "eager_input_streaming",
-        "external_web_access",
-        "input_examples",
-        "namespace_description",
-        "search_content_types",
-    }
+_SPELLINGS = (
+    "input",
+    "maxOutputTokens",
+    "max_completion_tokens",
+    "max_tokens",
+    "output_config",
+    "parameters",
+    "reasoning_effort",
+    "response_format",
+    "stopSequences",
+    "stop_sequences",
+    "system",
+    "thinking",
+    "topK",
+    "topP",
+    "top_logprobs",
 )
-"""The same for tools: when a tool is shown, what is said of its group, how it gets at pages."""
+_FIELDS = (*Request.__struct_fields__, *Sampling.__struct_fields__, *_SPELLINGS)
+"""What a key that nobody knows may have been meant to be."""
 
 EXTRAS = ("tool_search", "image_generation")
 """How the kinds of hosted tools begin that a request can do without: its tools are all shown
@@ -57,8 +126,12 @@ SAID_OTHERWISE = {
 }
 """Keys beside a content whose loss changes nothing for another target."""
 
-UNSEEN = "content"
+UNSEEN_PARTS = "functionResponse.parts"
+UNSEEN = frozenset({"content", "output", UNSEEN_PARTS})
 """What a result shows, as a whole, when there is no canonical content for all of it."""
+
+MESSAGE = "message"
+"""The kind of an item that is a whole message, of a role that nobody here knows."""
 
 INSTEAD = frozenset({"compaction", "compaction_summary", "context_compaction", "item_reference"})
 """Items of the assistant that stand for something else that was said."""
@@ -86,9 +159,14 @@ def written(value: msgspec.Struct, extra: Json, inner: Collection[str] = ()) -> 
     if not isinstance(extra, Raw):
         return Raw(_json(value))
     fields = keys_of(Raw(_json(value)))
-    for key, said in keys_of(extra).items():
-        _put(fields, key, said, inner)
+    put(fields, keys_of(extra), inner)
     return Raw(_json(fields))
+
+
+def put(fields: dict[str, Raw], extra: dict[str, Raw], inner: Collection[str]) -> None:
+    """Adds what came beside fields to them. Keys below one of `inner` go into that object."""
+    for key, said in extra.items():
+        _put(fields, key, said, inner)
 
 
 def _put(fields: dict[str, Raw], key: str, said: Raw, inner: Collection[str]) -> None:
@@ -101,44 +179,58 @@ def _put(fields: dict[str, Raw], key: str, said: Raw, inner: Collection[str]) ->
         fields.setdefault(key, said)
 
 
-def refuse(extra: Json, path: str, losses: Losses, hints: Collection[str] = HINTS) -> None:
-    """Notes what only the dialect that it came in can say: hints are lost, the rest refused."""
+def drop(
+    extra: Json, path: str, losses: Losses, target: str, decisive: Collection[str] = DECISIVE
+) -> None:
+    """Notes what only the dialect that it came in can say: refused, if it is decisive."""
     for key, where in _said(extra, path):
-        if key in hints:
-            losses.warned(where, f"{key} is not sent: the target does not have it")
+        if key in decisive:
+            losses.refused(where, f"{key} is not available on {target}; remove it")
         else:
-            losses.refused(where, f"{key} is not available on the target; remove it")
+            losses.warned(where, _dropped(key, target))
 
 
-def warn(extra: Json, path: str, losses: Losses) -> None:
+def drop_beside(extra: Json, path: str, losses: Losses, target: str) -> None:
     """Notes what came beside a message or its content: it is said without, if it can be."""
     for key, where in _said(extra, path):
-        if key == UNSEEN:
+        if key in UNSEEN:
             losses.refused(where, "some of it only its own dialect can show; remove it")
         elif key in SAID_OTHERWISE:
             losses.adapted(where, SAID_OTHERWISE[key])
         else:
-            losses.warned(where, f"{key} is not sent: the target does not have it")
+            losses.dropped(where, target)
 
 
-def missing(tool: Tool, path: str, losses: Losses, name: str = "the target") -> None:
+def _dropped(key: str, target: str) -> str:
+    if key in KNOWN:
+        return f"dropped: {target} has no equivalent"
+    word = key.rpartition(".")[2]
+    close = get_close_matches(word, _FIELDS, n=1, cutoff=0.8)
+    if close and close[0] != word:
+        return f'unknown field "{word}" (did you mean "{close[0]}"?)'
+    return f'unknown field "{word}": dropped'
+
+
+def missing(tool: Tool, path: str, losses: Losses, target: str) -> None:
     """Notes a tool that the target does not have."""
     if tool.kind.startswith(EXTRAS):
-        losses.warned(path, f"{tool.kind} is not available on {name}; left out")
+        losses.dropped(path, target)
     else:
-        losses.refused(path, f"{tool.kind} is not available on {name}; remove it")
+        losses.refused(path, f"{tool.kind} is not available on {target}; remove it")
 
 
-def unheard(item: OpaqueContent, path: str, losses: Losses, *, ours: bool) -> None:
+def unheard(item: OpaqueContent, path: str, losses: Losses, target: str, *, ours: bool) -> None:
     """Notes an item that only its origin understands.
 
     What the assistant's upstream did by itself is left out. What the user shows is not, nor what
     stands for turns that are not there.
     """
-    if ours and item.kind not in INSTEAD:
-        losses.warned(path, f"{item.kind} of {item.origin} is left out")
+    if item.kind == MESSAGE:
+        losses.refused(path, f"this role is not available on {target}; use another")
+    elif ours and item.kind not in INSTEAD:
+        losses.dropped(path, target)
     else:
-        losses.refused(path, f"{item.kind} is not available on the target; remove it")
+        losses.refused(path, f"{item.kind} is not available on {target}; remove it")
 
 
 def _said(extra: Json, path: str) -> list[tuple[str, str]]:

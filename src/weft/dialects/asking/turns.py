@@ -11,6 +11,12 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from weft.dialects.asking.parallel import (
+    answered_ids,
+    declares_wrapper,
+    holds_wrapper,
+    unfolded,
+)
 from weft.dialects.requests import Losses
 from weft.ids import Claims
 from weft.request import (
@@ -54,7 +60,7 @@ def turns(request: Request, losses: Losses, *, repair: bool = False) -> list[Tur
     left out, both with a warning; else both are refused. Results of calls that an earlier
     response made (`previous_response_id`) are nobody's business here.
     """
-    found = [turn for turn in _spoken(request) if not _declares(turn, losses)]
+    found = [turn for turn in spoken(request, losses) if not _declares(turn, losses)]
     pairs = _Pairs(found, losses, elsewhere=request.previous_response_id is not None)
     pairs.check(repair=repair)
     return [turn for turn in _ordered(found, pairs, losses) if turn.contents or turn.message]
@@ -90,7 +96,8 @@ def leading(found: list[Turn]) -> int:
     return roles.index(False) if False in roles else len(roles)
 
 
-def _spoken(request: Request) -> Iterator[Turn]:
+def spoken(request: Request, losses: Losses) -> Iterator[Turn]:
+    """The turns as they are, one for each message, `instructions` first."""
     if request.instructions is not None:
         said = Placed("instructions", TextContent(request.instructions))
         yield Turn("instructions", "system", [said])
@@ -100,8 +107,23 @@ def _spoken(request: Request) -> Iterator[Turn]:
             Placed(f"{path}.content[{place}]", content)
             for place, content in enumerate(message.content)
         ]
+        if holds_wrapper(message) and not declares_wrapper(request):
+            contents = _unfolded(contents, answered_ids(request), losses)
         role: Speaker = "user" if message.role == "tool" else message.role
         yield Turn(path, role, contents, message.name, message)
+
+
+def _unfolded(contents: list[Placed], answered: frozenset[str], losses: Losses) -> list[Placed]:
+    """The contents with the calls inside wrappers in their place."""
+    found: list[Placed] = []
+    for placed in contents:
+        content = placed.content
+        inside = unfolded(content, answered) if isinstance(content, CallContent) else []
+        if inside:
+            losses.adapted(placed.path, "the calls that it wraps are sent one by one")
+        found += [Placed(f"{placed.path}.calls[{n}]", one) for n, one in enumerate(inside)]
+        found += [] if inside else [placed]
+    return found
 
 
 class _Call:

@@ -4,12 +4,12 @@ import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.asking.leftovers import UNSEEN, kept, warn
+from weft.dialects.asking.leftovers import UNSEEN, drop_beside, kept
 from weft.dialects.asking.turns import Placed
 from weft.dialects.requests import Losses, keys_of
 from weft.errors import BadRequest
@@ -120,6 +120,7 @@ def telling(extra: Json) -> Json:
 # What a cache may keep, as one family marks it
 
 MARK = "prompt_cache_breakpoint"
+_EXPLICIT = "explicit"
 _TIMES: dict[Cache, str | None] = {"5m": None, "1h": "12h"}
 _RETENTION: dict[Cache, str] = {"5m": "in_memory", "1h": "24h"}
 RETAINED: dict[str, Cache] = {word: cache for cache, word in _RETENTION.items()}
@@ -128,20 +129,24 @@ RETAINED: dict[str, Cache] = {word: cache for cache, word in _RETENTION.items()}
 class Breakpoint(msgspec.Struct, omit_defaults=True):
     """A mark: what comes before it may be cached."""
 
-    mode: Literal["explicit"]
+    mode: str
     ttl: str | None = None
 
 
 def cache_of(mark: Breakpoint | None) -> Cache | None:
-    """A mark without a time is the shortest; all times there are, are longer."""
-    if mark is None:
+    """A mark without a time is the shortest; all times there are, are longer. One of a kind that
+    nobody knows is none.
+    """
+    if mark is None or mark.mode != _EXPLICIT:
         return None
     return "5m" if mark.ttl is None else "1h"
 
 
 def with_mark(extra: Json, mark: Breakpoint | None) -> Json:
-    """A mark with a time is kept as it is: others know other times."""
-    if mark is None or mark.ttl is None:
+    """A mark with a time is kept as it is: others know other times. So is one of a kind that
+    nobody knows.
+    """
+    if mark is None or (mark.ttl is None and mark.mode == _EXPLICIT):
         return extra
     return kept({**keys_of(extra), MARK: Raw(msgspec.json.encode(mark))})
 
@@ -334,7 +339,7 @@ class Kin:
     ) -> Breakpoint | None:
         """The family's own marks stay as they are; those of others are kept for longer."""
         cache = content.cache
-        path = self._marks.get(path, path)
+        path = self.marked_at(path)
         said = keys_of(content.extra).get(MARK)
         if said is not None and self.kin:
             return msgspec.json.decode(said, type=Breakpoint)
@@ -344,7 +349,11 @@ class Kin:
             self._losses.adapted(f"{path}.cache", "kept for the shortest time there is")
         elif not self.kin:
             self._losses.warned(f"{path}.cache", f"{cache} is not known here; kept for 12 hours")
-        return Breakpoint("explicit", _TIMES[cache])
+        return Breakpoint(_EXPLICIT, _TIMES[cache])
+
+    def marked_at(self, path: str) -> str:
+        """Where a mark was set that was put on another content."""
+        return self._marks.get(path, path)
 
     def note(self, contents: Iterable[AnyContent], path: str) -> None:
         """Notes what contents, and those of results, say beside their fields."""
@@ -352,8 +361,8 @@ class Kin:
             where = f"{path}.content[{place}]"
             if isinstance(content, OpaqueContent | ReasoningContent):
                 continue
-            warn(self.beside(content.extra), where, self._losses)
-            if isinstance(content, ResultContent) and UNSEEN not in keys_of(content.extra):
+            drop_beside(self.beside(content.extra), where, self._losses, self._name)
+            if isinstance(content, ResultContent) and UNSEEN.isdisjoint(keys_of(content.extra)):
                 self.note(content.content, where)
 
     def beside(self, extra: Json) -> Json:
@@ -411,4 +420,4 @@ class Kin:
                 self._losses.refused(path, f"{word} is not available on {self._name}; {remedy}")
         for path, when in warned:
             if when(self._request):
-                self._losses.warned(path, f"is not available on {self._name}; left out")
+                self._losses.dropped(path, self._name)

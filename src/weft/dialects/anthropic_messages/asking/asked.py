@@ -15,7 +15,16 @@ from weft.parts import Json
 from weft.request import Cache
 
 INNER = frozenset(
-    {"cache_control", "metadata", "output_config", "source", "system", "thinking", "tool_choice"}
+    {
+        "cache_control",
+        "format",
+        "metadata",
+        "output_config",
+        "source",
+        "system",
+        "thinking",
+        "tool_choice",
+    }
 )
 """Objects whose unknown keys are kept under their path."""
 
@@ -47,9 +56,6 @@ FIELDS = {
 }
 """Where the fields of a canonical request stand in a body."""
 
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
-Display = Literal["summarized", "omitted"]
-ChoiceType = Literal["auto", "any", "tool", "none"]
 Count = Annotated[int, Meta(ge=0)]
 
 
@@ -60,8 +66,8 @@ class Typed(msgspec.Struct):
 
 
 class CacheControl(msgspec.Struct, omit_defaults=True):
-    type: Literal["ephemeral"]
-    ttl: Cache | None = None
+    type: str
+    ttl: str | None = None
 
 
 class Metadata(msgspec.Struct, omit_defaults=True):
@@ -69,23 +75,23 @@ class Metadata(msgspec.Struct, omit_defaults=True):
 
 
 class Format(msgspec.Struct):
-    type: Literal["json_schema"]
+    type: str
     schema: Raw
 
 
 class OutputConfig(msgspec.Struct, omit_defaults=True):
-    effort: Effort | None = None
-    format: Format | None = None
+    effort: str | None = None
+    format: Json = UNSET
 
 
 class Thinking(msgspec.Struct, omit_defaults=True):
     type: str
     budget_tokens: Count | None = None
-    display: Display | None = None
+    display: str | None = None
 
 
 class Choice(msgspec.Struct, omit_defaults=True):
-    type: ChoiceType
+    type: str
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
@@ -110,6 +116,12 @@ class Body(msgspec.Struct):
     service_tier: str | None = None
     cache_control: Json = UNSET
     stream: bool | None = None
+
+
+class Speaker(msgspec.Struct):
+    """As much of a message as tells whose it is."""
+
+    role: str
 
 
 class Said(msgspec.Struct):
@@ -164,8 +176,12 @@ class Document(msgspec.Struct, tag="document", tag_field="type", omit_defaults=T
     cache_control: Json = UNSET
 
 
+IMAGE_SOURCES = frozenset({"base64", "url", "file"})
+DOCUMENT_SOURCES = IMAGE_SOURCES | {"text", "content"}
+
+
 class Sourced(msgspec.Struct):
-    """A block whose source is looked at for keys that nobody knows."""
+    """A block whose source is looked at for its type, and for keys that nobody knows."""
 
     source: Raw
 
@@ -310,14 +326,18 @@ class Written(msgspec.Struct, omit_defaults=True):
 
 # Cache marks
 
+_TIMES: dict[str | None, Cache] = {None: "5m", "5m": "5m", "1h": "1h"}
+
 
 def cached(raw: Json, path: str) -> tuple[Cache | None, dict[str, Raw]]:
-    """A cache mark, and what else it says."""
+    """A cache mark, and what else it says. One of a kind that nobody knows is left over whole."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return None, {}
     found = read(raw, CacheControl, f"{path}.cache_control".lstrip("."))
-    rest = left(raw, CacheControl, under="cache_control")
-    return found.ttl or "5m", rest
+    time = _TIMES.get(found.ttl)
+    if found.type != "ephemeral" or time is None:
+        return None, {"cache_control": raw}
+    return time, left(raw, CacheControl, under="cache_control")
 
 
 def marked(mark: Cache | None, path: str, losses: Losses, *, ttl: bool) -> Json:

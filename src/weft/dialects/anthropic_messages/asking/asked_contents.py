@@ -66,8 +66,13 @@ def sealed(said: str | list[Raw]) -> bool:
     return any(holds_envelope(one.signature) or holds_envelope(one.data) for one in blocks)
 
 
+def instruction(raw: Raw, path: str) -> AnyContent:
+    """A block of the instructions: a text, or what only this wire understands."""
+    kind = read(raw, asked.Typed, path).type
+    return text(raw, path) if kind == "text" else _opaque(raw, kind)
+
+
 def text(raw: Raw, path: str) -> TextContent:
-    """A block of text, where nothing else may stand."""
     block = read(raw, asked.Text, path)
     cache, marks = asked.cached(block.cache_control, path)
     return TextContent(block.text, cache=cache, extra=kept(left(raw, asked.Text), marks))
@@ -89,7 +94,10 @@ def _text(raw: Raw, path: str, origin: str) -> AnyContent:
     return text(raw, path)
 
 
-def image(raw: Raw, path: str) -> ImageContent:
+def image(raw: Raw, path: str) -> ImageContent | None:
+    """An image; None for one that comes from where nobody here knows."""
+    if _source(raw, path) not in asked.IMAGE_SOURCES:
+        return None
     block = read(raw, asked.Image, path)
     cache, marks = asked.cached(block.cache_control, path)
     extra = kept(left(raw, asked.Image), _beside(raw, type(block.source)), marks)
@@ -103,7 +111,12 @@ def image(raw: Raw, path: str) -> ImageContent:
 
 
 def _image(raw: Raw, path: str, origin: str) -> AnyContent:
-    return image(raw, path)
+    return image(raw, path) or _opaque(raw, "image")
+
+
+def _source(raw: Raw, path: str) -> str:
+    source = read(raw, asked.Sourced, path).source
+    return read(source, asked.Typed, f"{path}.source").type
 
 
 def _beside(raw: Raw, shape: type[msgspec.Struct]) -> dict[str, Raw]:
@@ -112,7 +125,9 @@ def _beside(raw: Raw, shape: type[msgspec.Struct]) -> dict[str, Raw]:
 
 
 def document(raw: Raw, path: str) -> FileContent | None:
-    """A file; None for a document that is made of blocks."""
+    """A file; None for a document that is made of blocks, or of what nobody here knows."""
+    if _source(raw, path) not in asked.DOCUMENT_SOURCES:
+        return None
     block = read(raw, asked.Document, path)
     cache, marks = asked.cached(block.cache_control, path)
     extra = kept(left(raw, asked.Document), _beside(raw, type(block.source)), marks)

@@ -26,7 +26,11 @@ _json = msgspec.json.Encoder().encode
 
 
 class _Kind(msgspec.Struct):
+    """As much of a tool as all of them have."""
+
     type: str | None = None
+    name: str | None = None
+    cache_control: Json = UNSET
 
 
 def tools(body: asked.Body, places: Places) -> tuple[Tool, ...]:
@@ -46,6 +50,9 @@ def tools(body: asked.Body, places: Places) -> tuple[Tool, ...]:
 def choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | None, bool | None]:
     """The choice, and whether several calls at once are welcome."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
+        return None, None
+    if read(raw, asked.Typed, "tool_choice").type not in _MODES:
+        extra["tool_choice"] = raw
         return None, None
     found = read(raw, asked.Choice, "tool_choice")
     extra |= left(raw, asked.Choice, under="tool_choice")
@@ -94,21 +101,29 @@ def _custom(raw: Raw, path: str) -> Tool:
 
 def _host_tool(raw: Raw, path: str) -> Tool:
     """A tool of the host. What only this wire can tell it is left over, for those who map it."""
-    tool = read(raw, asked.HostTool, path)
-    cache, marks = asked.cached(tool.cache_control, path)
-    known = _HOSTED.fullmatch(tool.type)
-    name = tool.name or tool.type
+    declared = read(raw, _Kind, path)
+    cache, marks = asked.cached(declared.cache_control, path)
+    kind = declared.type or ""
+    name = declared.name or kind
+    known = _HOSTED.fullmatch(kind)
     if known is None:
-        return Tool(name, tool.type, cache=cache, raw=raw, origin=NAME)
+        return Tool(name, kind, cache=cache, raw=raw, origin=NAME)
+    tool = read(raw, asked.HostTool, path)
     hosted = Hosted(
         tuple(tool.allowed_domains or ()),
         tuple(tool.blocked_domains or ()),
         tool.max_uses,
         location=tool.user_location if _said(tool.user_location) else UNSET,
     )
-    kind = asked.HOSTED[known[1]]
-    extra = kept(left(raw, asked.HostTool), marks)
-    return Tool(name, kind, cache=cache, hosted=hosted, raw=raw, origin=NAME, extra=extra)
+    return Tool(
+        name,
+        asked.HOSTED[known[1]],
+        cache=cache,
+        hosted=hosted,
+        raw=raw,
+        origin=NAME,
+        extra=kept(left(raw, asked.HostTool), marks),
+    )
 
 
 def _said(raw: Json) -> bool:

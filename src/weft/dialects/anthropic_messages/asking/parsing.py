@@ -7,24 +7,40 @@ cache mark has its place. Blocks that only this wire has are kept as they are.
 from typing import TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages.asking import asked
-from weft.dialects.anthropic_messages.asking.asked_contents import contents, sealed, text
+from weft.dialects.anthropic_messages.asking.asked_contents import contents, instruction, sealed
 from weft.dialects.anthropic_messages.asking.asked_tools import choice, tools
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import is_object
-from weft.dialects.asking.leftovers import kept, left
+from weft.dialects.asking.leftovers import MESSAGE, kept, left
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import legible
 from weft.dialects.requests import Parsed, Places, read
 from weft.errors import BadRequest
 from weft.parts import Json
-from weft.request import Effort, Message, OutputFormat, ReasoningOptions, Request, Sampling
+from weft.request import (
+    Effort,
+    Message,
+    OpaqueContent,
+    OutputFormat,
+    ReasoningOptions,
+    Request,
+    Sampling,
+)
 
 S = TypeVar("S", bound=msgspec.Struct)
 
+_ROLES = frozenset({"user", "assistant", "system"})
+_EFFORTS: dict[str | None, Effort] = {
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "max",
+}
 _TIERS = {"standard_only": "default"}
 _SUMMARIES = {"summarized": "auto", "omitted": "none", None: None}
 _json = msgspec.json.Encoder().encode
@@ -52,8 +68,8 @@ def parse(body: bytes, context: Context) -> Parsed:
         max_output_tokens=found.max_tokens,
         sampling=Sampling(found.temperature, found.top_p, found.top_k),
         stop=tuple(found.stop_sequences or ()),
-        output=_output(config),
-        reasoning=_reasoning(found.thinking, config.effort if config else None, extra, places),
+        output=_output(config, extra),
+        reasoning=_reasoning(found.thinking, _effort(config, extra), extra, places),
         stream=bool(found.stream),
         service_tier=_TIERS.get(found.service_tier or "", found.service_tier),
         user=metadata.user_id if metadata else None,
@@ -89,12 +105,18 @@ def _conversation(
         path = f"system[{place}]"
         places.add(f"messages[{place}]", path)
         places.add(f"messages[{place}].content[0]", path)
-        messages.append(Message("system", (text(raw, path),)))
+        messages.append(Message("system", (instruction(raw, path),)))
         sources.append(None)
     for place, raw in enumerate(body.messages):
         path, canonical = f"messages[{place}]", f"messages[{len(messages)}]"
-        said = read(raw, asked.Said, path)
         places.add(canonical, path)
+        role = read(raw, asked.Speaker, path).role
+        if role not in _ROLES:
+            places.add(f"{canonical}.content[0]", f"{path}.role")
+            messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
+            sources.append(raw)
+            continue
+        said = read(raw, asked.Said, path)
         if said.content is None and said.role != "system":
             raise BadRequest(f"{path}.content", "is missing")
         found = contents(said.content or [], path, said.role, origin)
@@ -106,12 +128,28 @@ def _conversation(
     return instructions, tuple(messages), sources
 
 
-def _output(config: asked.OutputConfig | None) -> OutputFormat:
-    if config is None or config.format is None:
+def _effort(config: asked.OutputConfig | None, extra: dict[str, Raw]) -> Effort | None:
+    """How hard to think; a word that nobody knows is left over."""
+    wanted = config.effort if config else None
+    effort = _EFFORTS.get(wanted)
+    if wanted is not None and effort is None:
+        extra["output_config.effort"] = Raw(_json(wanted))
+    return effort
+
+
+def _output(config: asked.OutputConfig | None, extra: dict[str, Raw]) -> OutputFormat:
+    path = "output_config.format"
+    raw = config.format if config else UNSET
+    if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
-    if not is_object(config.format.schema):
-        raise BadRequest("output_config.format.schema", "expected an object")
-    return OutputFormat("json-schema", schema=config.format.schema)
+    if read(raw, asked.Typed, path).type != "json_schema":
+        extra[path] = raw
+        return OutputFormat()
+    format = read(raw, asked.Format, path)
+    extra |= left(raw, asked.Format, under=path)
+    if not is_object(format.schema):
+        raise BadRequest(f"{path}.schema", "expected an object")
+    return OutputFormat("json-schema", schema=format.schema)
 
 
 def _reasoning(
@@ -120,21 +158,29 @@ def _reasoning(
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return None if effort is None else ReasoningOptions(effort)
     thinking = read(raw, asked.Thinking, "thinking")
-    summary = _SUMMARIES[thinking.display]
+    summary = _SUMMARIES.get(thinking.display)
+    display = _unknown_display(thinking)
     match thinking.type:
         case "enabled":
             if thinking.budget_tokens is None:
                 raise BadRequest("thinking.budget_tokens", "is needed to enable thinking")
-            rest = kept(left(raw, asked.Thinking))
+            rest = kept(left(raw, asked.Thinking), display)
             return ReasoningOptions(effort, thinking.budget_tokens, False, summary, rest)
         case "adaptive":
-            rest = kept(left(raw, asked.Typed, "display"))
+            rest = kept(left(raw, asked.Typed, "display"), display)
             return ReasoningOptions(effort, None, True, summary, rest)
         case "disabled":
             return _disabled(raw, effort, places)
         case _:  # only this wire has it
             extra["thinking"] = raw
             return None if effort is None else ReasoningOptions(effort)
+
+
+def _unknown_display(thinking: asked.Thinking) -> dict[str, Raw]:
+    """How to show thinking, in a word that nobody knows."""
+    if thinking.display in _SUMMARIES:
+        return {}
+    return {"display": Raw(_json(thinking.display))}
 
 
 def _disabled(raw: Raw, effort: Effort | None, places: Places) -> ReasoningOptions:

@@ -18,7 +18,6 @@ from weft.dialects.anthropic_messages.asking.sent_tools import Tools
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks, quirks_of
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.arranging import (
-    as_told,
     behind_results,
     check_end,
     folded,
@@ -26,10 +25,11 @@ from weft.dialects.asking.arranging import (
     lost_in_turns,
     nameless,
     source_of,
+    whole_message,
 )
 from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import kept, refuse, warn, written
-from weft.dialects.asking.turns import Placed, Turn, leading, turns
+from weft.dialects.asking.leftovers import drop, drop_beside, kept, written
+from weft.dialects.asking.turns import Placed, Turn, leading, spoken, turns
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, messages_as_said, said_by
 from weft.dialects.requests import Losses, Rendered, keys_of
 from weft.parts import Json
@@ -38,6 +38,7 @@ from weft.request import FileContent, ImageContent, Request, TextContent
 _LONGEST_NAME = 128
 """The most that any host takes: what a client of this wire calls a tool is left alone."""
 
+_OPENING = "(The conversation begins with the assistant.)"
 _SHOWN = (ImageContent, FileContent)
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _json = msgspec.json.Encoder().encode
@@ -47,7 +48,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     """Writes the body; what cannot be said as it was asked is in the losses."""
     native = request.dialect == NAME
     before = len(losses.found)
-    quirks = quirks_of(context)
+    quirks = sent_options.for_model(quirks_of(context), request.model)
     limit = max(quirks.name_limit, _LONGEST_NAME) if native else quirks.name_limit
     names = Names(request, "a-zA-Z0-9_-", limit, losses)
     blocks = Blocks(context, losses, names, native=native)
@@ -186,7 +187,11 @@ class _Conversation:
 
     def written(self) -> tuple[str | list[Raw] | UnsetType, list[_Message]]:
         """The instructions at the beginning, and the messages."""
-        found = as_told(self._request) if self._native else turns(self._request, self._losses)
+        found = (
+            list(spoken(self._request, self._losses))
+            if self._native
+            else turns(self._request, self._losses)
+        )
         first = leading(found)
         return self._system(found[:first]), self._messages(self._arranged(found[first:]))
 
@@ -198,7 +203,7 @@ class _Conversation:
         blocks: list[Raw] = []
         for turn in found:
             if turn.message is not None:
-                warn(turn.message.extra, turn.path, self._losses)
+                drop_beside(turn.message.extra, turn.path, self._losses, NAME)
             blocks += self._instructions(turn)
         return blocks or UNSET
 
@@ -246,7 +251,7 @@ class _Conversation:
             return [message for _, message in written]
         written = [(turn, message) for turn, message in written if message.blocks]
         check_end([turn for turn, _ in written], self._losses)
-        out: list[_Message] = []
+        out = self._opening(written[0][0]) if written else []
         for _, message in written:
             if out and out[-1].role == message.role:
                 out[-1].blocks += message.blocks
@@ -255,7 +260,16 @@ class _Conversation:
                 out.append(message)
         return out
 
+    def _opening(self, first: Turn) -> list[_Message]:
+        """What is put before a conversation that does not begin with the user, as it must."""
+        if first.role == "user":
+            return []
+        self._losses.adapted(first.path, "a short user turn is put first: this wire requires one")
+        return [_Message("user", [Raw(_json(asked.Text(_OPENING)))], _OPENING)]
+
     def _message(self, turn: Turn) -> _Message:
+        if self._native and (whole := whole_message(turn)) is not None:
+            return _Message("", [], source=whole)
         before = len(self._losses.found)
         found = [self._blocks.block(placed, turn.role) for placed in turn.contents]
         blocks = [block for block in found if block is not None]
@@ -263,7 +277,7 @@ class _Conversation:
         plain = is_plain([placed.content for placed in turn.contents])
         extra = turn.message.extra if turn.message else UNSET
         if not self._native:
-            warn(extra, turn.path, self._losses)
+            drop_beside(extra, turn.path, self._losses, NAME)
             extra = UNSET
         source = source_of(turn, self._sources) if self._native else None
         if len(self._losses.found) > before:
@@ -305,23 +319,23 @@ def _unsaid(request: Request, losses: Losses) -> None:
         "sampling.frequency_penalty": told.frequency_penalty,
         "verbosity": request.verbosity,
         "prompt_cache_key": request.prompt_cache_key,
+        "sampling.logprobs": told.logprobs,
+        "sampling.logit_bias": None if told.logit_bias is UNSET else told.logit_bias,
+        "max_tool_calls": request.max_tool_calls,
+        "truncation": None if request.truncation == "disabled" else request.truncation,
     }
     impossible = {
-        "sampling.logprobs": told.logprobs is not None,
-        "sampling.logit_bias": told.logit_bias is not UNSET,
         "choices": request.choices > 1,
-        "max_tool_calls": request.max_tool_calls is not None,
         "previous_response_id": request.previous_response_id is not None,
-        "truncation": request.truncation not in (None, "disabled"),
     }
     for path, value in weakened.items():
         if value is not None:
-            losses.warned(path, "left out: it cannot be told here")
+            losses.dropped(path, NAME)
     for path, wanted in impossible.items():
         if wanted:
-            losses.refused(path, "is not available on the target; remove it")
+            losses.refused(path, f"{path} is not available on {NAME}; remove it")
     if request.metadata:
         losses.adapted("metadata", "kept here, not sent")
     if _cut(request):
         losses.adapted("stop", "blanks are not taken here; Weft cuts the answer itself")
-    refuse(request.extra, "", losses)
+    drop(request.extra, "", losses, NAME)

@@ -15,9 +15,9 @@ from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.wire import ID_LETTERS, ID_LIMIT, NAME
 from weft.dialects.asking.bridging import Names, arguments
-from weft.dialects.asking.leftovers import unheard, warn, written
+from weft.dialects.asking.leftovers import drop_beside, unheard, written
 from weft.dialects.asking.turns import Placed
-from weft.dialects.requests import Losses, Spelling, keys_of
+from weft.dialects.requests import Losses, Spelling, keys_of, origins
 from weft.parts import Json
 from weft.request import (
     AnyContent,
@@ -45,7 +45,7 @@ class Blocks:
         self._names = names
         self._native = native
         self._quirks = quirks_of(context)
-        self._origin = context.origin or NAME
+        self._origins = origins(context, NAME, native=native)
         self._ids = Spelling(ID_LETTERS, ID_LIMIT)
 
     def block(self, placed: Placed, role: str) -> Raw | None:
@@ -61,7 +61,7 @@ class Blocks:
         """A block with what came beside it, if that is of this wire."""
         if self._native:
             return written(block, extra, asked.INNER)
-        warn(extra, path, self._losses)
+        drop_beside(extra, path, self._losses, NAME)
         return Raw(_json(block))
 
     def text(self, path: str, content: TextContent, role: str = "user") -> Raw | None:
@@ -153,7 +153,7 @@ class Blocks:
         return None
 
     def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
-        own = content.origin == self._origin
+        own = content.origin in self._origins
         if own and content.redacted is not None:
             return self._with(asked.Redacted(content.redacted), content.extra, path)
         if own and content.signature and content.encrypted is None:
@@ -162,8 +162,10 @@ class Blocks:
         if content.origin is None and self._native and self._quirks.unsigned_thinking:
             block = asked.Thought(content.text, content.signature)
             return self._with(block, content.extra, path)
-        whose = f"its proof is for {content.origin}" if content.origin else "it has no signature"
-        self._losses.adapted(path, f"the reasoning is left out: {whose}")
+        whose = (
+            f"reasoning of {content.origin}" if content.origin else "reasoning without a signature"
+        )
+        self._losses.warned(path, f"dropped: {whose}")
         return None
 
     def call(self, path: str, content: CallContent, role: str) -> Raw | None:
@@ -213,9 +215,9 @@ class Blocks:
         return [one for one in found if one is not None] or None
 
     def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
-        if content.origin in (NAME, self._origin):
+        if content.origin in self._origins:
             return content.raw
-        unheard(content, path, self._losses, ours=role == "assistant")
+        unheard(content, path, self._losses, NAME, ours=role == "assistant")
         return None
 
     def id(self, id: str, path: str) -> str:

@@ -1,13 +1,17 @@
 """How to answer, written: limits, thinking, the shape of the output, sampling."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.anthropic_messages.asking import asked
+from weft.dialects.anthropic_messages.asking.models import model_named
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import BUDGETS, effort_of
-from weft.dialects.asking.leftovers import warn
+from weft.dialects.asking.leftovers import drop_beside
 from weft.dialects.asking.wording import identifier
 from weft.dialects.requests import Losses, keys_of
 from weft.request import Effort, ReasoningOptions, Request
@@ -15,7 +19,7 @@ from weft.request import Effort, ReasoningOptions, Request
 LEAST_BUDGET = 1024
 _FINER = frozenset({"concise", "detailed"})
 _TIERS = {"auto": "auto", "default": "standard_only"}
-_WORDS: dict[Effort, asked.Effort] = {
+_WORDS: dict[Effort, Effort] = {
     "minimal": "low",
     "low": "low",
     "medium": "medium",
@@ -25,12 +29,15 @@ _WORDS: dict[Effort, asked.Effort] = {
 }
 
 
+_json = msgspec.json.Encoder().encode
+
+
 class Plan(NamedTuple):
     """How much may be written, and how much of it is thinking."""
 
     max_tokens: int
     thinking: asked.Thinking | UnsetType = UNSET
-    effort: asked.Effort | None = None
+    effort: Effort | None = None
 
 
 # In the words of this dialect
@@ -55,12 +62,12 @@ def own_plan(request: Request, quirks: MessagesQuirks) -> Plan:
     return Plan(limit, effort=effort)
 
 
-def _effort(kept: Raw | None) -> asked.Effort | None:
+def _effort(kept: Raw | None) -> Effort | None:
     words = {f'"{word}"'.encode(): word for word in _WORDS.values()}
     return words.get(bytes(kept)) if kept is not None else None
 
 
-def _display(options: ReasoningOptions) -> asked.Display | None:
+def _display(options: ReasoningOptions) -> str | None:
     if options.summary is None:
         return None
     return "omitted" if options.summary == "none" else "summarized"
@@ -69,13 +76,21 @@ def _display(options: ReasoningOptions) -> asked.Display | None:
 # In the words of others
 
 
+def for_model(quirks: MessagesQuirks, name: str) -> MessagesQuirks:
+    """The quirks of an upstream, with what is left to its model."""
+    model = model_named(name)
+    sampling = model.sampling if quirks.sampling is None else quirks.sampling
+    most = model.most_tokens if quirks.most_tokens is None else quirks.most_tokens
+    return replace(quirks, sampling=sampling, most_tokens=most)
+
+
 def plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> Plan:
     """The plan of a request of another dialect."""
     limit = _limit(request, quirks, losses)
     options = request.reasoning
     if options is None:
         return Plan(limit)
-    warn(options.extra, "reasoning", losses)
+    drop_beside(options.extra, "reasoning", losses, NAME)
     if options.budget_tokens == 0:
         losses.adapted("reasoning", "no budget: thinking is switched off")
     if options.summary in _FINER and options.effort != "none":
@@ -90,8 +105,8 @@ def plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> Plan:
 def _limit(request: Request, quirks: MessagesQuirks, losses: Losses) -> int:
     most, wanted = quirks.most_tokens, request.max_output_tokens
     if wanted is None:
-        wanted = most or quirks.max_tokens
-        losses.adapted("max_output_tokens", f"a limit must be told here: {wanted} tokens")
+        wanted = quirks.max_tokens if most is None else min(quirks.max_tokens, most)
+        losses.adapted("max_output_tokens", f"{NAME} requires max_tokens; using {wanted}")
     if most is not None and wanted > most:
         losses.warned("max_output_tokens", f"the model writes at most {most} tokens")
         return most
@@ -119,7 +134,7 @@ def _adaptive(
     return Plan(limit, thinking, word)
 
 
-def _word(effort: Effort, quirks: MessagesQuirks) -> asked.Effort:
+def _word(effort: Effort, quirks: MessagesQuirks) -> Effort:
     word = _WORDS[effort]
     return word if word in quirks.efforts else "high"
 
@@ -149,14 +164,14 @@ def _budgeted(
 
 
 def output_config(
-    request: Request, effort: asked.Effort | None, losses: Losses, *, native: bool
+    request: Request, effort: Effort | None, losses: Losses, *, native: bool
 ) -> asked.OutputConfig | UnsetType:
     output = request.output
     found = asked.OutputConfig(effort)
     if output.kind == "json":
-        losses.refused("output", "JSON without a schema is not available; give a schema")
+        losses.warned("output", f"dropped: {NAME} has no JSON mode without a schema")
     elif output.kind == "json-schema" and isinstance(output.schema, Raw):
-        found.format = asked.Format("json_schema", output.schema)
+        found.format = Raw(_json(asked.Format("json_schema", output.schema)))
     elif output.kind == "json-schema":
         losses.refused("output.schema", "a schema is needed")
     if not native:
@@ -189,12 +204,12 @@ def sampling(request: Request, quirks: MessagesQuirks, thinks: bool, losses: Los
     told = own_sampling(request)
     for key, value in zip(Drawn._fields, told, strict=True):
         if value is not UNSET and not quirks.sampling:
-            losses.warned(f"sampling.{key}", "left out: the model does not take it")
+            losses.warned(f"sampling.{key}", "dropped: the model does not take it")
     if not quirks.sampling:
         return Drawn(UNSET, UNSET, UNSET)
     heat = told.temperature
     if thinks and heat not in (UNSET, 1):
-        losses.warned("sampling.temperature", "left out: a model that thinks takes only 1")
+        losses.warned("sampling.temperature", "dropped: a model that thinks takes only 1")
         return told._replace(temperature=UNSET)
     if not isinstance(heat, UnsetType) and heat > 1:
         losses.warned("sampling.temperature", "lowered to 1, the highest there is")

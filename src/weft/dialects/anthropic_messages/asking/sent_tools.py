@@ -14,7 +14,7 @@ from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
-from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse, written
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
 from weft.dialects.asking.wording import described
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
@@ -22,7 +22,7 @@ from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
 _EMPTY = Raw(b'{"type":"object","properties":{}}')
 _NAMES = {kind: name for name, kind in asked.HOSTED.items()}
-_TYPES: dict[ToolMode, asked.ChoiceType] = {"auto": "auto", "required": "any", "none": "none"}
+_TYPES: dict[ToolMode, str] = {"auto": "auto", "required": "any", "none": "none"}
 _json = msgspec.json.Encoder().encode
 
 
@@ -104,7 +104,7 @@ class Tools:
         elif tool.kind in _HOSTED:
             self._hosted(tool, tool.hosted or Hosted(), path)
         else:
-            missing(tool, path, self._losses)
+            missing(tool, path, self._losses, NAME)
 
     def _verbatim(self, kind: str, raw: Raw) -> None:
         if kind != "mcp":
@@ -140,7 +140,7 @@ class Tools:
     def _with(self, declared: msgspec.Struct, tool: Tool, path: str) -> Raw:
         if self._native:
             return written(declared, tool.extra, asked.INNER)
-        refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         return Raw(_json(declared))
 
     def _schema(self, parameters: Json, path: str) -> Raw:
@@ -197,7 +197,7 @@ class Tools:
         if hosted.server_url is None:
             self._losses.refused(path, "a remote server needs its address here")
             return
-        unasked(tool, path, self._losses)
+        unasked(tool, path, self._losses, NAME)
         name = hosted.server_label or tool.name
         server = asked.Server("url", name, hosted.server_url, hosted.authorization)
         toolset = asked.Toolset("mcp_toolset", name, cache_control=self._cache(tool, path))

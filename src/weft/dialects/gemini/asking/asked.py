@@ -87,7 +87,7 @@ class Body(Shape):
 
 class Content(Shape):
     parts: Json = UNSET
-    role: Literal["user", "model", "function", "tool", "system"] | None = None
+    role: str | None = None
 
 
 class Part(Shape):

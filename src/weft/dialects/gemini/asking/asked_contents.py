@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import holds_envelope, is_object
-from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.leftovers import UNSEEN_PARTS, kept
 from weft.dialects.envelope import opened, restored, with_proof
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.wire import NAME
@@ -99,10 +99,10 @@ class Contents:
     def _payload(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
         payloads = _payloads(part)
         others = [key for key in rest if key not in _SAID]
-        kinds = [*payloads, *others, *(["text"] if part.text is not None else [])]
+        kinds = [*payloads, *(["text"] if part.text is not None else [])]
         if len(kinds) > 1:
             raise BadRequest(path, f"one payload a part, not {' and '.join(kinds)}")
-        if others or not kinds:
+        if not kinds:
             return OpaqueContent(NAME, others[0] if others else "part", raw)
         for key, payload in payloads.items():
             return _READ[key](self, payload, part, rest, f"{path}.{key}")
@@ -144,7 +144,10 @@ class Contents:
             raise BadRequest(f"{path}.response", "expected an object")
         said, is_error = answer(response)
         parts = enumerate(asked.many(told.parts, f"{path}.parts"))
-        shown = [self._media(one, f"{path}.parts[{place}]") for place, one in parts]
+        every = [self._media(one, f"{path}.parts[{place}]") for place, one in parts]
+        shown = [one for one in every if one is not None]
+        if len(shown) < len(every) and isinstance(told.parts, Raw):
+            left[UNSEEN_PARTS] = told.parts
         return ResultContent(
             self._answered(told),
             (*said, *shown),
@@ -163,12 +166,11 @@ class Contents:
         self._open.remove(named[0])
         return named[0].id
 
-    def _media(self, raw: Raw, path: str) -> ImageContent | FileContent:
+    def _media(self, raw: Raw, path: str) -> ImageContent | FileContent | None:
+        """What a result shows; None for what there is no canonical content for."""
         part, rest = asked.take(raw, asked.Part, path)
         found = self._payload(raw, part, rest, path)
-        if isinstance(found, ImageContent | FileContent):
-            return found
-        raise BadRequest(path, "expected inlineData or fileData")
+        return found if isinstance(found, ImageContent | FileContent) else None
 
     def _inline(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
         blob, left = asked.below(raw, asked.Blob, path, "inlineData")

@@ -113,12 +113,14 @@ def choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         return None
     path = "toolConfig.functionCallingConfig"
     calling, rest = asked.inner(config.function_calling_config, asked.CallingConfig, path)
-    extra |= rest
     if calling is None or (calling.mode is None and not calling.allowed_function_names):
         return None
     mode = _MODES.get((calling.mode or "AUTO").upper())
+    if mode is None and isinstance(config.function_calling_config, Raw):
+        extra[path] = config.function_calling_config
     if mode is None:
-        raise BadRequest(f"{path}.mode", f"expected one of {', '.join(_MODES)}")
+        return None
+    extra |= rest
     allowed = tuple(calling.allowed_function_names or ())
     if mode == "required" and len(allowed) == 1:
         return ToolChoice(mode, allowed[0])

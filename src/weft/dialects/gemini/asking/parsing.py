@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.leftovers import MESSAGE, kept
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import legible
 from weft.dialects.gemini.asking import asked
@@ -21,12 +21,12 @@ from weft.parts import Json
 from weft.request import (
     Effort,
     Message,
+    OpaqueContent,
     OutputFormat,
     ReasoningOptions,
     Request,
     Role,
     Sampling,
-    TextContent,
 )
 
 _ROLES: dict[str, Role] = {"user": "user", "model": "assistant", "function": "tool", "tool": "tool"}
@@ -95,9 +95,6 @@ class _Turns:
             return
         content, _ = asked.take(told, asked.Content, "systemInstruction")
         parts = self._contents.read(content.parts, "systemInstruction", "messages[0]")
-        for place, part in enumerate(parts):
-            if not isinstance(part, TextContent):
-                raise BadRequest(f"systemInstruction.parts[{place}]", "expected text")
         self._places.add("messages[0]", "systemInstruction")
         self.messages.append(Message("system", parts))
         self.sources.append(None)
@@ -105,10 +102,13 @@ class _Turns:
     def add(self, raw: Raw, path: str) -> None:
         content, rest = asked.take(raw, asked.Content, path)
         role = _ROLES.get(content.role or "user")
-        if role is None:
-            raise BadRequest(f"{path}.role", "expected user or model")
         canonical = f"messages[{len(self.messages)}]"
         self._places.add(canonical, path)
+        if role is None:
+            self._places.add(f"{canonical}.content[0]", f"{path}.role")
+            self.messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
+            self.sources.append(raw)
+            return
         parts = self._contents.read(content.parts, path, canonical)
         self.messages.append(Message(role, parts, extra=kept(rest)))
         self.sources.append(None if self._contents.sealed else raw)
@@ -141,6 +141,8 @@ def _output(config: asked.GenerationConfig, extra: dict[str, Raw], places: Place
         extra[f"{_CONFIG}.responseMimeType"] = Raw(_json(mime))
         if plain is not None:
             extra[f"{_CONFIG}.responseSchema"] = plain
+        if schema is not None:
+            extra[f"{_CONFIG}.responseJsonSchema"] = schema
         return OutputFormat()
     if schema is None and plain is not None:
         places.add("output.schema", f"{_CONFIG}.responseSchema")

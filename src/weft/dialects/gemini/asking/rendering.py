@@ -12,17 +12,17 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.context import Context
 from weft.dialects.asking.arranging import (
-    as_told,
     behind_results,
     check_end,
     folded,
     lost_in_turns,
     nameless,
     source_of,
+    whole_message,
 )
 from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import refuse, warn, written
-from weft.dialects.asking.turns import Placed, Turn, leading, merged, turns
+from weft.dialects.asking.leftovers import drop, drop_beside, written
+from weft.dialects.asking.turns import Placed, Turn, leading, merged, spoken, turns
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, messages_as_said, said_by
 from weft.dialects.gemini.asking import asked, sent_options
 from weft.dialects.gemini.asking.sent_contents import Parts
@@ -87,7 +87,11 @@ class _Conversation:
 
     def written(self) -> tuple[asked.Instruction | UnsetType, list[Raw]]:
         """The instructions at the beginning, and the contents."""
-        found = as_told(self._request) if self._native else turns(self._request, self._losses)
+        found = (
+            list(spoken(self._request, self._losses))
+            if self._native
+            else turns(self._request, self._losses)
+        )
         first = leading(found)
         said = self._arranged(found[first:])
         if self._native:
@@ -101,9 +105,9 @@ class _Conversation:
         for turn in found:
             before = len(parts)
             if turn.message is not None and not self._native:
-                warn(turn.message.extra, turn.path, self._losses)
+                drop_beside(turn.message.extra, turn.path, self._losses, NAME)
             for placed in turn.contents:
-                if isinstance(placed.content, TextContent):
+                if isinstance(placed.content, TextContent) or self._native:
                     parts += self._parts.content([placed], "system")
                 else:
                     self._losses.refused(placed.path, "instructions are text here")
@@ -126,6 +130,8 @@ class _Conversation:
 
     def _as_said(self, turn: Turn) -> Raw:
         """One turn in the bytes it came in, if they can go out."""
+        if (whole := whole_message(turn)) is not None:
+            return whole
         before = len(self._losses.found)
         said = asked.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
         source = source_of(turn, self._sources)
@@ -138,7 +144,7 @@ class _Conversation:
         for turn in found:
             nameless(turn, self._losses)
             if turn.message is not None:
-                warn(turn.message.extra, turn.path, self._losses)
+                drop_beside(turn.message.extra, turn.path, self._losses, NAME)
         out: list[asked.Said] = []
         spoken: list[Turn] = []
         for turn in merged(found):
@@ -154,6 +160,7 @@ class _Conversation:
 
 def _unsaid(request: Request, losses: Losses) -> None:
     """What this wire has no field for."""
+    bias = request.sampling.logit_bias
     weakened = {
         "verbosity": request.verbosity,
         "prompt_cache_key": request.prompt_cache_key,
@@ -161,19 +168,16 @@ def _unsaid(request: Request, losses: Losses) -> None:
         "user": request.user,
         "safety_identifier": request.safety_identifier,
         "betas": request.betas or None,
-    }
-    impossible = {
-        "sampling.logit_bias": request.sampling.logit_bias is not UNSET,
-        "max_tool_calls": request.max_tool_calls is not None,
-        "previous_response_id": request.previous_response_id is not None,
-        "truncation": request.truncation not in (None, "disabled"),
+        "sampling.logit_bias": None if bias is UNSET else bias,
+        "max_tool_calls": request.max_tool_calls,
+        "truncation": None if request.truncation == "disabled" else request.truncation,
     }
     for path, value in weakened.items():
         if value is not None:
-            losses.warned(path, "left out: it cannot be told here")
-    for path, wanted in impossible.items():
-        if wanted:
-            losses.refused(path, "is not available on the target; remove it")
+            losses.dropped(path, NAME)
+    if request.previous_response_id is not None:
+        detail = f"previous_response_id is not available on {NAME}; send the messages"
+        losses.refused("previous_response_id", detail)
     if request.service_tier in ("auto", "default"):
         losses.adapted("service_tier", "left out: it is the usual one")
     elif request.service_tier is not None:
@@ -181,4 +185,4 @@ def _unsaid(request: Request, losses: Losses) -> None:
         losses.warned("service_tier", detail)
     if request.metadata:
         losses.adapted("metadata", "kept here, not sent")
-    refuse(request.extra, "", losses)
+    drop(request.extra, "", losses, NAME)

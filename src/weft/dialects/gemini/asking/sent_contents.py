@@ -11,13 +11,13 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, arguments, is_object
-from weft.dialects.asking.leftovers import unheard, warn, written
+from weft.dialects.asking.leftovers import UNSEEN_PARTS, drop_beside, unheard, written
 from weft.dialects.asking.turns import Placed
 from weft.dialects.asking.wording import plain_text
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests import Losses, keys_of, origins
 from weft.parts import Json
 from weft.request import (
     CallContent,
@@ -64,7 +64,7 @@ class Parts:
         self._names = names
         self._native = native
         self._quirks = quirks_of(context)
-        self._origin = context.origin or NAME
+        self._origins = origins(context, NAME, native=native)
         self._calls: dict[str, str] = {}
         """The names of the calls so far, by id: a result tells whose it is."""
         self._skips = False
@@ -85,7 +85,7 @@ class Parts:
         """A part with what came beside it, if that is of this wire."""
         if self._native:
             return written(part, extra, asked.INNER)
-        warn(extra, path, self._losses)
+        drop_beside(extra, path, self._losses, NAME)
         return Raw(_json(part))
 
     def _uncached(self, content: _Marked, path: str) -> None:
@@ -163,16 +163,16 @@ class Parts:
         return asked.Part(file_data=Raw(_json(file)))
 
     def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
-        own = content.origin == self._origin and content.encrypted is None
+        own = content.origin in self._origins and content.encrypted is None
         if own and content.signature is not None:
             part = asked.Part(content.text, thought=True, thought_signature=content.signature)
             return self._with(part, content.extra, path)
         if content.origin is None and self._native:
             return self._with(asked.Part(content.text, thought=True), content.extra, path)
         self._skips = self._quirks.signed_calls
-        foreign = content.origin not in (None, self._origin)
-        whose = f"its proof is for {content.origin}" if foreign else "it has no signature"
-        self._losses.adapted(path, f"the reasoning is left out: {whose}")
+        foreign = content.origin is not None and content.origin not in self._origins
+        whose = f"reasoning of {content.origin}" if foreign else "reasoning without a signature"
+        self._losses.warned(path, f"dropped: {whose}")
         return None
 
     def call(self, path: str, content: CallContent, role: str) -> Raw | None:
@@ -195,7 +195,7 @@ class Parts:
 
     def _signature(self, path: str, call: CallContent) -> str | None:
         """What signs a call, if it was signed here; else the mark, for the first one of a step."""
-        if call.signature is not None and call.origin == self._origin:
+        if call.signature is not None and call.origin in self._origins:
             return call.signature
         if call.signature is not None:
             self._skips = self._quirks.signed_calls
@@ -214,9 +214,8 @@ class Parts:
         name = self._calls.get(content.id)
         if name is None:
             name = self._names.chosen(content.name or content.id, f"{path}.name")
-        told = asked.Responded(
-            name, _id(content.id), self._response(path, content), self._inside(path, content)
-        )
+        inside = None if UNSEEN_PARTS in keys_of(content.extra) else self._inside(path, content)
+        told = asked.Responded(name, _id(content.id), self._response(path, content), inside)
         part = asked.Part(function_response=Raw(_json(told)))
         return self._with(part, content.extra, path)
 
@@ -235,7 +234,7 @@ class Parts:
                 self._losses.adapted(f"{path}.content", detail)
             if isinstance(one, TextContent) and not self._native:
                 self._uncached(one, where)
-                warn(one.extra, where, self._losses)
+                drop_beside(one.extra, where, self._losses, NAME)
             elif isinstance(one, FileContent):
                 self._losses.adapted(where, "a file of plain text is sent as text")
             if not text and one != TextContent("") and not self._native:
@@ -274,9 +273,9 @@ class Parts:
         return found
 
     def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
-        if content.origin in (NAME, self._origin):
+        if content.origin in self._origins:
             return content.raw
-        unheard(content, path, self._losses, ours=role == "assistant")
+        unheard(content, path, self._losses, NAME, ours=role == "assistant")
         return None
 
 

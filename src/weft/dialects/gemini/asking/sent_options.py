@@ -5,10 +5,11 @@ from typing import TypeVar
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.asking.bridging import effort_of
-from weft.dialects.asking.leftovers import warn
+from weft.dialects.asking.leftovers import drop_beside
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.asking.schemas import Subset
 from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses
 from weft.request import Effort, ReasoningOptions, Request
 
@@ -131,7 +132,7 @@ def thinking(
     """As it was asked in another: a level, or on older models a budget."""
     if options is None:
         return UNSET
-    warn(options.extra, "reasoning", losses)
+    drop_beside(options.extra, "reasoning", losses, NAME)
     if options.summary in ("concise", "detailed") and options.effort != "none":
         losses.adapted("reasoning.summary", "how long it is cannot be told")
     if quirks.thinking == "budget":

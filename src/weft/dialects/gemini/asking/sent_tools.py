@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
-from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse, written
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
 from weft.dialects.asking.wording import described
 from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.asking.schemas import Subset
@@ -110,7 +110,7 @@ class Tools:
         elif tool.kind in _HOSTED:
             _HOSTED[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
-            missing(tool, path, self._losses)
+            missing(tool, path, self._losses, NAME)
 
     def _function(self, tool: Tool, path: str) -> Raw:
         name = self._names.spell(tool.name, tool.namespace, path)
@@ -121,7 +121,7 @@ class Tools:
         self._fill(declared, tool.parameters, path)
         if self._native:
             return written(declared, tool.extra)
-        refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         return Raw(_json(declared))
 
     def _fill(self, declared: asked.Declaration, parameters: Json, path: str) -> None:
@@ -158,7 +158,7 @@ class Tools:
         if hosted.context_size is not None:
             self._losses.warned(f"{path}.hosted.context_size", "cannot be told here; left out")
         options = asked.SearchOptions(list(hosted.blocked_domains) or None)
-        refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         self._entry(Raw(_json({asked.SEARCH: options})))
 
     def _plain(self, tool: Tool, hosted: Hosted, path: str) -> None:
@@ -168,7 +168,7 @@ class Tools:
             blocked_domains=bool(hosted.blocked_domains),
             max_uses=hosted.max_uses is not None,
         )
-        refuse(tool.extra, path, self._losses, TOOL_HINTS)
+        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         self._entry(Raw(_json({_KEYS[tool.kind]: {}})))
 
     def _remote(self, tool: Tool, hosted: Hosted, path: str) -> None:
@@ -176,7 +176,7 @@ class Tools:
             self._losses.refused(path, "a remote server needs its address here")
             return
         self._refused(path, allowed_tools=bool(hosted.allowed_tools))
-        unasked(tool, path, self._losses)
+        unasked(tool, path, self._losses, NAME)
         token = hosted.authorization
         headers = {"Authorization": f"Bearer {token}"} if token else None
         transport = asked.Transport(hosted.server_url, headers)

@@ -3,8 +3,6 @@
 What is carried as it came is `Raw`. A shape that is written leaves out what was not asked.
 """
 
-from typing import Literal
-
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
@@ -12,8 +10,6 @@ from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.wording import Breakpoint, Grammar, telling
 from weft.dialects.requests import keys_of, unknown
 from weft.parts import Json
-
-Mode = Literal["none", "auto", "required"]
 
 SIBLING = "openai-responses"
 """The wire of the same family."""
@@ -186,12 +182,12 @@ class CustomTool(Tagged, tag="custom"):
 
 
 class Allowed(Shape):
-    mode: Mode
+    mode: str
     tools: list[Raw]
 
 
 class Choice(Shape):
-    type: Literal["function", "custom", "allowed_tools"]
+    type: str
     function: Named | None = None
     custom: Named | None = None
     allowed_tools: Allowed | None = None
@@ -235,7 +231,7 @@ class JsonSchema(Shape):
 
 
 class ResponseFormat(Shape):
-    type: Literal["text", "json_object", "json_schema"]
+    type: str
     json_schema: JsonSchema | None = None
 
 
@@ -247,9 +243,9 @@ class Body(Shape, kw_only=True):
     model: str
     messages: list[Raw]
     tools: list[Raw] | None = None
-    tool_choice: Mode | Choice | None = None
+    tool_choice: Json = UNSET
     functions: list[Declared] | None = None
-    function_call: Literal["none", "auto"] | Named | None = None
+    function_call: str | Named | None = None
     parallel_tool_calls: bool | None = None
     web_search_options: WebSearch | None = None
     max_completion_tokens: int | None = None
@@ -264,7 +260,7 @@ class Body(Shape, kw_only=True):
     logit_bias: dict[str, Raw] | None = None
     stop: str | list[str] | None = None
     n: int | None = None
-    response_format: ResponseFormat | None = None
+    response_format: Json = UNSET
     verbosity: str | None = None
     reasoning_effort: str | None = None
     stream: bool | None = None

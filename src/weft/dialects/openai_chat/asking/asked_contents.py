@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.leftovers import MESSAGE, kept
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
 from weft.dialects.envelope import Sealed, opened, restored
 from weft.dialects.openai_chat.asking import asked
@@ -29,6 +29,9 @@ from weft.request import (
 
 _SOUNDS = {"mp3": "audio/mpeg"}
 _NOTHING = (TextContent(""),)
+_READABLE = (TextContent, ImageContent, FileContent)
+CALL = "tool_call."
+"""How the kind of a call begins whose type nobody here knows."""
 
 
 class Messages:
@@ -48,12 +51,14 @@ class Messages:
     def add(self, raw: Raw, path: str) -> None:
         role = read(raw, asked.Speaker, path).role
         reader = self._READERS.get(role)
-        if reader is None:
-            expected = ", ".join(self._READERS)
-            raise BadRequest(f"{path}.role", f"got {role!r:.40}, expected one of {expected}")
-        message, source = reader(self, raw, path)
+        message, source = reader(self, raw, path) if reader else self._unknown(raw, path)
         self.found.append(message)
         self.sources.append(source)
+
+    def _unknown(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
+        """A message of a role that only its own dialect may know."""
+        self._places.add(f"messages[{len(self.found)}].content[0]", f"{path}.role")
+        return Message("user", (OpaqueContent(self._origin, MESSAGE, raw),)), raw
 
     def _spoken(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         said = read(raw, asked.Spoken, path)
@@ -83,18 +88,21 @@ class Messages:
         content = tuple(one for one, _ in contents)
         extra = telling(unknown(raw, asked.Assistant))
         message = Message("assistant", content, said.name, extra=extra)
-        return message, None if thoughts else raw
+        return message, None if _holds_envelope(said) else raw
 
     def _tool(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         said = read(raw, asked.ToolMessage, path)
         where = f"messages[{len(self.found)}].content[0]"
         content = self._contents(said.content, path, f"{where}.content")
         self._places.add(where, path)
+        readable = tuple(one for one in content if isinstance(one, _READABLE))
+        whole = len(readable) == len(content)
         result = ResultContent(
             said.tool_call_id,
-            () if content == _NOTHING else tuple(_tool_said(one, path) for one in content),
+            () if content == _NOTHING else readable,
             kind="custom" if said.tool_call_id in self._customs else "function",
             name=said.name,
+            extra=kept({} if whole else {"content": asked.raw(said.content)}),
         )
         return Message("tool", (result,), extra=telling(unknown(raw, asked.ToolMessage))), raw
 
@@ -144,8 +152,10 @@ class Messages:
             raise BadRequest(f"{path}.type", f"missing; expected one of {', '.join(_PARTS)}")
         return OpaqueContent(self._origin, kind, raw)
 
-    def _call(self, raw: Raw, path: str) -> CallContent:
+    def _call(self, raw: Raw, path: str) -> CallContent | OpaqueContent:
         kind = read(raw, asked.Typed, path).type
+        if kind not in (None, "function", "custom"):
+            return OpaqueContent(self._origin, f"{CALL}{kind}", raw)
         extra = keys_of(telling(unknown(raw, asked.FunctionCall, "custom")))
         sealed = _sealed_call(extra.get("extra_content"))
         if sealed is not None:
@@ -222,6 +232,13 @@ def _envelopes(detail: asked.Detail) -> list[Sealed]:
     return [sealed for sealed in found if sealed]
 
 
+def _holds_envelope(said: asked.Assistant) -> bool:
+    """Whether a message carries a proof of another origin, which must not go out as it is."""
+    details = [read(raw, asked.Detail) for raw in said.reasoning_details or ()]
+    calls = [keys_of(raw).get("extra_content") for raw in said.tool_calls or ()]
+    return any(map(_envelopes, details)) or any(_sealed_call(one) is not None for one in calls)
+
+
 def _sealed_call(extended: Raw | None) -> Sealed | None:
     try:
         owners = read_extra(extended) if extended is not None else {}
@@ -229,12 +246,6 @@ def _sealed_call(extended: Raw | None) -> Sealed | None:
         return None
     found = (opened(one.thought_signature) for one in owners.values())
     return next((sealed for sealed in found if sealed), None)
-
-
-def _tool_said(content: AnyContent, path: str) -> TextContent | ImageContent | FileContent:
-    if isinstance(content, TextContent | ImageContent | FileContent):
-        return content
-    raise BadRequest(f"{path}.content", f"a tool cannot answer with {content.kind}")
 
 
 # Parts

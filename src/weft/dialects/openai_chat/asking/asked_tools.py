@@ -1,5 +1,7 @@
 """Reads the tools of a Chat Completions body, and which of them may or must be called."""
 
+from typing import get_args
+
 import msgspec
 from msgspec import UNSET, Raw
 
@@ -8,7 +10,9 @@ from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Places, read
 from weft.errors import BadRequest
 from weft.parts import Json
-from weft.request import Hosted, Tool, ToolChoice
+from weft.request import Hosted, Tool, ToolChoice, ToolMode
+
+MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 
 
 def tools_of(body: asked.Body, places: Places) -> tuple[Tool, ...]:
@@ -65,32 +69,58 @@ def _web_search(options: asked.WebSearch) -> Tool:
     return Tool("web_search", "web-search", hosted=hosted, origin=NAME)
 
 
-def choice_of(body: asked.Body) -> ToolChoice | None:
-    old = body.function_call
-    if old is not None:
-        return ToolChoice(old) if isinstance(old, str) else ToolChoice("required", old.name)
-    choice = body.tool_choice
-    if choice is None or isinstance(choice, str):
-        return ToolChoice(choice) if choice else None
-    if choice.type == "allowed_tools":
+def choice_of(body: asked.Body, extra: dict[str, Raw]) -> ToolChoice | None:
+    """The choice; one in words that nobody knows is left over."""
+    if body.function_call is not None:
+        return _old_choice(body.function_call, extra)
+    raw = asked.given(body.tool_choice)
+    if not isinstance(raw, Raw):
+        return None
+    found = _mode(raw) if bytes(raw).startswith(b'"') else _chosen(raw)
+    if found is None:
+        extra["tool_choice"] = raw
+    return found
+
+
+def _old_choice(choice: str | asked.Named, extra: dict[str, Raw]) -> ToolChoice | None:
+    if isinstance(choice, asked.Named):
+        return ToolChoice("required", choice.name)
+    mode = MODES.get(choice)
+    if mode is None:
+        extra["function_call"] = asked.raw(choice)
+    return ToolChoice(mode) if mode else None
+
+
+def _mode(raw: Raw) -> ToolChoice | None:
+    mode = MODES.get(msgspec.json.decode(raw, type=str))
+    return ToolChoice(mode) if mode else None
+
+
+def _chosen(raw: Raw) -> ToolChoice | None:
+    kind = read(raw, asked.Typed, "tool_choice").type
+    if kind not in ("function", "custom", "allowed_tools"):
+        return None
+    choice = read(raw, asked.Choice, "tool_choice")
+    if kind == "allowed_tools":
         return _allowed(choice.allowed_tools)
-    named = choice.function if choice.type == "function" else choice.custom
+    named = choice.function if kind == "function" else choice.custom
     if named is None:
-        raise BadRequest(f"tool_choice.{choice.type}", "missing; expected the name of a tool")
-    return ToolChoice("required", named.name, choice.type)
+        raise BadRequest(f"tool_choice.{kind}", "missing; expected the name of a tool")
+    return ToolChoice("required", named.name, kind)
 
 
-def _allowed(allowed: asked.Allowed | None) -> ToolChoice:
+def _allowed(allowed: asked.Allowed | None) -> ToolChoice | None:
+    """The tools that may be called; None if there is one among them that nobody knows."""
     if allowed is None:
         raise BadRequest("tool_choice.allowed_tools", "missing; expected `mode` and `tools`")
-    names = []
+    if not allowed.tools:
+        raise BadRequest("tool_choice.allowed_tools.tools", "expected at least one tool")
+    names: list[str] = []
     for number, raw in enumerate(allowed.tools):
-        path = f"tool_choice.allowed_tools.tools[{number}]"
-        one = read(raw, asked.Choice, path)
+        one = read(raw, asked.Choice, f"tool_choice.allowed_tools.tools[{number}]")
         named = one.function or one.custom
         if named is None:
-            raise BadRequest(path, "expected a function or a custom tool, by name")
+            return None
         names.append(named.name)
-    if not names:
-        raise BadRequest("tool_choice.allowed_tools.tools", "expected at least one tool")
-    return ToolChoice(allowed.mode, allowed=tuple(names))
+    mode = MODES.get(allowed.mode)
+    return ToolChoice(mode, allowed=tuple(names)) if mode else None

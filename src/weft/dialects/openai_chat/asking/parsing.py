@@ -37,6 +37,7 @@ FIELDS = {
     "sampling.logprobs": "top_logprobs",
     "tool_choice.allowed": "tool_choice.allowed_tools.tools",
     "reasoning": "reasoning_effort",
+    "reasoning.reasoning_effort": "reasoning_effort",
 }
 """Where the fields of a request are in a body, if under another name."""
 
@@ -51,18 +52,18 @@ def parse(data: bytes, context: Context) -> Parsed:
     messages = Messages(context, places)
     for number, raw in enumerate(body.messages):
         messages.add(raw, f"messages[{number}]")
-    options = _stream_options(data)
+    extra = _extra(data, body, _stream_options(data))
     request = Request(
         body.model,
         dialect=NAME,
         messages=tuple(messages.found),
         tools=tools_of(body, places),
-        tool_choice=choice_of(body),
+        tool_choice=choice_of(body, extra),
         parallel_tool_calls=body.parallel_tool_calls,
         max_output_tokens=_first(body.max_completion_tokens, body.max_tokens),
         sampling=_sampling(body),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
-        output=_output(body.response_format),
+        output=_output(body.response_format, extra),
         verbosity=body.verbosity,
         reasoning=_reasoning(body.reasoning_effort),
         choices=_choices(body.n),
@@ -75,8 +76,8 @@ def parse(data: bytes, context: Context) -> Parsed:
         safety_identifier=body.safety_identifier,
         prompt_cache_key=body.prompt_cache_key,
         cache=RETAINED.get(body.prompt_cache_retention or ""),
-        extra=_extra(data, body, options),
     )
+    request = msgspec.structs.replace(request, extra=kept(extra))
     return Parsed(verbatim(request, data, messages.sources), places)
 
 
@@ -85,8 +86,12 @@ def _first(one: int | None, other: int | None) -> int | None:
 
 
 def _spelled(body: asked.Body) -> dict[str, str]:
-    old = body.max_completion_tokens is None and body.max_tokens is not None
-    return {"max_output_tokens": "max_tokens"} if old else {}
+    found: dict[str, str] = {}
+    if body.max_completion_tokens is None and body.max_tokens is not None:
+        found["max_output_tokens"] = "max_tokens"
+    if body.top_logprobs is None:
+        found["sampling.logprobs"] = "logprobs"
+    return found
 
 
 def _stream_options(data: bytes) -> Json:
@@ -95,7 +100,7 @@ def _stream_options(data: bytes) -> Json:
     return UNSET if raw is None or raw == Raw(b"null") else unknown(raw, asked.StreamOptions)
 
 
-def _extra(data: bytes, body: asked.Body, options: Json) -> Json:
+def _extra(data: bytes, body: asked.Body, options: Json) -> dict[str, Raw]:
     found = keys_of(telling(unknown(data, asked.Body)))
     if found.get("modalities") == Raw(b'["text"]'):
         del found["modalities"]
@@ -104,7 +109,7 @@ def _extra(data: bytes, body: asked.Body, options: Json) -> Json:
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
         found["prompt_cache_retention"] = asked.raw(retention)
-    return kept(found)
+    return found
 
 
 def _sampling(body: asked.Body) -> Sampling:
@@ -128,11 +133,18 @@ def _choices(count: int | None) -> int:
     return count or 1
 
 
-def _output(format: asked.ResponseFormat | None) -> OutputFormat:
-    if format is None or format.type == "text":
+def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
+    """The shape of the answer; one of a type that nobody knows is left over."""
+    raw = asked.given(raw)
+    if not isinstance(raw, Raw):
         return OutputFormat()
-    if format.type == "json_object":
+    kind = read(raw, asked.Typed, "response_format").type
+    if kind == "json_object":
         return OutputFormat("json")
+    if kind != "json_schema":
+        extra |= {} if kind == "text" else {"response_format": raw}
+        return OutputFormat()
+    format = read(raw, asked.ResponseFormat, "response_format")
     shape = format.json_schema
     if shape is None:
         raise BadRequest("response_format.json_schema", "missing; expected an object")

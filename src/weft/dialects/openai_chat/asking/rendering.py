@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, effort_of
-from weft.dialects.asking.leftovers import refuse, warn
+from weft.dialects.asking.leftovers import drop, drop_beside
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, said_by
 from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
 from weft.dialects.openai_chat.asking import asked
@@ -16,22 +16,24 @@ from weft.dialects.openai_chat.asking.sent_tools import Tools
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
+from weft.parts import Json
 from weft.request import OutputFormat, ReasoningOptions, Request
 
 STOPS = 4
 """How many stop sequences the wire takes."""
 
 _offer = attrgetter("tools", "tool_choice", "parallel_tool_calls")
+_choice = attrgetter("tools", "tool_choice", "parallel_tool_calls", "extra")
 _tokens = attrgetter("max_output_tokens")
 _logprobs = attrgetter("sampling.logprobs")
 
 MEANING: Meaning = {
     "model": attrgetter("model"),
     "tools": _offer,
-    "tool_choice": _offer,
+    "tool_choice": _choice,
     "parallel_tool_calls": _offer,
     "functions": _offer,
-    "function_call": _offer,
+    "function_call": _choice,
     "web_search_options": _offer,
     "max_completion_tokens": _tokens,
     "max_tokens": _tokens,
@@ -45,7 +47,7 @@ MEANING: Meaning = {
     "top_logprobs": _logprobs,
     "stop": attrgetter("stop"),
     "n": attrgetter("choices"),
-    "response_format": attrgetter("output"),
+    "response_format": attrgetter("output", "extra"),
     "verbosity": attrgetter("verbosity"),
     "reasoning_effort": attrgetter("reasoning"),
     "stream": attrgetter("stream"),
@@ -61,10 +63,7 @@ MEANING: Meaning = {
 
 _NULL = Raw(b"null")
 _REFUSED: Refused = (
-    ("max_tool_calls", lambda one: one.max_tool_calls is not None, "remove it"),
-    ("background", lambda one: one.background, "set it to false"),
     ("previous_response_id", lambda one: one.previous_response_id is not None, "send the messages"),
-    ("truncation", lambda one: one.truncation not in (None, "disabled"), "set it to disabled"),
     ("max_output_tokens", lambda one: one.max_output_tokens == 0, "ask for at least one token"),
 )
 
@@ -75,6 +74,9 @@ _NEEDLESS = frozenset(
 """What other fields ask for here, or what no upstream is asked for."""
 
 _WARNED: Warned = (
+    ("max_tool_calls", lambda one: one.max_tool_calls is not None),
+    ("background", lambda one: one.background),
+    ("truncation", lambda one: one.truncation not in (None, "disabled")),
     ("sampling.top_k", lambda one: one.sampling.top_k is not None),
     ("betas", lambda one: bool(one.betas)),
     ("include", lambda one: bool(set(one.include) - _NEEDLESS)),
@@ -90,8 +92,10 @@ def _shown(thought: ReasoningOptions | None) -> bool:
 
 
 def _cut(request: Request) -> tuple[str, ...]:
-    """The stop sequences that the wire does not take: all, if there are too many."""
-    return request.stop if len(request.stop) > STOPS else ()
+    """The stop sequences that the wire does not take: all, if there are too many. What a client of
+    this wire asks for is left to the host.
+    """
+    return request.stop if len(request.stop) > STOPS and request.dialect != NAME else ()
 
 
 def render(request: Request, context: Context, losses: Losses) -> Rendered:
@@ -116,6 +120,10 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     return Rendered(encoded, names.restored, tools.bridged, _cut(request))
 
 
+def _told(value: object) -> Json:
+    return UNSET if value is None else asked.raw(value)
+
+
 class _Body:
     """The fields of one request, in the words of this wire."""
 
@@ -128,14 +136,15 @@ class _Body:
 
     def fields(self, messages: list[Raw], tools: Tools) -> asked.Body:
         request, sampling = self._request, self._request.sampling
-        self._kin.unavailable(_REFUSED, _WARNED)
+        if not self._own:
+            self._kin.unavailable(_REFUSED, _WARNED)
         limit = request.max_output_tokens
         old = self._quirks.token_limit == "max_tokens"
         return asked.Body(
             model=request.model,
             messages=messages,
             tools=tools.declared() or None,
-            tool_choice=tools.choice(),
+            tool_choice=_told(tools.choice()),
             parallel_tool_calls=self._parallel(),
             web_search_options=tools.web_search(),
             max_completion_tokens=None if old else limit,
@@ -150,7 +159,7 @@ class _Body:
             logit_bias=keys_of(sampling.logit_bias) or None,
             stop=self._stop(),
             n=request.choices if request.choices > 1 else None,
-            response_format=self._output(request.output),
+            response_format=_told(self._output(request.output)),
             verbosity=request.verbosity,
             reasoning_effort=self._kin.effort(effort_of),
             stream=request.stream or None,
@@ -171,9 +180,9 @@ class _Body:
         found = keys_of(self._request.extra)
         if self._own:
             return found | keys_of(words)
-        warn(words, "reasoning", self._losses)
+        drop_beside(words, "reasoning", self._losses, NAME)
         shared = {key: value for key, value in found.items() if key in FAMILY and self._kin.kin}
-        refuse(asked.raw({key: found[key] for key in found.keys() - shared}), "", self._losses)
+        drop(asked.raw({key: found[key] for key in found.keys() - shared}), "", self._losses, NAME)
         return shared
 
     def _parallel(self) -> bool | None:

@@ -6,22 +6,22 @@ besides text follows in a message of the user.
 """
 
 from itertools import groupby
-from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.arranging import as_told, source_of
+from weft.dialects.asking.arranging import source_of, whole_message
 from weft.dialects.asking.bridging import Names, arguments
-from weft.dialects.asking.leftovers import unheard, warn
-from weft.dialects.asking.turns import Placed, Turn, merged, turns
+from weft.dialects.asking.leftovers import drop_beside, unheard
+from weft.dialects.asking.turns import Placed, Turn, merged, spoken, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
-from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
+from weft.dialects.asking.wording import MARK, Kin, data_url, image_url, plain_text
 from weft.dialects.openai_chat.asking import asked
+from weft.dialects.openai_chat.asking.asked_contents import CALL
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME, extra_content
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests import Losses, keys_of, origins
 from weft.parts import Json
 from weft.request import (
     CallContent,
@@ -49,11 +49,9 @@ def messages(request: Request, context: Context, names: Names, losses: Losses) -
         return [raw for turn in _joined(request, losses) for raw in writer.turn(turn)]
     sources = messages_as_said(said_by(request, NAME), request)
     written: list[Raw] = []
-    for turn in as_told(request):
-        before = len(losses.found)
-        ours = writer.turn(turn)
+    for turn in spoken(request, losses):
         source = source_of(turn, sources)
-        written += ours if source is None or len(losses.found) > before else [source]
+        written += [source] if source is not None and writer.takes(turn) else writer.turn(turn)
     return written
 
 
@@ -75,18 +73,8 @@ def _note(request: Request, kin: Kin, losses: Losses) -> None:
             losses.adapted(f"{path}.phase", f"{NAME} does not tell phases apart")
         if message.item_id is not None:
             losses.adapted(f"{path}.item_id", f"{NAME} has no ids of items")
-        warn(message.extra, path, losses)
+        drop_beside(message.extra, path, losses, NAME)
         kin.note(message.content, path)
-
-
-class _Parts(NamedTuple):
-    """The parts of a message, and whether they are one plain text."""
-
-    parts: list[Raw]
-    text: str | None
-
-    def content(self) -> str | list[Raw]:
-        return self.parts if self.text is None else self.text
 
 
 class _Writer:
@@ -94,14 +82,28 @@ class _Writer:
 
     def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
         self._quirks = quirks_of(context)
-        self._origin = context.origin or NAME
         self._same = request.dialect == NAME
+        self._origins = origins(context, NAME, native=self._same)
         self._own = self._same or request.dialect is None
         self.kin = Kin(request, NAME, asked.SIBLING, losses)
         self._names = names
         self._losses = losses
 
+    def takes(self, turn: Turn) -> bool:
+        """Whether a message of this wire goes out as it came: the host knows its role, and what was
+        thought is not another's.
+        """
+        thoughts = (one.content for one in turn.contents)
+        own = all(
+            thought.origin in self._origins
+            for thought in thoughts
+            if isinstance(thought, ReasoningContent)
+        )
+        return own and (turn.role != "developer" or self._quirks.developer_role)
+
     def turn(self, turn: Turn) -> list[Raw]:
+        if self._same and (whole := whole_message(turn)) is not None:
+            return [whole]
         if turn.role == "assistant":
             return self._assistant(turn)
         return self._user(turn) if turn.role == "user" else [self._instructions(turn)]
@@ -128,7 +130,7 @@ class _Writer:
         for placed in turn.contents:
             if not isinstance(placed.content, TextContent):
                 self._losses.refused(placed.path, f"instructions are text on {NAME}")
-        content = self._parts(turn.contents).content()
+        content = self._content(turn.contents)
         value = asked.Spoken(role, content, turn.name)
         return self._written(value, self._message_extra(turn))
 
@@ -143,12 +145,10 @@ class _Writer:
                 written.append(self._result(placed.path, placed.content, turn, moved))
             else:
                 rest.append(placed)
-        parts = self._parts(rest)
-        if moved:
-            parts = _Parts(moved + parts.parts, None)
+        content = [*moved, *self._parts(rest)] if moved else self._content(rest)
         own = self._same and turn.message is not None and turn.message.role == "user"
-        if parts.parts or own:
-            value = asked.Spoken("user", parts.content(), turn.name)
+        if content or own:
+            value = asked.Spoken("user", content, turn.name)
             written.append(self._written(value, self._message_extra(turn)))
         return written
 
@@ -168,7 +168,7 @@ class _Writer:
         if result.is_error:
             self._losses.adapted(f"{path}.is_error", "told by `Error: ` before the text")
             texts = _failed(path, texts)
-        said = self._parts(self.kin.marked(path, texts, result.cache)).content()
+        said = self._content(self.kin.marked(path, texts, result.cache))
         value = asked.ToolMessage("tool", said or "", result.id)
         value.name = result.name if self._same else None
         return self._written(value, self._message_extra(turn))
@@ -190,8 +190,10 @@ class _Writer:
                 case ImageContent() | FileContent():
                     detail = f"the assistant's files are not available on {NAME}; move them"
                     self._losses.refused(placed.path, f"{detail} to a user message")
-                case OpaqueContent() as opaque if opaque.origin != self._origin or not self._own:
-                    unheard(opaque, placed.path, self._losses, ours=True)
+                case OpaqueContent() as opaque if not self._is_own(opaque):
+                    unheard(opaque, placed.path, self._losses, NAME, ours=True)
+                case OpaqueContent(kind=kind, raw=raw) if kind.startswith(CALL):
+                    calls.append(raw)
                 case _:
                     said.append(placed)
                     if calls:
@@ -203,34 +205,38 @@ class _Writer:
         return [self._written(value, self._message_extra(turn))]
 
     def _say(self, value: asked.Assistant, said: list[Placed]) -> None:
-        only = said[0].content if len(said) == 1 else None
-        if isinstance(only, TextContent) and only.refusal and not _is_part(only):
-            value.refusal = only.text
+        refused = [one for one in said if _is_refusal(one)]
+        if refused and (len(said) == 1 or not self._same):
+            self._as_one(refused)
+            value.refusal = "".join(_texts(refused))
+            said = [one for one in said if one not in refused]
             value.content = None
-        else:
-            content = self._parts(said).content() if said else None
+        if said:
+            content = self._content(said, "")
             value.content = content if content or self._same else None
+        elif not refused:
+            value.content = None
 
     def _thought(self, path: str, thought: ReasoningContent, value: asked.Assistant) -> None:
         """Reasoning goes back where its host wants it, and only to the host it came from."""
-        fields = self._quirks.reasoning_back if thought.origin == self._origin else ()
+        fields = self._quirks.reasoning_back if thought.origin in self._origins else ()
         proofs = _details(thought, own=self._own)
         if "reasoning_content" in fields:
             value.reasoning_content = (value.reasoning_content or "") + thought.text
         elif "reasoning" in fields:
             value.reasoning = (value.reasoning or "") + thought.text
         elif not fields or not proofs:
-            self._losses.adapted(path, "earlier reasoning is not sent")
+            self._losses.warned(path, "dropped: reasoning goes back only to a host that wants it")
         if "reasoning_details" in fields and proofs:
             value.reasoning_details = [*(value.reasoning_details or ()), *proofs]
         elif fields and proofs:
-            self._losses.adapted(path, "the host does not take the proof of reasoning back")
+            self._losses.warned(path, "the host does not take the proof of reasoning back")
 
     def _call(self, path: str, call: CallContent) -> list[Raw]:
         if call.provider_executed:
             self._losses.warned(path, f"{NAME} does not tell hosted calls")
             return []
-        own = call.origin == self._origin
+        own = call.origin in self._origins
         if call.signature is not None and not own:
             self._losses.adapted(f"{path}.signature", "a proof goes only to its origin")
         if call.item_id is not None:
@@ -251,16 +257,41 @@ class _Writer:
             return [written]
         return [asked.raw(keys_of(written) | {"extra_content": extra_content(call.signature)})]
 
+    def _is_own(self, opaque: OpaqueContent) -> bool:
+        return self._own and opaque.origin in self._origins
+
     # Parts
 
-    def _parts(self, contents: list[Placed]) -> _Parts:
-        text = None
-        if len(contents) == 1 and isinstance(contents[0].content, TextContent):
-            only = contents[0].content
-            plain = only.cache is None and not only.refusal and not _is_part(only)
-            text = only.text if plain else None
+    def _content(self, contents: list[Placed], between: str = "\n") -> str | list[Raw]:
+        """A text, where that is all there is: many hosts take parts only where one is no text.
+
+        Several texts are joined by a line end; those of the assistant by nothing, as they are
+        pieces of one answer. A message of this wire keeps the form that it has.
+        """
+        texts = [one.content for one in contents if isinstance(one.content, TextContent)]
+        if len(texts) < len(contents) or any(text.refusal for text in texts):
+            return self._parts(contents)
+        if self._same:
+            plain = len(texts) == 1 and texts[0].cache is None and not keys_of(texts[0].extra)
+            return texts[0].text if plain else self._parts(contents)
+        for placed, text in zip(contents, texts, strict=True):
+            if text.cache is not None:
+                where = self.kin.marked_at(placed.path)
+                self._losses.warned(f"{where}.cache", "dropped: a plain text has no cache mark")
+            if self.kin.kin and MARK in keys_of(text.extra):
+                self._losses.dropped(f"{placed.path}.{MARK}", NAME)
+        self._as_one(contents)
+        return between.join(_texts(contents))
+
+    def _as_one(self, contents: list[Placed]) -> None:
+        """Notes that texts are joined."""
+        if len(_texts(contents)) > 1:
+            for placed in contents:
+                self._losses.adapted(placed.path, "its turn is sent as one text")
+
+    def _parts(self, contents: list[Placed]) -> list[Raw]:
         found = [self._part(placed) for placed in contents]
-        return _Parts([part for part in found if part is not None], text)
+        return [part for part in found if part is not None]
 
     def _part(self, placed: Placed) -> Raw | None:
         match placed.content:
@@ -273,10 +304,10 @@ class _Writer:
                 return self._image(placed.path, image)
             case FileContent() as file:
                 return self._file(placed.path, file)
-            case OpaqueContent() as opaque if self._own and opaque.origin == self._origin:
+            case OpaqueContent() as opaque if self._is_own(opaque):
                 return opaque.raw
             case OpaqueContent() as opaque:
-                unheard(opaque, placed.path, self._losses, ours=False)
+                unheard(opaque, placed.path, self._losses, NAME, ours=False)
             case other:
                 self._losses.refused(placed.path, f"{type(other).__name__} cannot stand here")
         return None
@@ -330,9 +361,16 @@ def _details(thought: ReasoningContent, *, own: bool) -> list[Raw]:
     return []
 
 
-def _is_part(text: TextContent) -> bool:
-    """Whether a text came with keys that only a part can have."""
-    return bool(keys_of(text.extra))
+def _is_refusal(placed: Placed) -> bool:
+    """Whether it is a refusal, without keys that only a part can have."""
+    content = placed.content
+    return isinstance(content, TextContent) and content.refusal and not keys_of(content.extra)
+
+
+def _texts(contents: list[Placed]) -> list[str]:
+    """The texts that say something."""
+    said = [one.content.text for one in contents if isinstance(one.content, TextContent)]
+    return [text for text in said if text]
 
 
 def _failed(path: str, texts: list[Placed]) -> list[Placed]:

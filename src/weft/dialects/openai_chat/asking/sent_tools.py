@@ -5,7 +5,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names
-from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
 from weft.dialects.asking.wording import Kin, described, grammar_of
 from weft.dialects.openai_chat.asking import asked
 from weft.dialects.openai_chat.quirks import quirks_of
@@ -42,7 +42,7 @@ class Tools:
 
     def _tool(self, tool: Tool, path: str) -> Raw | None:
         if not self._own:
-            refuse(tool.extra, path, self._losses, TOOL_HINTS)
+            drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         if tool.kind == "function":
             return self._function(tool, path)
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
@@ -128,7 +128,7 @@ class Tools:
         about = asked.Approximate(flat.city, flat.country, flat.region, flat.timezone)
         return asked.Location(flat.type or "approximate", about)
 
-    def choice(self) -> asked.Mode | asked.Choice | None:
+    def choice(self) -> str | asked.Choice | None:
         choice = self._request.tool_choice
         if choice is None or not self._kin.chooses():
             return None

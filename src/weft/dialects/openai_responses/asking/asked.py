@@ -9,8 +9,9 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.asking.wording import Breakpoint
+from weft.parts import Json
 
-Mode = Literal["none", "auto", "required"]
+Role = Literal["user", "assistant", "system", "developer"]
 
 SIBLING = "openai-chat"
 """The wire of the same family."""
@@ -86,15 +87,21 @@ class InputFile(Tagged, tag="input_file"):
 class Thought(Shape):
     """A part of a summary, or of the reasoning itself."""
 
-    type: Literal["summary_text", "reasoning_text"]
+    type: str
     text: str
 
 
 # Items
 
 
+class Speaker(Shape):
+    """As much of a message as tells whose it is."""
+
+    role: str
+
+
 class Message(Tagged, tag="message"):
-    role: Literal["user", "assistant", "system", "developer"]
+    role: Role
     content: str | list[Raw]
     id: str | None = None
     status: str | None = None
@@ -226,7 +233,7 @@ class Choice(Shape):
     type: str
     name: str | None = None
     server_label: str | None = None
-    mode: Mode | None = None
+    mode: str | None = None
     tools: list[Named] | None = None
 
 
@@ -244,7 +251,7 @@ DESCRIPTION = "namespace_description"
 
 
 class TextFormat(Shape):
-    type: Literal["text", "json_object", "json_schema"]
+    type: str
     name: str | None = None
     schema: Raw | UnsetType = UNSET
     description: str | None = None
@@ -252,7 +259,7 @@ class TextFormat(Shape):
 
 
 class TextOptions(Shape):
-    format: TextFormat | None = None
+    format: Json = UNSET
     verbosity: str | None = None
 
 
@@ -267,7 +274,7 @@ class Body(Shape, kw_only=True):
     input: str | list[Raw] | None = None
     instructions: str | None = None
     tools: list[Raw] | None = None
-    tool_choice: Mode | Choice | None = None
+    tool_choice: Json = UNSET
     parallel_tool_calls: bool | None = None
     max_tool_calls: int | None = None
     max_output_tokens: int | None = None

@@ -1,12 +1,13 @@
 """Reads the items of a Responses body. One item of the wire is one message here."""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import msgspec
 from msgspec import Raw
 
 from weft.context import Context
+from weft.dialects.asking.leftovers import MESSAGE, kept
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
 from weft.dialects.envelope import (
     Proof,
@@ -34,6 +35,8 @@ from weft.request import (
 )
 
 _NOTHING = (TextContent(""),)
+_READABLE = (TextContent, ImageContent, FileContent)
+_ROLES = frozenset(get_args(asked.Role))
 _CLIENTS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
 _ERROR = "Error: "
 _SUMMED_UP = "What was said before, summed up:\n\n"
@@ -80,11 +83,14 @@ class Items:
         """An item that only its origin understands."""
         if kind in asked.HOSTED_ITEMS:
             return Message("assistant", (_hosted(raw, kind),)), raw
-        client = kind.endswith("_output") or kind in _CLIENTS
+        client = kind.endswith("_output") or kind in _CLIENTS or kind == MESSAGE
         content = OpaqueContent(self._origin, kind, raw)
         return Message("user" if client else "assistant", (content,)), raw
 
     def _message(self, raw: Raw, path: str) -> Read:
+        if read(raw, asked.Speaker, path).role not in _ROLES:
+            self._places.add(f"messages[{len(self.found)}].content[0]", f"{path}.role")
+            return self._other(raw, MESSAGE)
         said = read(raw, asked.Message, path)
         message = Message(
             said.role,
@@ -143,16 +149,18 @@ class Items:
         contents = self._contents(said.output, path, "output")
         call_id = said.call_id or ""
         known = self._calls.get(call_id, call_id)
-        content = () if contents == _NOTHING else tuple(_output_said(one, path) for one in contents)
+        readable = tuple(one for one in contents if isinstance(one, _READABLE))
+        content = () if contents == _NOTHING else readable
+        beside = keys_of(telling(unknown(raw, type(said), "id")))
+        if len(readable) < len(contents):
+            beside["output"] = asked.raw(said.output)
         result = ResultContent(
             known,
             _unmarked(content) if failed else content,
             kind=kind,
             name=name,
             is_error=failed,
-            extra=_with_status(
-                telling(unknown(raw, type(said), "id")), None if failed else said.status
-            ),
+            extra=_with_status(kept(beside), None if failed else said.status),
         )
         return Message("tool", (result,), item_id=said.id), raw if known == call_id else None
 
@@ -270,12 +278,6 @@ def _text_of(raw: Raw | None) -> str:
         return msgspec.json.decode(raw, type=str) if raw is not None else ""
     except ValueError:
         return ""
-
-
-def _output_said(content: AnyContent, path: str) -> TextContent | ImageContent | FileContent:
-    if isinstance(content, TextContent | ImageContent | FileContent):
-        return content
-    raise BadRequest(f"{path}.output", f"a tool cannot answer with {content.kind}")
 
 
 def _unmarked(

@@ -1,6 +1,7 @@
 """Reads the tools of a Responses body, and which of them may or must be called."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -12,9 +13,11 @@ from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
 from weft.errors import BadRequest
-from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice
+from weft.parts import Json
+from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
 
 _NULL = Raw(b"null")
+_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 _AUTO = frozenset((b'{"type":"auto"}',))
 
 
@@ -163,14 +166,27 @@ _TOOLS: Mapping[str, Callable[[Raw, str], Tool]] = {
 """By type, without the date that some types end in."""
 
 
-def choice_of(choice: asked.Mode | asked.Choice | None) -> ToolChoice | None:
-    if choice is None or isinstance(choice, str):
-        return ToolChoice(choice) if choice else None
+def choice_of(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
+    """The choice; one in words that nobody knows is left over."""
+    if not isinstance(raw, Raw) or raw == _NULL:
+        return None
+    if bytes(raw).startswith(b'"'):
+        mode = _MODES.get(msgspec.json.decode(raw, type=str))
+        found = ToolChoice(mode) if mode else None
+    else:
+        found = _chosen(read(raw, asked.Choice, "tool_choice"))
+    if found is None:
+        extra["tool_choice"] = raw
+    return found
+
+
+def _chosen(choice: asked.Choice) -> ToolChoice | None:
     if choice.type == "allowed_tools":
+        mode = _MODES.get(choice.mode or "auto")
         allowed = tuple(one.name or one.server_label or one.type for one in choice.tools or ())
         if not allowed:
             raise BadRequest("tool_choice.tools", "expected at least one tool")
-        return ToolChoice(choice.mode or "auto", allowed=allowed)
+        return ToolChoice(mode, allowed=allowed) if mode else None
     if choice.type in ("function", "custom") and choice.name is None:
         raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
     name = choice.server_label or choice.name or choice.type

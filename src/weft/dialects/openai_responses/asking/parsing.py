@@ -2,10 +2,11 @@
 
 from typing import get_args
 
+import msgspec
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.leftovers import kept, left
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_responses.asking import asked
@@ -46,18 +47,19 @@ def parse(data: bytes, context: Context) -> Parsed:
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
         items.add(raw, f"input[{number}]")
     text = body.text or asked.TextOptions()
+    extra = _extra(data, body)
     request = Request(
         body.model,
         dialect=NAME,
         messages=tuple(items.found),
         instructions=body.instructions,
         tools=tools_of(body, items.found, places),
-        tool_choice=choice_of(body.tool_choice),
+        tool_choice=choice_of(body.tool_choice, extra),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tool_calls=body.max_tool_calls,
         max_output_tokens=body.max_output_tokens,
         sampling=_sampling(body),
-        output=_output(text.format),
+        output=_output(text.format, extra),
         verbosity=text.verbosity,
         reasoning=_reasoning(data, body.reasoning),
         stream=bool(body.stream),
@@ -72,17 +74,19 @@ def parse(data: bytes, context: Context) -> Parsed:
         safety_identifier=body.safety_identifier,
         prompt_cache_key=body.prompt_cache_key,
         cache=RETAINED.get(body.prompt_cache_retention or ""),
-        extra=_extra(data, body),
     )
+    request = msgspec.structs.replace(request, extra=kept(extra))
     return Parsed(verbatim(request, data, items.sources), places)
 
 
-def _extra(data: bytes, body: asked.Body) -> Json:
+def _extra(data: bytes, body: asked.Body) -> dict[str, Raw]:
     found = keys_of(telling(unknown(data, asked.Body)))
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
         found["prompt_cache_retention"] = asked.raw(retention)
-    return kept(found)
+    if body.text is not None:
+        found |= left(keys_of(Raw(data))["text"], asked.TextOptions, under="text")
+    return found
 
 
 def _sampling(body: asked.Body) -> Sampling:
@@ -96,11 +100,17 @@ def _sampling(body: asked.Body) -> Sampling:
     )
 
 
-def _output(format: asked.TextFormat | None) -> OutputFormat:
-    if format is None or format.type == "text":
+def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
+    """The shape of the answer; one of a type that nobody knows is left over."""
+    if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
-    if format.type == "json_object":
+    kind = read(raw, asked.Typed, "text.format").type
+    if kind == "json_object":
         return OutputFormat("json")
+    if kind != "json_schema":
+        extra |= {} if kind == "text" else {"text.format": raw}
+        return OutputFormat()
+    format = read(raw, asked.TextFormat, "text.format")
     if format.name is None or not isinstance(format.schema, Raw):
         missing = "name" if format.name is None else "schema"
         raise BadRequest(f"text.format.{missing}", "missing; a shape has a name and a schema")

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, effort_of
-from weft.dialects.asking.leftovers import refuse, warn
+from weft.dialects.asking.leftovers import drop, drop_beside, put
 from weft.dialects.asking.verbatim import Meaning, Said, fields_as_said, said_by
 from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
 from weft.dialects.openai_responses.asking import asked
@@ -16,6 +16,7 @@ from weft.dialects.openai_responses.asking.sent_tools import Tools
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
+from weft.parts import Json
 from weft.request import OutputFormat, Request
 
 LEAST = 16
@@ -27,6 +28,7 @@ OURS = frozenset({"required_action", "reasoning.raw"})
 """What clients of the gateway ask of the gateway itself: no upstream knows it."""
 
 _offer = attrgetter("tools", "tool_choice", "parallel_tool_calls")
+_choice = attrgetter("tools", "tool_choice", "parallel_tool_calls", "extra")
 _include = attrgetter("sampling.logprobs", "include")
 
 MEANING: Meaning = {
@@ -34,7 +36,7 @@ MEANING: Meaning = {
     "input": attrgetter("messages"),
     "instructions": attrgetter("instructions"),
     "tools": _offer,
-    "tool_choice": _offer,
+    "tool_choice": _choice,
     "parallel_tool_calls": _offer,
     "max_tool_calls": attrgetter("max_tool_calls"),
     "max_output_tokens": attrgetter("max_output_tokens"),
@@ -43,7 +45,7 @@ MEANING: Meaning = {
     "presence_penalty": attrgetter("sampling.presence_penalty"),
     "frequency_penalty": attrgetter("sampling.frequency_penalty"),
     "top_logprobs": _include,
-    "text": attrgetter("output", "verbosity"),
+    "text": attrgetter("output", "verbosity", "extra"),
     "reasoning": attrgetter("reasoning"),
     "include": _include,
     "stream": attrgetter("stream"),
@@ -59,21 +61,22 @@ MEANING: Meaning = {
     "prompt_cache_retention": attrgetter("cache", "extra"),
 }
 
+_INNER = frozenset({"text"})
+"""Objects whose unknown keys are kept under their path."""
+
 _REFUSED: Refused = (
     ("choices", lambda one: one.choices > 1, "ask for one answer"),
-    ("sampling.logit_bias", lambda one: one.sampling.logit_bias is not UNSET, "remove it"),
     ("max_output_tokens", lambda one: one.max_output_tokens == 0, "ask for at least one token"),
 )
 _WARNED: Warned = (
+    ("sampling.logit_bias", lambda one: one.sampling.logit_bias is not UNSET),
     ("sampling.top_k", lambda one: one.sampling.top_k is not None),
     ("sampling.seed", lambda one: one.sampling.seed is not None),
     ("betas", lambda one: bool(one.betas)),
-)
-_PENALTIES: Warned = (
+    # The specification has them, its original host has not.
     ("sampling.presence_penalty", lambda one: bool(one.sampling.presence_penalty)),
     ("sampling.frequency_penalty", lambda one: bool(one.sampling.frequency_penalty)),
 )
-"""What the specification has and its original host has not."""
 
 
 def render(request: Request, context: Context, losses: Losses) -> Rendered:
@@ -83,7 +86,8 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     before = len(losses.found)
     body = _Body(request, context, losses)
     written = keys_of(asked.raw(body.fields(said, Tools(request, names, losses))))
-    written = body.extra() | written | body.reasoning()
+    written |= body.reasoning()
+    put(written, body.extra(), _INNER)
     if len(losses.found) == before:
         written = _as_said(request, written)
     return Rendered(msgspec.json.encode(written), names.restored, stop=request.stop)
@@ -110,6 +114,10 @@ def _short(said: Said, request: Request) -> bool:
     return short and said.request.messages == request.messages
 
 
+def _told(value: object) -> Json:
+    return UNSET if value is None else asked.raw(value)
+
+
 class _Body:
     """The fields of one request, in the words of this wire."""
 
@@ -123,7 +131,8 @@ class _Body:
 
     def fields(self, items: list[Raw], tools: Tools) -> asked.Body:
         request, sampling = self._request, self._request.sampling
-        self._kin.unavailable(_REFUSED, _WARNED if self._same else _WARNED + _PENALTIES)
+        if not self._same:
+            self._kin.unavailable(_REFUSED, _WARNED)
         if request.stop:
             self._losses.adapted("stop", f"{NAME} takes none; Weft cuts the answer itself")
         return asked.Body(
@@ -131,7 +140,7 @@ class _Body:
             input=items,
             instructions=request.instructions,
             tools=tools.declared() or None,
-            tool_choice=tools.choice(),
+            tool_choice=_told(tools.choice()),
             parallel_tool_calls=request.parallel_tool_calls,
             max_tool_calls=request.max_tool_calls,
             max_output_tokens=self._limit(),
@@ -162,7 +171,7 @@ class _Body:
             return found
         shared = {key: value for key, value in found.items() if key in FAMILY and self._kin.kin}
         rest = {key: found[key] for key in found.keys() - shared}
-        refuse(asked.raw(rest), "", self._losses)
+        drop(asked.raw(rest), "", self._losses, NAME)
         return shared
 
     def reasoning(self) -> dict[str, Raw]:
@@ -172,7 +181,7 @@ class _Body:
         if thought is None:
             return {}
         if not self._kin.own:
-            warn(thought.extra, "reasoning", self._losses)
+            drop_beside(thought.extra, "reasoning", self._losses, NAME)
         summary = None if thought.summary == "none" else thought.summary
         own = keys_of(thought.extra) if self._kin.own else {}
         own |= keys_of(asked.raw(asked.Thinking(effort, summary)))
@@ -204,7 +213,7 @@ class _Body:
     def _text(self) -> asked.TextOptions | None:
         format = self._output(self._request.output)
         verbosity = self._request.verbosity
-        return asked.TextOptions(format, verbosity) if format or verbosity else None
+        return asked.TextOptions(_told(format), verbosity) if format or verbosity else None
 
     def _output(self, output: OutputFormat) -> asked.TextFormat | None:
         if output.kind == "text":

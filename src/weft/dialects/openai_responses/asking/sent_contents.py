@@ -11,15 +11,15 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.arranging import as_told, source_of
+from weft.dialects.asking.arranging import source_of
 from weft.dialects.asking.bridging import Names, is_object
-from weft.dialects.asking.leftovers import unheard, warn
-from weft.dialects.asking.turns import Placed, Turn, turns
+from weft.dialects.asking.leftovers import drop_beside, unheard
+from weft.dialects.asking.turns import Placed, Turn, spoken, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, Spelling, keys_of
+from weft.dialects.requests import Losses, Spelling, keys_of, origins
 from weft.parts import Json
 from weft.request import (
     CallContent,
@@ -47,7 +47,7 @@ def items(request: Request, context: Context, names: Names, losses: Losses) -> l
         return [raw for turn in _paired(request, losses) for raw in writer.turn(turn)]
     sources = messages_as_said(said_by(request, NAME), request)
     written: list[Raw] = []
-    for turn in _apart(as_told(request)):
+    for turn in _apart(list(spoken(request, losses))):
         before = len(losses.found)
         ours = writer.turn(turn)
         source = source_of(turn, sources)
@@ -73,7 +73,7 @@ def _note(request: Request, kin: Kin, losses: Losses) -> None:
         path = f"messages[{number}]"
         if message.name is not None:
             losses.warned(f"{path}.name", f"{NAME} does not tell speakers apart")
-        warn(message.extra, path, losses)
+        drop_beside(message.extra, path, losses, NAME)
         kin.note(message.content, path)
 
 
@@ -95,8 +95,8 @@ class _Writer:
     """Turns in, items out."""
 
     def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
-        self._origin = context.origin or NAME
         self._same = request.dialect == NAME
+        self._origins = origins(context, NAME, native=self._same)
         self._own = self._same or request.dialect is None
         self.kin = Kin(request, NAME, asked.SIBLING, losses)
         self._names = names
@@ -177,9 +177,9 @@ class _Writer:
         return asked.raw(own | keys_of(text.extra if self._same else UNSET))
 
     def _opaque(self, path: str, opaque: OpaqueContent, ours: bool) -> Raw | None:
-        if self._own and opaque.origin == self._origin:
+        if self._own and opaque.origin in self._origins:
             return opaque.raw
-        unheard(opaque, path, self._losses, ours=ours)
+        unheard(opaque, path, self._losses, NAME, ours=ours)
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:
@@ -286,9 +286,9 @@ class _Writer:
         last = thoughts[-1]
         encrypted = next((one.encrypted for one in thoughts if one.encrypted is not None), None)
         proven = encrypted is not None or last.item_id is not None
-        if any(one.origin != self._origin for one in thoughts) or not proven:
+        if any(one.origin not in self._origins for one in thoughts) or not proven:
             for placed in contents:
-                self._losses.adapted(placed.path, "reasoning of another origin is not sent")
+                self._losses.warned(placed.path, "dropped: reasoning goes back only to its origin")
             return []
         said = [one for one in thoughts if one.text]
         raw = [asked.Thought("reasoning_text", one.text) for one in said if one.kind == "raw"]

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import TOOL_HINTS, missing, refuse
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
 from weft.dialects.asking.wording import Kin, grammar_of
 from weft.dialects.openai_responses.asking import asked
 from weft.dialects.openai_responses.asking.asked_tools import late_tools
@@ -48,7 +48,7 @@ class Tools:
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return [tool.raw]
         if not self._kin.own:
-            refuse(tool.extra, path, self._losses, TOOL_HINTS)
+            drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         if tool.kind == "function":
             return [self._function(tool, path)]
         if tool.kind == "custom":
@@ -107,7 +107,7 @@ class Tools:
             asked.WebSearch("web_search", filters, hosted.context_size, hosted.location)
         )
 
-    def choice(self) -> asked.Mode | asked.Choice | None:
+    def choice(self) -> str | asked.Choice | None:
         choice = self._request.tool_choice
         if choice is None or not self._kin.chooses():
             return None
