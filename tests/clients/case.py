@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict
 
-from tests.clients.vendor import Object, tool_result
+from tests.clients.vendor import STEPS, Object, tool_result
 
 
 class Forecast(BaseModel):
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def tools(self) -> bool:
-        return self.scenario in ("tool", "parallel", "reasoning-tool", "reasoning-hidden")
+        return self.scenario in STEPS
 
     @property
     def thinks(self) -> bool:

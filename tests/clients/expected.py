@@ -52,7 +52,12 @@ CARRIED = {
 }
 
 
-ALONE = {("langchain-chat", "reasoning-tool"): Carried(REFUSED, _DROPS)}
+ALONE = {
+    ("langchain-chat", "reasoning-tool"): Carried(REFUSED, _DROPS),
+    ("langchain-chat", "reasoning-mixed"): Carried(REFUSED, _DROPS),
+    ("agents-chat", "reasoning-mixed"): Carried(REFUSED, _TEXT),
+    ("pydantic-chat", "reasoning-mixed"): Carried(REFUSED, _TEXT),
+}
 """Clients and scenarios without a gateway: the vendor itself sees what was dropped."""
 
 

@@ -7,6 +7,7 @@ HEADS = {
     "reasoning": "think",
     "reasoning-tool": "think+tool",
     "reasoning-hidden": "hidden",
+    "reasoning-mixed": "mixed",
     "follow-up": "2 turns",
     "structured": "schema",
     "json-mode": "json",

@@ -230,6 +230,7 @@ CHECKS: dict[str, Callable[[Ran], None]] = {
     "reasoning": reasoning,
     "reasoning-tool": reasoning_with_tools,
     "reasoning-hidden": reasoning_with_tools,
+    "reasoning-mixed": reasoning_with_tools,
     "follow-up": followed_up,
     "structured": structured,
     "json-mode": any_object,
@@ -244,7 +245,7 @@ MODELS = {"json-mode": "structured"}
 """Scenarios that only the client tells apart."""
 
 ALONE = ("text", "tool", "parallel", "reasoning", "reasoning-tool", "reasoning-hidden",
-         "follow-up", "structured", "json-mode")  # fmt: skip
+         "reasoning-mixed", "follow-up", "structured", "json-mode")  # fmt: skip
 """What a client is seen to do without a gateway, too."""
 
 

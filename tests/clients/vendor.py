@@ -72,6 +72,7 @@ STEPS: dict[str, tuple[tuple[Planned, ...], ...]] = {
     "parallel": ((WEATHER, ROME, CLOCK),),
     "reasoning-tool": ((WEATHER,), (ROME, CLOCK)),
     "reasoning-hidden": ((WEATHER,),),
+    "reasoning-mixed": ((WEATHER,),),
 }
 """The calls of each step, before the last answer."""
 
@@ -87,6 +88,8 @@ class Handed:
     item_id: str = ""
     """Where a wire has two ids: the item's."""
     reasoning_id: str = ""
+    hidden: str = ""
+    """The proof of a second reasoning, whose text nobody is told."""
 
 
 @dataclass
@@ -98,6 +101,8 @@ class Said:
     proof: str = ""
     reasoning_id: str = ""
     calls: tuple[Handed, ...] = ()
+    hidden: "Said | None" = None
+    """A second reasoning, whose text nobody is told."""
 
 
 @dataclass
@@ -203,12 +208,15 @@ def script(scenario: str, asked: Asked, memory: Memory, ids: tuple[str, ...]) ->
         missing = {plan.name for plan in steps[asked.steps]} - set(asked.tools)
         if missing:
             raise Refusal(f"the tools {missing} are not declared")
+        mixed = scenario == "reasoning-mixed"
         said = Said(
-            PREFACE if len(steps[asked.steps]) > 1 else "",
-            THOUGHTS[asked.steps] if scenario == "reasoning-tool" else "",
+            PREFACE if mixed or len(steps[asked.steps]) > 1 else "",
+            THOUGHTS[asked.steps] if mixed or scenario == "reasoning-tool" else "",
         )
         if thinks:
             _thinking(said, memory)
+        if mixed:
+            said.hidden = _thinking(Said(), memory)
         return _calling(said, steps[asked.steps], memory, ids)
     said = Said(f"It is so: {'; '.join(one.text for one in asked.results)}." if steps else GREETING)
     if scenario in ("reasoning", "reasoning-tool"):
@@ -225,8 +233,10 @@ def _thinking(said: Said, memory: Memory) -> Said:
 
 def _calling(said: Said, plans: tuple[Planned, ...], memory: Memory, ids: tuple[str, ...]) -> Said:
     items = [memory.mint(ids[1]) if len(ids) > 1 else "" for _ in plans]
+    hidden = said.hidden.proof if said.hidden else ""
+    told = (said.thought, said.proof)
     said.calls = tuple(
-        Handed(memory.mint(ids[0]), plan, said.thought, said.proof, item, said.reasoning_id)
+        Handed(memory.mint(ids[0]), plan, *told, item, said.reasoning_id, hidden)
         for plan, item in zip(plans, items, strict=True)
     )
     memory.calls |= {one.id: one for one in said.calls}

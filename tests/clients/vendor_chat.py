@@ -35,7 +35,7 @@ MESSAGE = {
     "user": {"role", "content", "name"},
     "assistant": {
         "role", "content", "name", "refusal", "audio", "tool_calls", "function_call",
-        "reasoning_content", "annotations", "parsed",
+        "reasoning_content", "reasoning_details", "annotations", "parsed",
     },
     "tool": {"role", "content", "tool_call_id"},
 }  # fmt: skip
@@ -142,7 +142,13 @@ def _assistant(message: Object, where: str, memory: Memory, asked: Asked) -> dic
         asked.proofs.append("returned" if back else "missing")
     else:
         asked.steps += 1
-        thought = next(iter(found.values())).thought
+        first = next(iter(found.values()))
+        thought = first.thought
+        if first.hidden and _proofs(message) != _proofs({"reasoning_details": _details(first)}):
+            raise Refusal(
+                "The reasoning_details of a call must be passed back as they were.",
+                f"{where}.reasoning_details",
+            )
         if thought and message.get("reasoning_content") != thought:
             raise Refusal(
                 "Missing `reasoning_content` field in the assistant message: the reasoning of a "
@@ -152,6 +158,22 @@ def _assistant(message: Object, where: str, memory: Memory, asked: Asked) -> dic
         if thought:
             asked.proofs.append("returned")
     return found
+
+
+def _details(handed: Handed) -> list[Object]:
+    """The reasoning of a call as a router of many models tells it."""
+    text = {"type": "reasoning.text", "text": handed.thought, "signature": handed.proof}
+    encrypted = {"type": "reasoning.encrypted", "data": handed.hidden, "id": handed.reasoning_id}
+    return [
+        {**text, "format": "anthropic-claude-v1", "index": 0},
+        {**encrypted, "format": "anthropic-claude-v1", "index": 1},
+    ]
+
+
+def _proofs(message: Object) -> list[tuple[str | None, ...]]:
+    keys = ("type", "text", "signature", "data")
+    details = message.get("reasoning_details") or ()
+    return [tuple(detail.get(key) for key in keys) for detail in details]
 
 
 def _text(content: Any, where: str) -> str:
@@ -178,6 +200,8 @@ def _message(said: Said) -> Object:
     message: Object = {"role": "assistant", "content": said.text or None, "refusal": None}
     if said.thought:
         message["reasoning_content"] = said.thought
+    if said.hidden:
+        message["reasoning_details"] = _details(said.calls[0])
     if calls:
         message["tool_calls"] = calls
     return message | {"annotations": []}
@@ -219,13 +243,27 @@ def stream(said: Said, model: str, memory: Memory, body: Object) -> list[str]:
 
     first: Object = {"role": "assistant", "content": None if said.calls else "", "refusal": None}
     frames = [chunk(first)]
-    frames += [chunk({"content": None, "reasoning_content": one}) for one in pieces(said.thought)]
+    frames += [chunk({"content": None, **one}) for one in _thoughts(said)]
     frames += [chunk({"content": one}) for one in pieces(said.text)]
     frames += [chunk({"tool_calls": [entry]}) for entry in _entries(said)]
     frames.append(chunk({}, _reason(said)))
     if counted:
         frames.append(f"data: {line({**head, 'choices': [], 'usage': USAGE})}\n\n")
     return [*frames, "data: [DONE]\n\n"]
+
+
+def _thoughts(said: Said) -> list[Object]:
+    """The pieces of the reasoning; details say the text once more, and their proofs behind it."""
+    told: list[Object] = [{"reasoning_content": one} for one in pieces(said.thought)]
+    if not said.hidden:
+        return told
+    text, encrypted = _details(said.calls[0])
+    signature = {key: value for key, value in text.items() if key != "text"}
+    bare = {key: value for key, value in text.items() if key != "signature"}
+    told = [
+        {**one, "reasoning_details": [{**bare, "text": one["reasoning_content"]}]} for one in told
+    ]
+    return [*told, {"reasoning_details": [signature]}, {"reasoning_details": [encrypted]}]
 
 
 def _entries(said: Said) -> list[Object]:

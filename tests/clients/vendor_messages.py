@@ -158,6 +158,13 @@ class _Turns:
                 f"`{first['type']}`. When `thinking` is enabled, a final `assistant` message must "
                 "start with a thinking block."
             )
+        thought = [proof for proof in map(_proof, blocks) if proof]
+        if back and handed.hidden and thought != [handed.proof, handed.hidden]:
+            raise Refusal(
+                f"{where}: `thinking` or `redacted_thinking` blocks in the latest assistant "
+                "message cannot be modified. These blocks must remain as they were in the "
+                "original response."
+            )
         self._asked.proofs.append("returned" if back else "missing")
 
     def _user(self, blocks: list[Object], waiting: dict[str, Handed], where: str) -> None:
@@ -223,6 +230,8 @@ def _content(said: Said) -> list[Object]:
         blocks.append({"type": "redacted_thinking", "data": said.proof})
     if said.text:
         blocks.append({"type": "text", "text": said.text})
+    if said.hidden:
+        blocks.append({"type": "redacted_thinking", "data": said.hidden.proof})
     for call in said.calls:
         arguments = call.plan.arguments
         blocks.append(

@@ -171,6 +171,9 @@ class _Items:
         if not handed.proof:
             return
         back = handed.reasoning_id in self._reasoned
+        hidden = self._memory.proofs.get(handed.hidden)
+        if back and hidden and hidden.reasoning_id not in self._reasoned:
+            raise Refusal(f"The 'reasoning' item '{hidden.reasoning_id}' is missing.", where)
         if not back and item.get("id"):
             raise Refusal(
                 f"Item '{item['id']}' of type 'function_call' was provided without its required "
@@ -234,19 +237,17 @@ def _text(output: Any, kind: str = "input_text") -> str:
 
 
 def _items(said: Said, memory: Memory, body: Object) -> list[Object]:
-    items: list[Object] = []
-    if said.proof:
-        given = ENCRYPTED in (body.get("include") or ())
-        items.append(
-            {
-                "id": said.reasoning_id,
-                "type": "reasoning",
-                "summary": [
-                    {"type": "summary_text", "text": one} for one in (said.thought,) if one
-                ],
-                **({"encrypted_content": said.proof} if given else {}),
-            }
-        )
+    given = ENCRYPTED in (body.get("include") or ())
+    items: list[Object] = [
+        {
+            "id": thought.reasoning_id,
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": one} for one in (thought.thought,) if one],
+            **({"encrypted_content": thought.proof} if given else {}),
+        }
+        for thought in (said, said.hidden)
+        if thought and thought.proof
+    ]
     if said.text:
         part = {"type": "output_text", "annotations": [], "logprobs": [], "text": said.text}
         items.append(

@@ -30,7 +30,7 @@ retry = {{ attempts = 1 }}
 breaker = {{ failures = 0 }}
 {more}
 """
-MORE = {"chat": 'quirks = { reasoning_back = ["reasoning_content"] }'}
+MORE = {"chat": 'quirks = { reasoning_back = ["reasoning_content", "reasoning_details"] }'}
 BELOW = {"chat": "/v1", "responses": "/v1"}
 
 

@@ -120,7 +120,7 @@ def codex(place: Place) -> Run:
 
 # Claude Code
 
-CLAUDE = Package("claude-code", ("@anthropic-ai/claude-code@2.1.197",))
+CLAUDE = Package("claude-code", ("@anthropic-ai/claude-code@2.1.325",))
 
 
 def claude_code(place: Place) -> Run:
@@ -133,8 +133,7 @@ def claude_code(place: Place) -> Run:
         "ANTHROPIC_API_KEY": "client",
         "ANTHROPIC_MODEL": place.model,
         "ANTHROPIC_SMALL_FAST_MODEL": place.model,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_TELEMETRY": "1",
+        "DISABLE_TELEMETRY": "1",  # all else that it asks for is wanted here
         "IS_SANDBOX": "1",  # it does not skip permissions for root otherwise
     }
     return Run(arguments, environment)

@@ -1,8 +1,9 @@
-"""The clients from npm, in a folder outside of the repository, each in the version that was run."""
+"""The clients from npm and PyPI, outside of the repository, in the versions that were run."""
 
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,3 +43,29 @@ class Package:
     def command(self, name: str) -> str:
         """The path of a command that comes with it."""
         return str(self.install() / "node_modules" / ".bin" / name)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment of its own, for a library that is too large for ours."""
+
+    name: str
+    holds: str
+
+    def python(self) -> str:
+        """The path of its interpreter; installs it once."""
+        folder = CACHE / f"{self.name}-{self.holds.rpartition('==')[2]}"
+        ready = folder / READY
+        python = folder / "bin" / "python"
+        if not ready.exists():
+            for command in (
+                [sys.executable, "-m", "venv", "--clear", str(folder)],
+                [str(python), "-m", "pip", "install", "-q", self.holds],
+            ):
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=PATIENCE, check=False
+                )
+                if done.returncode:
+                    raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
+            ready.touch()
+        return str(python)

@@ -144,11 +144,17 @@ def _messages(body: Object, headers: dict[str, str]) -> tuple[Object, set[str]]:
         body["tools"] = [
             one for one in body["tools"] if not one.get("type", "").startswith(searches)
         ]
+    if "advanced-tool-use-" in flags:
+        body["tools"] = [_without(one, "defer_loading") for one in body.get("tools", ())]
     if "context-management-" in flags:
         body.pop("context_management", None)
-    if "mid-conversation-system-" in flags:
-        body["messages"] = [one for one in body["messages"] if one["role"] != "system"]
+    first, *rest = body["messages"]  # newer models are told more by the system, but not at first
+    body["messages"] = [first, *(one for one in rest if one["role"] != "system")]
     return body, set()
+
+
+def _without(given: Object, *keys: str) -> Object:
+    return {key: value for key, value in given.items() if key not in keys}
 
 
 LOOSE: dict[Any, Callable[[Object, dict[str, str]], tuple[Object, set[str]]]] = {

@@ -11,7 +11,14 @@ from tests.clients.expected import MISSING, REFUSED, RETURNED
 from tests.clients.test_clients import Ran, discreet
 from tests.clients.vendor import FORECAST, GREETING, LAST_THOUGHT, STEPS
 from tests.clients.world import UPSTREAMS, World, world
-from tests.node_clients.with_node import DIALECTS, Host, NodeError, host
+from tests.node_clients.with_node import (
+    DIALECTS,
+    LITELLM_DIALECTS,
+    Host,
+    NodeError,
+    host,
+    litellm_host,
+)
 
 pytestmark = pytest.mark.clients
 
@@ -47,6 +54,44 @@ def node() -> Iterator[Host]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def litellm() -> Iterator[Host]:
+    with litellm_host() as running:
+        yield running
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("scenario", ["tool", "parallel", "reasoning-tool"])
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("client", LITELLM_DIALECTS)
+def test_litellm_runs_tool_loops_with_any_upstream(
+    client: str,
+    upstream: str,
+    scenario: str,
+    stream: bool,
+    nodes: World,
+    litellm: Host,
+    request: pytest.FixtureRequest,
+) -> None:
+    mode = "stream" if stream else "whole"
+    told = {"client": client, "upstream": upstream, "scenario": scenario, "mode": mode}
+    request.node.user_properties.extend(told.items())
+    check(ran(client, upstream, scenario, stream, nodes, litellm))
+
+
+def ran(client: str, upstream: str, scenario: str, stream: bool, nodes: World, host: Host) -> Ran:
+    """Runs a case in the process of its library."""
+    case = test_clients.made(nodes, client, upstream, scenario, stream)
+    done = Ran(client, upstream, case, [])
+    try:
+        done.outcome = host.run(client, case)
+    except NodeError as problem:
+        done.raised = problem
+    done.log = nodes.upstream.of(case.tag)
+    discreet(done)
+    return done
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("upstream", UPSTREAMS)
@@ -63,15 +108,7 @@ def test_a_library_works_with_any_upstream(
     mode = "stream" if stream else "whole"
     told = {"client": client, "upstream": upstream, "scenario": scenario, "mode": mode}
     request.node.user_properties.extend(told.items())
-    case = test_clients.made(nodes, client, upstream, scenario, stream)
-    ran = Ran(client, upstream, case, [])
-    try:
-        ran.outcome = node.run(client, case)
-    except NodeError as problem:
-        ran.raised = problem
-    ran.log = nodes.upstream.of(case.tag)
-    check(ran)
-    discreet(ran)
+    check(ran(client, upstream, scenario, stream, nodes, node))
 
 
 def check(ran: Ran) -> None:

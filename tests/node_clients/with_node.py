@@ -3,13 +3,13 @@
 import json
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tests.clients.case import Case, Forecast, Outcome
 from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.clients.vendor import Object
-from tests.node_clients.installed import Package
+from tests.node_clients.installed import Environment, Package
 
 SDKS = Package(
     "sdks",
@@ -93,11 +93,23 @@ def _outcome(told: Object) -> Outcome:
     )
 
 
+LITELLM = Environment("litellm", "litellm==1.106.2")
+LITELLM_HOST = Path(__file__).with_name("litellm_host.py")
+LITELLM_DIALECTS = {"litellm-chat": CHAT, "litellm-anthropic": MESSAGES}
+
+
+def host() -> AbstractContextManager[Host]:
+    return _running(["node", str(HOST)], SDKS.install())
+
+
+def litellm_host() -> AbstractContextManager[Host]:
+    return _running([LITELLM.python(), str(LITELLM_HOST)], LITELLM_HOST.parent)
+
+
 @contextmanager
-def host() -> Iterator[Host]:
-    folder = SDKS.install()
+def _running(command: list[str], folder: Path) -> Iterator[Host]:
     process = subprocess.Popen(
-        ["node", str(HOST)],
+        command,
         cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
