@@ -641,7 +641,9 @@ def test_a_cancelled_response_is_no_failure() -> None:
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
     assert last["response"]["incomplete_details"] == {"reason": "cancelled"}
     assert last["response"]["error"] is None
-    (back,) = decode_all(write(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error")), "openai-responses")
+    (back,) = decode_all(
+        write(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error")), "openai-responses"
+    )
     assert [part for part in back.parts if isinstance(part, ErrorPart)] == [gone]
 
 

@@ -88,8 +88,6 @@ IMAGES = {
 """Files that can be the result of an image call, and how the wire calls their format."""
 
 
-"""The model of a stream that names none, where nobody asked for one either."""
-
 _json = msgspec.json.Encoder().encode
 _read_error = msgspec.json.Decoder(wire.ErrorBody).decode
 
