@@ -225,6 +225,7 @@ CLEAN = {
     "plain", "thinking-signed", "thinking-omitted-and-redacted", "call-without-arguments",
     "parallel-calls", "search-with-citations", "citations-of-documents", "remote-tools",
     "executed-tools-that-fail", "call-made-by-code-in-the-first-event", "paused-turn-goes-on",
+    "executed-call-with-an-odd-id",
     "refusal-with-details", "refusal-without-a-block", "stop-sequence", "context-window-exceeded",
     "compaction", "fallback-renames-the-model", "error-inside-text", "error-body", "body",
     "no-event-lines", "two-messages", "text-in-the-start-block",

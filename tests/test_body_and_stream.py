@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from tests.captures import HERE
+from tests.captures import CHAT, HERE
 from tests.strategies import ANY_PART, examples
 from weft import (
     DIALECTS,
@@ -142,6 +142,60 @@ def grown(merged: list[Json], part: Json) -> bool:
     last["text"] += part["text"]
     last |= {key: part[key] for key in part if key == "thoughtSignature"}
     return True
+
+
+# Chat Completions
+
+
+def completion(found: list[Json]) -> Json:
+    """Chunks as clients join them: the message, its reason and who says it."""
+    if "error" in found[-1]:
+        return found[-1]
+    message: Json = {}
+    calls: dict[int, Json] = {}
+    told: Json = {"choices": [{"index": 0, "message": message}]}
+    for chunk in found:
+        told |= {key: chunk[key] for key in ("id", "created", "model")}
+        for choice in chunk["choices"]:
+            if choice.get("finish_reason"):
+                told["choices"][0]["finish_reason"] = choice["finish_reason"]
+            for key, value in choice["delta"].items():
+                if key == "tool_calls":
+                    for call in value:
+                        joined(calls.setdefault(call.pop("index"), {}), call)
+                elif value and key != "role":
+                    message[key] = message[key] + value if key in message else value
+    if calls:
+        message["tool_calls"] = [calls[index] for index in sorted(calls)]
+    return told
+
+
+def joined(call: Json, more: Json) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict):
+            joined(call.setdefault(key, {}), value)
+        else:
+            call[key] = call.get(key, "") + value if key in ("arguments", "input") else value
+
+
+def completed(body: Json) -> Json:
+    """As much of a body as chunks tell: usage only who asks for it."""
+    if "error" in body:
+        return body
+    (choice,) = body["choices"]
+    said = {key: value for key, value in choice["message"].items() if value and key != "role"}
+    told = {key: body[key] for key in ("id", "created", "model")}
+    reason = choice["finish_reason"]
+    return {**told, "choices": [{"index": 0, "message": said, "finish_reason": reason}]}
+
+
+@pytest.mark.parametrize("told", [*CAPTURES, *(("openai-chat", one.path) for one in CHAT)],
+                         ids=lambda told: f"{told[0]}-{told[1].stem}")  # fmt: skip
+def test_a_capture_is_one_chat_answer_in_both_forms(told: tuple[str, Path]) -> None:
+    source, path = told
+    for one in decode_all(path.read_bytes(), source):
+        streamed = completion(events("openai-chat", one.parts, one.fold))
+        assert completed(body("openai-chat", one.fold)) == streamed
 
 
 FOLDS: dict[str, Callable[[list[Json]], Json]] = {"anthropic-messages": message, "gemini": answer}

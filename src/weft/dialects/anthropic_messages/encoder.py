@@ -117,8 +117,9 @@ class MessagesEncoder:
         return []
 
     def resume(self, before: PassedOn) -> None:
-        """Blocks are numbered as those before were, and calls keep the ids they have there."""
-        self._carrier.known.update(self._uses)
+        """What was fed is all it has to know: blocks are numbered as those before were, and calls
+        of this dialect keep their ids.
+        """
 
     def keepalive(self) -> Event | None:
         return _PING

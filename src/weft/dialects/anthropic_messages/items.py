@@ -328,8 +328,6 @@ class Carrier:
         self._results: dict[str, str] = {}
         """The type of the result that each executed call will have."""
         self._ids = Spelling(wire.ID_LETTERS, wire.ID_LIMIT)
-        self.known: set[str] = set()
-        """Calls whose ids the client was told as they are."""
         self._signed: set[str] = set()
 
     def lost(self, what: str, which: str, why: str) -> None:
@@ -340,8 +338,8 @@ class Carrier:
         return unpacked(extra, wanted) if self.ours else wanted()
 
     def id(self, id: str) -> str:
-        """The call id as this wire may spell it, always the same."""
-        return id if id in self.known else self._ids.spell(id)
+        """The call id as this wire may spell it, always the same; one of its own as it came."""
+        return id if self.ours else self._ids.spell(id)
 
     def proof(
         self,
