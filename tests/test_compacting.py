@@ -325,7 +325,7 @@ WRONG: dict[str, tuple[Object, int, str | None]] = {
     "an empty list": ({"input": []}, 400, "input"),
     "no list": ({"input": 5}, 400, "input"),
     "no items": ({"input": [5]}, 400, "input"),
-    "half a call": ({"input": [{"type": "function_call", "call_id": "c"}]}, 400, "input"),
+    "half a call": ({"input": [{"type": "function_call", "call_id": "c"}]}, 400, "input[0]"),
     "an unknown role": ({"input": [message("robot", "x")]}, 400, "input[0].role"),
     "instructions that are no text": ({"input": "x", "instructions": 5}, 400, "instructions"),
     "an unknown model": ({"input": "x", "model": "nobody/m"}, 404, "model"),
@@ -337,7 +337,7 @@ WRONG: dict[str, tuple[Object, int, str | None]] = {
     "a result of no call": (
         {"input": [{"type": "function_call_output", "call_id": "c", "output": [5]}]},
         400,
-        "input[0].content[1]",
+        "input[0].output[0]",
     ),
 }
 

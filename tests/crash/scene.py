@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,10 @@ from tests.faults.world import place, until
 from tests.gateway_process import Gateway, gateway
 from tests.stores import Kind, audit, empty, whole_log
 from weft import check
+from weft.relay.log import as_sent, events_of
 from weft.store.base import Store
 from weft.store.opening import store_at
-from weft.store.records import Entry
+from weft.store.records import Block, Entry
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -139,6 +140,11 @@ def _request(path: str, body: Object | None, key: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 
+def _sent(blocks: Sequence[Block]) -> bytes:
+    """What a client was sent, of which these blocks are the log."""
+    return as_sent(events_of(blocks))
+
+
 class Database:
     """What the gateway stores in, seen from another process."""
 
@@ -170,10 +176,10 @@ class Database:
 
     def log(self, id: str) -> bytes:
         """What is stored of a log by now."""
-        return b"".join(block.data for block in self.run(whole_log(self.store, id)))
+        return _sent(self.run(whole_log(self.store, id)))
 
     def audit(self) -> dict[str, Entry]:
-        return self.run(audit(self.store))
+        return self.run(audit(self.store, _sent))
 
     def holds(self, id: str, mark: bytes) -> None:
         """Waits until the log of a response holds this."""

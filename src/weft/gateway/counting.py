@@ -77,6 +77,9 @@ class CountTokens(Endpoint):
         else:
             await answers.body(send, 200, data, [answers.JSON, *about, *more])
 
+    async def _check(self, incoming: IncomingRequest) -> None:
+        """What is counted need not be a whole request: it may have no limit, for one."""
+
     async def _counted(self, incoming: IncomingRequest) -> tuple[bytes, answers.Headers]:
         try:
             target = self._routing.targets(incoming.model)[0]

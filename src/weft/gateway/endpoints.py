@@ -140,8 +140,12 @@ class Endpoint:
             incoming = await self._read(scope, body)
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
-        await parsed(incoming, self._host.limits)
+        await self._check(incoming)
         return incoming
+
+    async def _check(self, incoming: IncomingRequest) -> None:
+        """Raises Failed for a request that cannot be read."""
+        await parsed(incoming, self._host.limits)
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
         """Raises BadRequest, or Failed."""

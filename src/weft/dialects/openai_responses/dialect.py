@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.dialects.base import Dialect, Mark
 from weft.dialects.openai_responses.checking.promises import RULES
@@ -13,6 +13,7 @@ from weft.dialects.openai_responses.errors import read_error, write_error
 from weft.dialects.openai_responses.invariants import ResponsesInvariants
 from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT
+from weft.parts import Json
 from weft.sse import DONE, Frame
 
 
@@ -116,7 +117,7 @@ def _mark(frame: Frame) -> Mark | None:
 class _Named(msgspec.Struct):
     """As much of an event, or of a body, as names its model."""
 
-    response: Raw | None = None
+    response: Json = UNSET
 
 
 _named = msgspec.json.Decoder(_Named).decode
@@ -130,7 +131,7 @@ def _snapshot(frame: Frame) -> bytes | None:
         found = _named(frame.data).response
     except (ValueError, RecursionError):
         return None
-    return bytes(found) if found is not None else None
+    return bytes(found) if isinstance(found, Raw) and bytes(found) != b"null" else None
 
 
 def _with_model(frame: Frame, model: str) -> bytes:
