@@ -255,7 +255,7 @@ def test_a_request_is_converted_and_what_it_says_differently_is_told_line_by_lin
     }
     assert done.err.splitlines() == [
         "messages[0].role: adapted: said by the system: there is no developer here",
-        "seed: warned: left out: it cannot be told here",
+        "seed: warned: dropped: anthropic-messages has no equivalent",
     ]
     assert convert_request(QUESTION, "openai-chat") == Done(0, QUESTION_AS_WRITTEN, ""), (
         "nothing is lost on the way to where it came from"

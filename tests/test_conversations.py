@@ -114,11 +114,11 @@ def asked(far: Upstream, model: str, number: int) -> str:
 
 
 def heard(far: Upstream, model: str, number: int) -> list[tuple[str, str]]:
-    """The same of an upstream that speaks Chat Completions: who said what."""
+    """The same of an upstream that speaks Chat Completions: who said what, line by line, as the
+    texts of a turn are told in one."""
     found: list[tuple[str, str]] = []
     for one in json.loads(asked(far, model, number))["messages"]:
-        content = one["content"] or ""
-        texts = [content] if isinstance(content, str) else [part["text"] for part in content]
+        texts = (one["content"] or "").split("\n")
         calls = [call["function"]["arguments"] for call in one.get("tool_calls", ())]
         found += [(one["role"], text) for text in (*texts, *calls) if text]
     return found
