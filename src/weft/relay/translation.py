@@ -24,7 +24,6 @@ from weft.request import (
     AnyContent,
     CallContent,
     Message,
-    OpaqueContent,
     ReasoningContent,
     Request,
 )
@@ -144,32 +143,11 @@ def translate(
 
 
 def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> Request:
-    """A request as it goes to this target: about its model, with the proofs that are its own."""
+    """A request as it goes to this target: about its model."""
     place = target.upstream.place
     betas = request.betas or incoming.betas
     betas = betas if place.dialect == "anthropic-messages" else ()
-    sent = _replace(request, model=target.model, stream=incoming.stream, betas=betas)
-    if place.dialect != incoming.body.dialect or not place.origin:
-        return sent
-    # A proof that came bare was shown to the client by an upstream of its own dialect.
-    name, origin = place.dialect, place.origin
-    return _replace(sent, messages=tuple(_signed(one, name, origin) for one in sent.messages))
-
-
-def _signed(message: Message, name: str, origin: str) -> Message:
-    if not any(_is_signed_by(one, name) for one in message.content):
-        return message
-    content = (
-        _replace(one, origin=origin) if _is_signed_by(one, name) else one for one in message.content
-    )
-    return _replace(message, content=tuple(content))
-
-
-def _is_signed_by(content: AnyContent, name: str) -> bool:
-    return isinstance(content, _SIGNED) and content.origin == name
-
-
-_SIGNED = (ReasoningContent, CallContent, OpaqueContent)
+    return _replace(request, model=target.model, stream=incoming.stream, betas=betas)
 
 
 def _named(incoming: IncomingRequest, losses: Losses) -> list[Loss]:
