@@ -17,7 +17,8 @@ test-long: .venv/ready coverage
 	THOROUGH=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal \
 	  -m "long or (hypothesis and not clients)"
 
-# Node clients and command-line agents, installed from npm: needs node, npm and the registry.
+# Node clients and command-line agents, installed from npm, and LiteLLM, in an environment of its
+# own: needs node, npm and the registries.
 test-clients: .venv/ready
 	$(BIN)/python -m pytest -q -m clients tests/node_clients
 

@@ -62,11 +62,12 @@ def settings(url: str) -> str:
 
 
 @contextmanager
-def world(folder: Path) -> Iterator[World]:
+def world(folder: Path, more: str = "") -> Iterator[World]:
+    """`more` is added to the settings."""
     environment = {**os.environ, "PLANTED_KEY": KEY}
     with (
         scripted() as upstream,
-        gateway(settings(upstream.url), folder, environment=environment) as running,
+        gateway(settings(upstream.url) + more, folder, environment=environment) as running,
         asyncio.Runner() as runner,
     ):
         try:

@@ -50,17 +50,17 @@ class Environment:
     """A Python environment of its own, for a library that is too large for ours."""
 
     name: str
-    holds: str
+    holds: tuple[str, ...]
 
     def python(self) -> str:
         """The path of its interpreter; installs it once."""
-        folder = CACHE / f"{self.name}-{self.holds.rpartition('==')[2]}"
+        folder = CACHE / f"{self.name}-{self.holds[0].rpartition('==')[2]}"
         ready = folder / READY
         python = folder / "bin" / "python"
         if not ready.exists():
             for command in (
                 [sys.executable, "-m", "venv", "--clear", str(folder)],
-                [str(python), "-m", "pip", "install", "-q", self.holds],
+                [str(python), "-m", "pip", "install", "-q", *self.holds],
             ):
                 done = subprocess.run(
                     command, capture_output=True, text=True, timeout=PATIENCE, check=False

@@ -30,6 +30,15 @@ TOOLS = [
 ]
 PLACES = {"litellm-chat": ("openai", "/v1"), "litellm-anthropic": ("anthropic", "")}
 
+THINKING: dict[str, dict[str, Any]] = {
+    "openai": {"reasoning_effort": "low", "allowed_openai_params": ["reasoning_effort"]},
+    "anthropic": {
+        "thinking": {"type": "enabled", "budget_tokens": 2048},
+        "max_tokens": 4096,
+        "allowed_openai_params": ["thinking"],
+    },
+}
+
 
 def run_tool(one: dict[str, Any], name: str, given: dict[str, Any]) -> str:
     one["ran"].append([name, given])
@@ -40,8 +49,7 @@ async def asked(one: dict[str, Any], messages: list[Any]) -> Any:
     provider, below = PLACES[one["client"]]
     given: dict[str, Any] = {"tools": TOOLS} if one["tools"] else {}
     if one["thinks"]:
-        given["reasoning_effort"] = "low"
-        given["allowed_openai_params"] = ["reasoning_effort"]
+        given |= THINKING[provider]
     answer = await litellm.acompletion(
         model=f"{provider}/{one['model']}",
         api_base=one["base"] + below,
@@ -64,7 +72,8 @@ async def run(one: dict[str, Any]) -> dict[str, Any]:
     ]
     while True:
         message = (await asked(one, messages)).choices[0].message
-        messages.append(message.model_dump(exclude_none=True))
+        # A field of its own, which it adds to what was streamed, and which vendors do not take.
+        messages.append(message.model_dump(exclude_none=True, exclude={"provider_specific_fields"}))
         if not message.tool_calls:
             return {
                 "text": message.content,

@@ -93,7 +93,7 @@ def _outcome(told: Object) -> Outcome:
     )
 
 
-LITELLM = Environment("litellm", "litellm==1.106.2")
+LITELLM = Environment("litellm", ("litellm==1.106.2", "mcp==2.3.0"))  # no tools without the second
 LITELLM_HOST = Path(__file__).with_name("litellm_host.py")
 LITELLM_DIALECTS = {"litellm-chat": CHAT, "litellm-anthropic": MESSAGES}
 
