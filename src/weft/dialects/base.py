@@ -120,6 +120,9 @@ class Dialect:
     new_id: Callable[[Ids], str] = lambda ids: ids.mint("resp")
     """Mints the id of a response."""
 
+    event_name: Callable[[Frame], str] = lambda frame: frame.event
+    """The name of this event: some upstreams leave out the line that tells it."""
+
     terminator: bytes | None = None
     """The data of the event that ends every stream; not every upstream sends it."""
 

@@ -229,10 +229,14 @@ class Passthrough:
         if self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts):
             self._take_over(parts)
             return
+        holding = self._pipe.holding
+        if frame is None and holding:  # what never came out: a whole body in place of a stream
+            self._take_over(parts)
+            return
         if frame is not None:
             self._waiting.append((frame, bool(parts)))
         self._unsaid += parts
-        if frame is None or not self._pipe.holding:
+        if not holding:
             self._pass_on()
 
     def _pass_on(self) -> None:
@@ -264,7 +268,7 @@ class Passthrough:
         if self._model is not None:
             frame = replace_data(frame, self._dialect.with_model(frame, self._model))
         number, snapshot = self._dialect.number(frame), self._dialect.snapshot(frame)
-        return Event(frame.event, frame.data, number, snapshot)
+        return Event(self._dialect.event_name(frame), frame.data, number, snapshot)
 
     def _take_over(self, parts: Sequence[Part]) -> None:
         unsaid = [*self._unsaid, *parts]

@@ -109,6 +109,10 @@ def _with_model(frame: Frame, model: str) -> bytes:
     return msgspec.json.encode({**fields, "model": model}) if "model" in fields else frame.data
 
 
+def _event_name(frame: Frame) -> str:
+    return frame.event or _seen(frame).type
+
+
 def _new_id(ids: Ids) -> str:
     return ids.mint("msg")
 
@@ -121,6 +125,7 @@ ANTHROPIC_MESSAGES = Dialect(
     body=body,
     begins=_begins,
     new_id=_new_id,
+    event_name=_event_name,
     resumable_by_id=True,
     with_model=_with_model,
     ends=_ends,

@@ -56,6 +56,10 @@ def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
     return bool(told) and not (announced and told[-1].response == _type(frame).response)
 
 
+def _event_name(frame: Frame) -> str:
+    return frame.event or _type(frame).type or ""
+
+
 def _ends(frame: Frame) -> bool:
     return frame.data == DONE
 
@@ -162,6 +166,7 @@ OPENAI_RESPONSES = Dialect(
     body=body,
     begins=_begins,
     stores=True,
+    event_name=_event_name,
     terminator=DONE,
     snapshot=_snapshot,
     with_model=_with_model,
