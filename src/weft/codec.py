@@ -20,6 +20,7 @@ from weft.dialects.base import Dialect, Stage
 from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
 from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.names import RestoreNames
+from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.dialects.stages.stop_cut import StopCut
 from weft.errors import Refused, TooLarge, UnknownDialect, Unreadable
 from weft.findings import Finding, Findings
@@ -113,7 +114,13 @@ class Pipe:
         if dialect.decoder is None:
             raise UnknownDialect(f"{dialect.name} cannot be read yet")
         self._decoder = dialect.decoder(context, self.findings)
-        self._stages = [*dialect.stages(context, self.findings), *stages(self.findings)]
+        tools = context.request.tools if context.request is not None else ()
+        parallel = ParallelCalls([tool.name for tool in tools], self.findings)
+        self._stages: list[Stage] = [
+            *dialect.stages(context, self.findings),
+            *([] if parallel.passes else [parallel]),
+            *stages(self.findings),
+        ]
         self._choice = context.choice
 
     def feed(self, frames: Iterable[Frame]) -> list[Part]:

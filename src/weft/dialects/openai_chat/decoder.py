@@ -150,8 +150,8 @@ class ChatDecoder:
 
     def _is_new_role(self, chunk: wire.Chunk) -> bool:
         """Whether the next chunk with this one's role would be the first to repeat it."""
-        deltas = [choice.delta for choice in chunk.choices or ()]
-        return self._roles < 2 and any(delta.role for delta in deltas if delta is not None)
+        choices = (chunk.choices or ()) if self._roles < 2 else ()
+        return any(one.delta is not None and one.delta.role for one in choices)
 
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""
