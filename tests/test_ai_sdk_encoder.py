@@ -586,8 +586,7 @@ def normal(parts: list[Part]) -> dict[object, list[Part]]:
         item = (FAMILY[type(part)], part.id) if isinstance(part, ItemPart) else None
         groups.setdefault(item or type(part), []).append(plain(part))
     calls = [group[-1] for group in groups.values() if isinstance(group[-1], ToolCall)]
-    client = [call for call in calls if call.name and not call.provider_executed]
-    if groups[Finish] == [Finish("tool-calls")] and not client:
+    if groups[Finish] == [Finish("tool-calls")] and not any(call.name for call in calls):
         groups[Finish] = [Finish("stop")]
     asked = any(not (call.invalid or call.provider_executed) for call in calls)
     if groups[Finish] == [Finish("pause")]:

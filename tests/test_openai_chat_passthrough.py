@@ -177,7 +177,7 @@ def accumulated(client: Client) -> tuple[object, ...]:
 
 
 def _made(call: dict[str, Any]) -> tuple[str, str]:
-    if "custom" in call:
+    if call.get("custom"):
         return call["custom"]["name"], call["custom"]["input"]
     return call["function"]["name"], call["function"]["arguments"]
 

@@ -32,6 +32,7 @@ from weft.dialects.base import Dialect, Stage
 from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
 from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.names import RestoreNames
+from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.dialects.stages.stop_cut import StopCut
 from weft.errors import Refused, TooLarge, UnknownDialect, Unreadable
 from weft.findings import Finding, Findings
@@ -140,7 +141,13 @@ class Pipe:
         if dialect.decoder is None:
             raise UnknownDialect(f"{dialect.name} cannot be read yet")
         self._decoder = dialect.decoder(context, self.findings)
-        self._stages = [*dialect.stages(context, self.findings), *stages(self.findings)]
+        tools = context.request.tools if context.request is not None else ()
+        parallel = ParallelCalls([tool.name for tool in tools], self.findings)
+        self._stages: list[Stage] = [
+            *dialect.stages(context, self.findings),
+            *([] if parallel.passes else [parallel]),
+            *stages(self.findings),
+        ]
         self._choice = context.choice
         self.tap: Tap | None = None
         """Called with each frame and the parts that came out when it was read; without a frame for

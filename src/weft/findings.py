@@ -94,6 +94,7 @@ Code = Literal[
     "bridge-extra-keys",
     "bridge-no-input",
     "markup-call",
+    "parallel-wrapper",
     "stop-cut",
     "think-closer-dropped",
     "think-tags",

@@ -402,6 +402,8 @@ REASONS: dict[str, str] = {
     "nameless-call-beside-a-whole-one": (
         "a call without a name behind one with a name is never announced"
     ),
+    "calls-wrapped-in-parallel": "calls of declared tools in one call of an undeclared function",
+    "parallel-that-wraps-a-tool-nobody-declared": "such a call that wraps none stays as it is",
     "name-of-one-blank": "a name of nothing but blanks is no name",
     "second-choice-before-the-first": (
         "a choice that nobody asked for is never mixed in, whatever it comes before"
@@ -456,6 +458,8 @@ READINGS: dict[str, Reading] = {
     "body-with-the-second-choice-first": _ONE_CHOICE,
     "second-name-is-a-declared-tool": _DECLARED,
     "declared-tools-and-a-name-in-pieces": _DECLARED,
+    "calls-wrapped-in-parallel": _DECLARED,
+    "parallel-that-wraps-a-tool-nobody-declared": _DECLARED,
     "markup-calls-json": Reading(quirks=ChatQuirks(text_markup_calls=TAGS)),
     "markup-calls-tokens": Reading(quirks=ChatQuirks(text_markup_calls=TOKENS)),
     "markup-that-is-no-call": Reading(quirks=ChatQuirks(text_markup_calls=TAGS)),

@@ -163,6 +163,6 @@ def _named(wire: str, rules: tuple[Rule, ...], findings: Findings) -> list[Findi
 
 def _renamed(wire: str, own: set[str], found: list[Finding]) -> Iterator[Finding]:
     for one in found:
-        if one.code not in lifecycle.NOT_RULES:
+        if one.code in own or one.code not in lifecycle.NOT_RULES:
             home = wire if one.code in own else lifecycle.WIRE
             yield msgspec.structs.replace(one, code=f"{home}/{one.code}")

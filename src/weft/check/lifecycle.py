@@ -20,6 +20,16 @@ NOT_RULES: dict[Code, str] = {
     "bridge-no-input": "it tells what a stage did for a target that knows no such tools",
     "stop-cut": "it tells that a stop sequence of the request was applied by Weft",
     "choice-other": "the checker reads every choice of a response, each by itself",
+    "choice-index-missing": "the wire has this rule itself",
+    "content-parts": "the wire has this rule itself: content-type",
+    "delta-missing": "the wire has this rule itself",
+    "finish-foreign": "the wire has this rule itself: finish-unknown",
+    "message-whole": "the wire has this rule itself: message-in-chunk",
+    "role-repeated": "the wire has this rule itself",
+    "call-empty": "the wire has this rule itself: call-index-missing, or call-nameless",
+    "call-id-late": "the wire has this rule itself: call-id-missing",
+    "call-index-unordered": "the wire has this rule itself: call-index-order",
+    "parallel-wrapper": "it tells what a model did, which is no fault of the stream",
     "not-carried": "it tells what an encoder, or a decoder of Weft, cannot say",
 }
 """Codes that tell nothing of the stream, and why."""

@@ -152,9 +152,7 @@ class UiEncoder:
     def _word(self, part: Finish) -> wire.Word:
         """A pause has no word: it is a stop, but never one with a call that waits (law 4). Calls
         that nobody can be told of are a stop."""
-        if part.reason == "tool-calls" and all(
-            call.provider_executed for call in self._calls.values()
-        ):
+        if part.reason == "tool-calls" and not self._calls:
             self._lost(part.type, part.reason, "no call was made that this wire can carry")
             return "stop"
         if part.reason != "pause":

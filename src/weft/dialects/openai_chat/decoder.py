@@ -150,8 +150,8 @@ class ChatDecoder:
 
     def _is_new_role(self, chunk: wire.Chunk) -> bool:
         """Whether the next chunk with this one's role would be the first to repeat it."""
-        deltas = [choice.delta for choice in chunk.choices or ()]
-        return self._roles < 2 and any(delta.role for delta in deltas if delta is not None)
+        choices = (chunk.choices or ()) if self._roles < 2 else ()
+        return any(one.delta is not None and one.delta.role for one in choices)
 
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""
@@ -260,7 +260,7 @@ class ChatDecoder:
         if chunk.choices and chunk.choices[0].message is not None:
             self._messages = []  # each chunk tells all of it anew
         for choice in chunk.choices or ():
-            if choice.index is None:
+            if choice.index is None and (choice.message is None or len(chunk.choices or ()) > 1):
                 self._findings.once("choice-index-missing", "", "a choice without an index: 0")
             if (choice.index or 0) == self._choice:
                 self._take_choice(choice, chunk, out)
@@ -300,7 +300,7 @@ class ChatDecoder:
             self._findings.once("after-error", "", "content after the error: dropped")
         if choice.message is not None:
             self._messages.append(choice.message)
-            if self._streams or chunk.object != "chat.completion":
+            if self._streams or chunk.object == "chat.completion.chunk":
                 self._findings.once("message-whole", "", "a whole message instead of deltas")
         elif delta is None:
             self._findings.once("delta-missing", "", "a choice without a delta")
