@@ -45,6 +45,7 @@ def parts(response: Response) -> list[Part]:
             response.raw_finish_reason,
             response.usage,
             stop_sequence=response.stop_sequence,
+            extra=response.extra,
         )
     )
     return out
