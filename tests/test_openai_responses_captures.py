@@ -31,6 +31,7 @@ ODD = {
     "indexes-with-gaps": ["index-disordered", "index-disordered"],
     "index-zero-for-every-item": ["call-index-reused", "call-index-reused"],
     "item-added-twice": ["item-id-changed", "start-repeated", "end-repeated"],
+    "item-that-says-nothing": ["end-missing"],
     "item-without-an-id": ["item-id-missing"],
     "items-never-done": ["end-missing", "end-missing", "whole-extends", "end-missing"],
     "items-only-in-the-terminal-event": ["start-missing"],

@@ -15,22 +15,27 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai._models import construct_type_unchecked
 from openai._types import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
+from tests.strategies import SOUP, examples
 from tests.test_openai_responses_recorded import STREAMS, recorded
 from weft import (
     Context,
     ErrorPart,
     Ids,
     Part,
+    Request,
     Response,
     ToolCall,
     ToolParamsDelta,
     assemble,
     decode_all,
+    encode,
 )
 from weft.assembler import Assembler, TextItem
 from weft.codec import Pipe, readings
@@ -56,7 +61,8 @@ from weft.sse import DONE, Event, Frame, write_events
 
 NAME = "openai-responses"
 DIALECT = DIALECTS[NAME]
-CAPTURES = sorted((Path(__file__).parent / "captures" / "openai_responses").glob("*.sse"))
+HERE = Path(__file__).parent / "captures" / "openai_responses"
+CAPTURES = sorted(HERE.glob("*.sse"))
 DELTA = TextDelta | ReasoningDelta | ToolParamsDelta
 LOST = ErrorPart("upstream", "the thread broke")
 
@@ -320,3 +326,44 @@ def test_what_is_not_held_has_come_out(path: Path) -> None:
                 left = guard.feed(error) + guard.feed(decoder.finish()) + guard.finish()
                 valid = [part for part in left if isinstance(part, ToolCall) and not part.invalid]
                 assert valid + [part for part in left if isinstance(part, CONTENT)] == []
+
+
+# Any stream
+
+
+@examples(60)
+@given(SOUP, st.data())
+def test_an_encoder_goes_on_in_any_stream(soup: list[Part], data: st.DataObject) -> None:
+    """Our own stream of any parts, passed on up to anywhere."""
+    asked = Request("m", include=("reasoning.raw",))
+    raw = b"".join(encode(soup, NAME, context=Context(request=asked, ids=Ids(b"1"))))
+    (one,) = readings(raw, NAME)
+    found = list(boundaries(one.frames))
+    if found:
+        boundary = data.draw(st.sampled_from(found))
+        check(boundary, boundary.rest)
+        check(boundary, boundary.failed)
+
+
+def test_events_are_known_by_what_they_are_about() -> None:
+    (frames,) = responses(HERE / "items-overlap.sse")
+    assert [DIALECT.number(frame) for frame in frames] == [*range(len(frames) - 1), None]
+    assert [mark for mark in map(DIALECT.mark, frames) if mark is not None] == [
+        ("response.created", -1, -1),
+        ("response.in_progress", -1, -1),
+        ("response.output_item.added", 0, -1, "msg_1"),
+        ("response.output_item.added", 1, -1, "lsh_1"),
+        ("response.output_item.added", 2, -1, "ws_1"),
+        ("response.web_search_call.in_progress", 2, -1),
+        ("response.output_item.added", 3, -1, "fc_1"),
+        ("response.content_part.added", 0, 0),
+        ("response.web_search_call.searching", 2, -1),
+        ("response.web_search_call.completed", 2, -1),
+        ("response.output_item.done", 2, -1),
+        ("response.function_call_arguments.done", 3, -1),
+        ("response.output_item.done", 3, -1),
+        ("response.output_item.done", 1, -1),
+        ("response.output_text.done", 0, 0),
+        ("response.content_part.done", 0, 0),
+        ("response.output_item.done", 0, -1),
+    ]

@@ -194,7 +194,8 @@ class Outputs:
         for item in self:
             before = len(out)
             self._close(item, out, whole=whole)
-            if whole and len(out) > before:
+            silent = item in self._open and not item.said and item.call is None
+            if whole and (len(out) > before or silent):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
 
     def _close(self, item: Item, out: list[Part], *, whole: bool) -> None:
