@@ -160,7 +160,8 @@ def client_sees(boundary: Boundary, events: Sequence[Event]) -> bytes:
 
 def essence(parts: Sequence[Part]) -> list[Any]:
     """What parts say, item by item: pieces joined, the interleaving of items aside. Raw reasoning
-    that begins behind the boundary is told as a summary.
+    that begins behind the boundary is told as a summary, and reasoning without a word is not told:
+    so reasoning is known by its order. Its proof may come in a part of its own.
     """
     groups: dict[Any, list[Any]] = {}
     for part in parts:
@@ -175,7 +176,7 @@ def essence(parts: Sequence[Part]) -> list[Any]:
             case TextEnd(id=id):
                 groups["Text", id].append({**value(part), "extra": None})
             case ReasoningEnd(id=id):
-                groups["Reas", id].append({**value(part), "extra": None})
+                groups["Reas", id].append((part.encrypted, part.signature, part.origin))
             case ToolParamsStart(id=id):
                 groups["call", id] = [value(part), ""]
             case ToolParamsDelta(id=id, delta=text):
@@ -198,6 +199,9 @@ def essence(parts: Sequence[Part]) -> list[Any]:
                 groups["metadata"] = [value(part)]
             case _:
                 groups.setdefault("others", []).append(value(part))
+    thoughts = [groups.pop(key) for key in list(groups) if key[0] == "Reas"]
+    groups["thoughts"] = [(item, text) for item, text, *_ in thoughts if text]
+    groups["proofs"] = [(item, end) for item, _, *ends in thoughts for end in ends if any(end)]
     return sorted(groups.items(), key=str)
 
 
@@ -261,6 +265,7 @@ def check(boundary: Boundary, rest: Sequence[Part]) -> None:
         assert_the_same_is_said(seen.response, assemble(whole))
     else:
         assert essence(seen.parts) == essence(whole)
+        assert seen.response.findings == ()
     assert_nothing_is_told_twice(boundary, events)
     assert_numbers_grow(boundary, events)
 
