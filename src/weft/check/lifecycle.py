@@ -17,6 +17,17 @@ NOT_RULES: dict[Code, str] = {
     "stop-cut": "it tells that a stop sequence of the request was applied by Weft",
     "choice-other": "the checker reads every choice of a response, each by itself",
     "not-carried": "it tells what an encoder, or a decoder of Weft, cannot say",
+    **dict.fromkeys(
+        (
+            "index-disordered",
+            "index-missing",
+            "item-id-contradicted",
+            "item-id-missing",
+            "sequence-number-disordered",
+            "sequence-number-missing",
+        ),
+        "the rules of the wire tell it",
+    ),
 }
 """Codes that tell nothing of the stream, and why."""
 
