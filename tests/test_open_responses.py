@@ -5,8 +5,10 @@ the gateway with an upstream of each dialect; and what the public suite does not
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
+import openai
 import pytest
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
@@ -285,6 +287,28 @@ def test_a_socket_tells_the_same_events_as_frames(
 
 
 # What the suite does not look at
+
+
+@UPSTREAMS
+def test_the_official_client_is_told_reasoning_without_asking_for_summaries(
+    upstream: str, served: Gateway
+) -> None:
+    with openai.OpenAI(api_key="x", base_url=f"{served.url}/v1", max_retries=0) as client:
+        body = CASES["reasoning"].body(upstream)
+        with client.responses.create(**body, stream=True) as stream:
+            told: list[Any] = list(stream)
+    deltas = [one.delta for one in told if one.type == "response.reasoning_summary_text.delta"]
+    (item,) = [one for one in told[-1].response.output if one.type == "reasoning"]
+    assert "".join(deltas) == "".join(part.text for part in item.summary) != ""
+
+
+def test_raw_reasoning_comes_as_such_where_it_is_asked_for(http: httpx.Client) -> None:
+    body = CASES["reasoning"].body("openai-chat", include=["reasoning.raw"])
+    _, events = streamed(http, body)
+    told = [json.loads(data) for kind, data in events if kind == "response.reasoning_text.delta"]
+    item = json.loads(events[-2][1])["response"]["output"][0]
+    assert "".join(one["delta"] for one in told) == item["content"][0]["text"] != ""
+    assert item["summary"] == []
 
 
 @UPSTREAMS

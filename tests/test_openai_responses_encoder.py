@@ -519,7 +519,7 @@ def test_the_request_is_echoed_with_its_defaults_filled_in() -> None:
         metadata={"a": "b"},
     )
     response = written(*TEXT, context=Context(request=request))[0]["response"]
-    assert response["model"] == "m-1"
+    assert response["model"] == "asked-model"
     assert response["instructions"] == "Be brief."
     assert response["tools"] == [
         {"type": "function", "name": "look", "description": "Looks.",
@@ -633,6 +633,28 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
     assert len(set(ids)) == len(ids)
 
 
+def test_the_model_is_the_one_that_was_asked_for_in_every_snapshot() -> None:
+    asked = Context(request=Request("demo/long"), ids=Ids(b"1"))
+    found = written(*TEXT, finish=Finish("stop", model="long-2"), context=asked)
+    shown = [event["response"] for event in found if "response" in event]
+    assert {one["model"] for one in shown} == {"demo/long"}
+    assert len({(one["id"], one["created_at"]) for one in shown}) == 1
+
+
+def test_a_model_that_nobody_named_is_unknown() -> None:
+    parts = [ResponseMetadata("r"), *TEXT, Finish("stop")]
+    found = events(b"".join(encode(parts, "openai-responses", context=Context(ids=Ids(b"1")))))
+    assert found[-1]["response"]["model"] == "unknown"
+
+
+def test_the_service_tier_that_the_upstream_told_is_told_in_streams_and_bodies() -> None:
+    kept = Raw(b'{"response":{"service_tier":"flex"}}')
+    parts = [OURS, *TEXT, Finish("stop", "completed", extra=kept)]
+    found = events(b"".join(encode(parts, "openai-responses", context=Context(ids=Ids(b"1")))))
+    whole = json.loads(body(assemble(parts), Context(ids=Ids(b"1"))))
+    assert (found[-1]["response"]["service_tier"], whole["service_tier"]) == ("flex", "flex")
+
+
 def test_a_cancelled_response_is_no_failure() -> None:
     gone = ErrorPart("cancelled", "the response was cancelled", status=499)
     found = written(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error"))
@@ -641,9 +663,8 @@ def test_a_cancelled_response_is_no_failure() -> None:
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
     assert last["response"]["incomplete_details"] == {"reason": "cancelled"}
     assert last["response"]["error"] is None
-    (back,) = decode_all(
-        write(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error")), "openai-responses"
-    )
+    raw = write(*TEXT[:2], gone, *TEXT[2:], finish=Finish("error"))
+    (back,) = decode_all(raw, "openai-responses")
     assert [part for part in back.parts if isinstance(part, ErrorPart)] == [gone]
 
 

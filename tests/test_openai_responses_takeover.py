@@ -15,22 +15,27 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai._models import construct_type_unchecked
 from openai._types import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
+from tests.strategies import SOUP, examples
 from tests.test_openai_responses_recorded import STREAMS, recorded
 from weft import (
     Context,
     ErrorPart,
     Ids,
     Part,
+    Request,
     Response,
     ToolCall,
     ToolParamsDelta,
     assemble,
     decode_all,
+    encode,
 )
 from weft.assembler import Assembler, TextItem
 from weft.codec import Pipe, readings
@@ -56,7 +61,8 @@ from weft.sse import DONE, Event, Frame, write_events
 
 NAME = "openai-responses"
 DIALECT = DIALECTS[NAME]
-CAPTURES = sorted((Path(__file__).parent / "captures" / "openai_responses").glob("*.sse"))
+HERE = Path(__file__).parent / "captures" / "openai_responses"
+CAPTURES = sorted(HERE.glob("*.sse"))
 DELTA = TextDelta | ReasoningDelta | ToolParamsDelta
 LOST = ErrorPart("upstream", "the thread broke")
 
@@ -154,7 +160,8 @@ def client_sees(boundary: Boundary, events: Sequence[Event]) -> bytes:
 
 def essence(parts: Sequence[Part]) -> list[Any]:
     """What parts say, item by item: pieces joined, the interleaving of items aside. Raw reasoning
-    that begins behind the boundary is told as a summary.
+    that begins behind the boundary is told as a summary, and reasoning without a word is not told:
+    so reasoning is known by its order. Its proof may come in a part of its own.
     """
     groups: dict[Any, list[Any]] = {}
     for part in parts:
@@ -169,7 +176,7 @@ def essence(parts: Sequence[Part]) -> list[Any]:
             case TextEnd(id=id):
                 groups["Text", id].append({**value(part), "extra": None})
             case ReasoningEnd(id=id):
-                groups["Reas", id].append({**value(part), "extra": None})
+                groups["Reas", id].append((part.encrypted, part.signature, part.origin))
             case ToolParamsStart(id=id):
                 groups["call", id] = [value(part), ""]
             case ToolParamsDelta(id=id, delta=text):
@@ -192,6 +199,9 @@ def essence(parts: Sequence[Part]) -> list[Any]:
                 groups["metadata"] = [value(part)]
             case _:
                 groups.setdefault("others", []).append(value(part))
+    thoughts = [groups.pop(key) for key in list(groups) if key[0] == "Reas"]
+    groups["thoughts"] = [(item, text) for item, text, *_ in thoughts if text]
+    groups["proofs"] = [(item, end) for item, _, *ends in thoughts for end in ends if any(end)]
     return sorted(groups.items(), key=str)
 
 
@@ -255,6 +265,7 @@ def check(boundary: Boundary, rest: Sequence[Part]) -> None:
         assert_the_same_is_said(seen.response, assemble(whole))
     else:
         assert essence(seen.parts) == essence(whole)
+        assert seen.response.findings == ()
     assert_nothing_is_told_twice(boundary, events)
     assert_numbers_grow(boundary, events)
 
@@ -320,3 +331,44 @@ def test_what_is_not_held_has_come_out(path: Path) -> None:
                 left = guard.feed(error) + guard.feed(decoder.finish()) + guard.finish()
                 valid = [part for part in left if isinstance(part, ToolCall) and not part.invalid]
                 assert valid + [part for part in left if isinstance(part, CONTENT)] == []
+
+
+# Any stream
+
+
+@examples(60)
+@given(SOUP, st.data())
+def test_an_encoder_goes_on_in_any_stream(soup: list[Part], data: st.DataObject) -> None:
+    """Our own stream of any parts, passed on up to anywhere."""
+    asked = Request("m", include=("reasoning.raw",))
+    raw = b"".join(encode(soup, NAME, context=Context(request=asked, ids=Ids(b"1"))))
+    (one,) = readings(raw, NAME)
+    found = list(boundaries(one.frames))
+    if found:
+        boundary = data.draw(st.sampled_from(found))
+        check(boundary, boundary.rest)
+        check(boundary, boundary.failed)
+
+
+def test_events_are_known_by_what_they_are_about() -> None:
+    (frames,) = responses(HERE / "items-overlap.sse")
+    assert [DIALECT.number(frame) for frame in frames] == [*range(len(frames) - 1), None]
+    assert [mark for mark in map(DIALECT.mark, frames) if mark is not None] == [
+        ("response.created", -1, -1),
+        ("response.in_progress", -1, -1),
+        ("response.output_item.added", 0, -1, "msg_1"),
+        ("response.output_item.added", 1, -1, "lsh_1"),
+        ("response.output_item.added", 2, -1, "ws_1"),
+        ("response.web_search_call.in_progress", 2, -1),
+        ("response.output_item.added", 3, -1, "fc_1"),
+        ("response.content_part.added", 0, 0),
+        ("response.web_search_call.searching", 2, -1),
+        ("response.web_search_call.completed", 2, -1),
+        ("response.output_item.done", 2, -1),
+        ("response.function_call_arguments.done", 3, -1),
+        ("response.output_item.done", 3, -1),
+        ("response.output_item.done", 1, -1),
+        ("response.output_text.done", 0, 0),
+        ("response.content_part.done", 0, 0),
+        ("response.output_item.done", 0, -1),
+    ]

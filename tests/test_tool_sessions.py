@@ -416,7 +416,8 @@ def test_outputs_lead_to_a_response_that_goes_on(
     assert text_of(went_on) == f"It is so: {WEATHER.result}; {ROME.result}; {CLOCK.result}."
     assert went_on["previous_response_id"] == first["id"]
     assert went_on["id"] != first["id"]
-    same = ("model", "tools", "instructions", "store", "background", "tool_choice")
+    assert went_on["model"] == f"{vendor}/parallel"
+    same = ("tools", "instructions", "store", "background", "tool_choice")
     assert [went_on[name] for name in same] == [first[name] for name in same]
     assert went_on["metadata"] == {"a": "b"}
     assert went_on["status"] == "completed"

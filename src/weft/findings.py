@@ -40,7 +40,7 @@ Code = Literal[
     # which item an event speaks of
     "index-disordered",
     "index-missing",
-    "item-id-changed",
+    "item-id-contradicted",
     "item-id-missing",
     # which call a delta belongs to
     "call-empty",

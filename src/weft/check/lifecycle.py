@@ -31,6 +31,17 @@ NOT_RULES: dict[Code, str] = {
     "call-index-unordered": "the wire has this rule itself: call-index-order",
     "parallel-wrapper": "it tells what a model did, which is no fault of the stream",
     "not-carried": "it tells what an encoder, or a decoder of Weft, cannot say",
+    **dict.fromkeys(
+        (
+            "index-disordered",
+            "index-missing",
+            "item-id-contradicted",
+            "item-id-missing",
+            "sequence-number-disordered",
+            "sequence-number-missing",
+        ),
+        "the rules of the wire tell it",
+    ),
 }
 """Codes that tell nothing of the stream, and why."""
 

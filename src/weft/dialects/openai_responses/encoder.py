@@ -188,6 +188,7 @@ class ResponsesEncoder:
             response.model = part.model or response.model
         response.output = self._output.whole()
         response.usage = usage(merged(self._usage, part.usage))
+        response.service_tier = self._service_tier(part) or response.service_tier
         if self._error is not None and self._error.kind == "cancelled":
             self._incomplete("cancelled", "cancelled")
         elif self._error is not None:
@@ -197,6 +198,11 @@ class ResponsesEncoder:
         else:
             self._completed(part)
         self._events.out.append(Event("", DONE))
+
+    def _service_tier(self, part: Finish) -> str | None:
+        """The tier that served the response, if it came from this dialect and told one."""
+        kept = wire.unpacked(part.extra, wire.FinishExtra) if self._output.ours else None
+        return kept.response.service_tier if kept and kept.response else None
 
     def _incomplete(self, status: str, reason: str | None) -> None:
         """Also a response that somebody cancelled: nothing went wrong, and clients know no event

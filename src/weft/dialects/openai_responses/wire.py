@@ -207,6 +207,16 @@ class ItemExtra(msgspec.Struct):
     """Of what is part of a message, and no item."""
 
 
+class FinishedResponse(msgspec.Struct):
+    service_tier: str | None = None
+
+
+class FinishExtra(msgspec.Struct):
+    """What the decoder keeps of a response that ended."""
+
+    response: FinishedResponse | None = None
+
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 _read_fields = msgspec.json.Decoder(dict[str, Raw]).decode

@@ -85,7 +85,7 @@ class Outputs:
         """Items are counted from 0 in the order in which they begin, each with an id of its own."""
         index, next = event.output_index, len(self._items)
         if not item.minted and item.id in self._by_id:
-            self._findings.note("id-reused", f"two items are {item.id!r}")
+            self._findings.once("item-id-contradicted", "", f"two items are {item.id!r}")
         if index is None:
             self._findings.once("index-missing", "", f"no output_index for {item.id!r}")
         elif index != next:
@@ -95,7 +95,7 @@ class Outputs:
     def _check_id(self, item: Item, id: str | None) -> None:
         """An item keeps its id; later ones may rotate (capture: ids-rotate)."""
         if id is not None and id != item.id and not item.minted:
-            self._findings.once("item-id-changed", "", f"item {item.id!r} is now {id!r}")
+            self._findings.once("item-id-contradicted", "", f"item {item.id!r} is now {id!r}")
 
     def _told(
         self, event: wire.Event, read: wire.Item, out: list[Part], *, begins: bool = False
@@ -194,7 +194,8 @@ class Outputs:
         for item in self:
             before = len(out)
             self._close(item, out, whole=whole)
-            if whole and len(out) > before:
+            silent = item in self._open and not item.said and item.call is None
+            if whole and (len(out) > before or silent):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
 
     def _close(self, item: Item, out: list[Part], *, whole: bool) -> None:
