@@ -9,7 +9,9 @@ from weft.dialects.openai_responses.checking.promises import RULES
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
 from weft.dialects.openai_responses.errors import read_error, write_error
+from weft.dialects.openai_responses.http import HTTP
 from weft.dialects.openai_responses.invariants import ResponsesInvariants
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.wire import NAME
 from weft.sse import DONE, Frame
@@ -70,6 +72,8 @@ OPENAI_RESPONSES = Dialect(
     ends=_ends,
     read_error=read_error,
     write_error=write_error,
+    http=HTTP,
+    quirks=ResponsesQuirks,
     rules=RULES,
     invariants=ResponsesInvariants,
 )
