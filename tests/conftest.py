@@ -19,6 +19,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """A test that failed leaves its connections open: they must not trouble another one."""
+    raw = sys.modules.get("tests.raw_http")
+    for client in () if raw is None else list(raw.Client.OPEN):
+        client.close()
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
     """A worker may be gone before its servers are."""
     stores = sys.modules.get("tests.stores")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import ClassVar
 
 import uvicorn
 from uvicorn._types import (
@@ -327,8 +328,11 @@ class Answer:
 class Client:
     """One connection. Whatever does not come in time fails the test."""
 
+    OPEN: ClassVar[set["Client"]] = set()
+
     def __init__(self, port: int, *, receive_buffer: int | None = None) -> None:
         self.socket = socket.socket()
+        self.OPEN.add(self)
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(PATIENCE)
@@ -336,13 +340,17 @@ class Client:
         try:
             self.socket.connect(("127.0.0.1", port))
         except OSError:
-            self.socket.close()
+            self.close()
             raise
 
     def __enter__(self) -> "Client":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.OPEN.discard(self)
         self.socket.close()
 
     def send(self, data: bytes) -> None:
@@ -412,6 +420,15 @@ class Client:
     def is_closed(self) -> bool:
         """Whether the server has closed; waits for it."""
         return self.rest() == b""
+
+
+def refuses(port: int) -> bool:
+    """Whether nobody listens at a port any more: who waited there when it was closed is reset."""
+    try:
+        Client(port).close()
+    except (ConnectionRefusedError, ConnectionResetError):
+        return True
+    return False
 
 
 def request(path: str = "/echo", body: bytes = b"", *headers: str) -> bytes:

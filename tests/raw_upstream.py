@@ -185,12 +185,15 @@ class RawUpstream:
             thread.start()
 
     def _serve(self, connection: _Connection) -> None:
-        with suppress(_Over):
+        try:
             self._secure(connection)
             self._play(connection, self._greeting)
             while True:
                 self._play(connection, self._requested(connection))
-        connection.sock.close()
+        except _Over:
+            pass
+        finally:
+            connection.sock.close()
 
     def _secure(self, connection: _Connection) -> None:
         if self._tls is not None and SILENCE not in self._greeting.steps:
@@ -270,18 +273,17 @@ class RawUpstream:
         if self._stopping in found:
             raise _Over
         happened = found.get(sock.fileno(), 0)
-        with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
-            try:
-                if happened & select.POLLIN:
-                    self._receive(connection)
-                elif happened & (select.POLLHUP | select.POLLERR):
-                    self._note(connection, "reset")
-                if happened & select.POLLOUT:
-                    connection.sent += sock.send(out)
-            except ssl.SSLError:
-                raise
-            except OSError:
+        try:
+            if happened & select.POLLIN:
+                self._receive(connection)
+            elif happened & (select.POLLHUP | select.POLLERR):
                 self._note(connection, "reset")
+            if happened & select.POLLOUT:
+                connection.sent += sock.send(out)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+            pass  # there was less to do than it seemed
+        except OSError:  # of TLS, too: a peer may leave in the middle of a record
+            self._note(connection, "reset")
         return wake is not None and wake in found
 
     def _receive(self, connection: _Connection) -> None:

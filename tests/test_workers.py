@@ -75,7 +75,7 @@ def test_a_killed_worker_is_replaced_and_the_other_one_goes_on() -> None:
             assert pid(server) != victim
         assert victim not in pids(server)
         for client in kept:
-            client.socket.close()
+            client.close()
         server.signal(signal.SIGTERM)
         server.expect("drain")
         server.expect("drain")
@@ -128,7 +128,7 @@ def test_a_terminal_that_tells_the_whole_group_tells_it_once() -> None:
         server.expect("drain")
         server.expect("drain")
         assert len(list(filter(alive, workers))) >= 1
-        client.socket.close()
+        client.close()
         assert server.exit_code() == 0
         server.expect("(end)")
         assert "gone" in server.said

@@ -47,7 +47,7 @@ class Asking:
 
     def __exit__(self, *_: object) -> None:
         if self._connection is not None:
-            self._connection.socket.close()
+            self._connection.close()
 
     def send(self, data: bytes) -> Answer:
         if self._connection is None:
@@ -55,7 +55,7 @@ class Asking:
         self._connection.send(data)
         found = self._connection.answer()
         if found.headers.get("connection") == "close":
-            self._connection.socket.close()
+            self._connection.close()
             self._connection = None
         return found
 

@@ -40,7 +40,7 @@ def leave(client: Client, way: str) -> float:
         linger = struct.pack("ii", 1, 0)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
     moment = time.monotonic()
-    client.socket.close()
+    client.close()
     return moment
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Upstream, chunk
 from tests.faults.wires import CHAT, DIALECTS, SPEECHES, error_ending, question
 from tests.faults.world import World, places, until, world
-from tests.raw_http import Client
+from tests.raw_http import Client, refuses
 from weft import assemble, decode
 
 
@@ -26,29 +26,20 @@ def streams(made: World, faulty: Upstream) -> list[tuple[str, Client, Hold]]:
     return found
 
 
-def refuses(made: World) -> bool:
-    """Whether nobody can come in any more."""
-    try:
-        made.client().socket.close()
-    except ConnectionRefusedError:
-        return True
-    return False
-
-
 def test_after_sigterm_open_streams_finish_and_nobody_comes_in(
     faulty: Upstream, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with world(places(faulty.url), tmp_path_factory.mktemp("drain"), faulty) as made:
         found = streams(made, faulty)
         made.gateway.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(made), "the door to be shut")
+        until(lambda: refuses(made.port), "the door to be shut")
         for client, connection, hold in found:
             hold.release()
             answer = connection.answer()
             response = assemble(decode([answer.body], dialect=client))
             assert (response.text, response.finish_reason) == ("Warp and weft.", "stop")
             assert connection.is_closed()
-            connection.socket.close()
+            connection.close()
         assert made.gateway.process.wait(10) == 0
 
 
@@ -67,10 +58,10 @@ def test_what_is_open_when_the_drain_is_over_ends_with_an_error(
         for client, connection, _ in found:
             seen = error_ending(client, connection.answer().body)
             assert "shutting down" in seen.message
-            connection.socket.close()
+            connection.close()
         for client, connection in waiting:
             assert connection.answer().status == (529 if client == "anthropic-messages" else 503)
-            connection.socket.close()
+            connection.close()
         assert made.gateway.process.wait(10) == 0
 
 
@@ -80,11 +71,11 @@ def test_a_second_sigterm_ends_it_now(
     with world(places(faulty.url), tmp_path_factory.mktemp("now"), faulty) as made:
         found = streams(made, faulty)
         made.gateway.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(made), "the door to be shut")
+        until(lambda: refuses(made.port), "the door to be shut")
         made.gateway.process.send_signal(signal.SIGTERM)
         assert made.gateway.process.wait(10) == 0
         for _, connection, _ in found:
-            connection.socket.close()
+            connection.close()
 
 
 def test_while_it_drains_it_is_not_ready_and_takes_no_work(
@@ -96,14 +87,14 @@ def test_while_it_drains_it_is_not_ready_and_takes_no_work(
         assert made.get("/ready").status == 200
         ((_, connection, hold), *others) = streams(made, faulty)
         made.gateway.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(made), "the door to be shut")
+        until(lambda: refuses(made.port), "the door to be shut")
         connection.send(b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         hold.release()
         found = connection.answers()
-        connection.socket.close()
+        connection.close()
         assert [one.status for one in found] in ([200], [200, 503])
         for _, other, hold in others:
             hold.release()
             other.answer()
-            other.socket.close()
+            other.close()
         assert made.gateway.process.wait(10) == 0

@@ -1,12 +1,14 @@
 """The dialects, by name. Adding one is a folder and a row here."""
 
+from collections.abc import Mapping
+
 from weft.dialects.ai_sdk.dialect import AI_SDK
 from weft.dialects.anthropic_messages.dialect import ANTHROPIC_MESSAGES
-from weft.dialects.base import Dialect
+from weft.dialects.base import Dialect, HttpApi
 from weft.dialects.gemini.dialect import GENERATE_CONTENT
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
 from weft.dialects.openai_responses.dialect import OPENAI_RESPONSES
-from weft.errors import UnknownDialect
+from weft.errors import InternalError, UnknownDialect
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
@@ -22,4 +24,31 @@ def dialect_named(name: str) -> Dialect:
     if found is None:
         known = ", ".join((*DIALECTS, *_ALIASES))
         raise UnknownDialect(f"no dialect is called {name!r}; there are {known}")
+    return found
+
+
+def http_of(name: str) -> HttpApi:
+    """Returns how a dialect is spoken over HTTP."""
+    found = DIALECTS[name].http
+    if found is None:
+        raise InternalError(f"{name} is not spoken over HTTP")
+    return found
+
+
+def dialect_of(path: str, headers: Mapping[bytes, bytes]) -> str:
+    """Returns the dialect that a client speaks who asks a gateway there: that of its errors, too.
+
+    Names of headers are in lower case.
+    """
+    found, longest = "", -1
+    for name, dialect in DIALECTS.items():
+        if (http := dialect.http) is None:
+            continue
+        if http.known_by is not None:
+            shared, header = http.known_by
+            if path.startswith(shared) and header.encode() in headers:
+                return name
+        length = max((len(one) for one in http.prefixes if path.startswith(one)), default=-1)
+        if length > longest:
+            found, longest = name, length
     return found

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw, UnsetType
 
 from weft.assembler import Assembler, Response
-from weft.context import Context
+from weft.context import Context, Quirks
 from weft.dialects.faults import ReadError
 from weft.dialects.requests import RequestCodec
 from weft.dialects.rules import Rule, Watch
@@ -95,6 +95,47 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelListing:
+    """How a dialect writes the models that there are."""
+
+    one: Callable[[str], object]
+    """A model, by its name."""
+
+    all: Callable[[list[object], list[str]], object]
+    """The list of them, and of their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpApi:
+    """A dialect over HTTP: what upstreams are asked by, and what its clients are known by."""
+
+    path: Callable[[str, bool], str]
+    """Returns where a model is asked, below the base URL: its name, percent-encoded, and whether
+    for a stream."""
+
+    base: str
+    """What a base URL leads to. Dialects that agree here share the addresses of hosts."""
+
+    tails: tuple[str, ...]
+    """What people write at the end of a base URL, though `path` begins with it."""
+
+    key: tuple[str, str]
+    """The header that shows a key, and what stands there before it."""
+
+    prefixes: tuple[str, ...]
+    """Paths of a gateway below which this dialect is spoken; the longest that fits counts."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    """Headers that an upstream wants beside the body, where a client sent no other."""
+
+    known_by: tuple[str, str] | None = None
+    """A path that belongs to another dialect, and the header which says that it is this one."""
+
+    models: ModelListing | None = None
+    """None: its clients list them in another dialect."""
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One streaming language. What it cannot do yet is None."""
 
@@ -165,6 +206,12 @@ class Dialect:
     read_error: ReadError | None = None
     write_error: Callable[[ErrorPart], tuple[int, bytes]] | None = None
     """Writes the HTTP status and the body of an answer that failed before it began."""
+
+    http: HttpApi | None = None
+    """How it is spoken over HTTP; None: streams only."""
+
+    quirks: type[Quirks] | None = None
+    """The class of its quirks."""
 
     rules: tuple[Rule, ...] = ()
     """What the checker knows of this wire."""

@@ -15,6 +15,7 @@ from starlette.responses import Response as HttpResponse
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.codec import fresh_context
+from weft.dialects import dialect_of
 from weft.dialects.faults import ErrorClass, fault
 from weft.gateway import answers, logs
 from weft.gateway.bodies import Shape
@@ -29,7 +30,7 @@ from weft.gateway.conversations import (
 from weft.gateway.counting import CountTokens, InputTokens
 from weft.gateway.doors import Doors, Shut
 from weft.gateway.endpoints import Endpoint, Gemini, Messages, Receive, Scope, Send, headers_of
-from weft.gateway.models import Models, shape_of
+from weft.gateway.models import Models
 from weft.gateway.responses import RememberedMessages, Remembering, Responses
 from weft.gateway.sessions import Policy, Sessions
 from weft.gateway.settings import Settings
@@ -52,17 +53,6 @@ from weft.upstream.http import HttpUpstream
 DAY = 86_400
 POST = ["POST"]
 GET = ["GET"]
-
-
-def dialect_of(path: str, headers: dict[bytes, bytes]) -> str:
-    """The dialect that a client speaks who asks there: that of its errors, too."""
-    if path.startswith("/v1/messages"):
-        return "anthropic-messages"
-    if path.startswith("/v1beta"):
-        return "gemini"
-    if path.startswith(("/v1/responses", "/v1/conversations")):
-        return "openai-responses"
-    return shape_of(path, headers) if path.startswith("/v1/models") else "openai-chat"
 
 
 def upstream_for(place: Place) -> Upstream:

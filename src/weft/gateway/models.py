@@ -1,42 +1,15 @@
 """`GET /v1/models`: what can be asked, in the shape that the client's headers ask for."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import msgspec
 
+from weft.dialects import dialect_of, http_of
+from weft.dialects.base import ModelListing
 from weft.dialects.faults import fault
+from weft.errors import InternalError
 from weft.gateway import answers
 from weft.gateway.endpoints import Receive, Scope, Send, headers_of
 from weft.relay.incoming import Failed
 from weft.relay.routing import Routing, UnknownModel
-
-
-class _OpenAi(msgspec.Struct):
-    id: str
-    owned_by: str
-    object: str = "model"
-    created: int = 0
-
-
-class _Anthropic(msgspec.Struct):
-    id: str
-    display_name: str
-    type: str = "model"
-    created_at: str = "1970-01-01T00:00:00Z"
-
-
-class _Gemini(msgspec.Struct, rename="camel"):
-    name: str
-    display_name: str
-    supported_generation_methods: tuple[str, ...] = ("generateContent", "streamGenerateContent")
-
-
-def shape_of(path: str, headers: dict[bytes, bytes]) -> str:
-    """The dialect of a client that asks for models: the path is the same for two of them."""
-    if path.startswith("/v1beta"):
-        return "gemini"
-    return "anthropic-messages" if b"anthropic-version" in headers else "openai-chat"
 
 
 class Models:
@@ -46,7 +19,7 @@ class Models:
         self._routing = routing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        dialect = shape_of(scope["path"], headers_of(scope))
+        dialect = dialect_of(scope["path"], headers_of(scope))
         about = answers.about(scope["weft.id"])
         name = scope["path_params"].get("id")
         try:
@@ -59,34 +32,15 @@ class Models:
 
     def _one(self, dialect: str, name: str) -> object:
         self._routing.targets(name)
-        return _SHAPES[dialect].one(name)
+        return _listing(dialect).one(name)
 
     def _list(self, dialect: str) -> object:
-        shape, names = _SHAPES[dialect], self._routing.models
-        return shape.all([shape.one(name) for name in names], names)
+        listing, names = _listing(dialect), self._routing.models
+        return listing.all([listing.one(name) for name in names], names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """How a dialect writes one model, and all of them."""
-
-    one: Callable[[str], object]
-    all: Callable[[list[object], list[str]], object]
-
-
-def _openai(name: str) -> _OpenAi:
-    return _OpenAi(name, name.partition("/")[0] if "/" in name else "weft")
-
-
-def _page(models: list[object], names: list[str]) -> object:
-    first, last = (names[0], names[-1]) if names else (None, None)
-    return {"data": models, "has_more": False, "first_id": first, "last_id": last}
-
-
-_SHAPES: dict[str, _Shape] = {
-    "openai-chat": _Shape(_openai, lambda models, _: {"object": "list", "data": models}),
-    "anthropic-messages": _Shape(lambda name: _Anthropic(name, name), _page),
-    "gemini": _Shape(
-        lambda name: _Gemini(f"models/{name}", name), lambda models, _: {"models": models}
-    ),
-}
+def _listing(dialect: str) -> ModelListing:
+    found = http_of(dialect).models
+    if found is None:
+        raise InternalError(f"{dialect} lists no models")
+    return found

@@ -3,7 +3,7 @@
 import http
 from dataclasses import dataclass
 
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, dialect_of
 from weft.dialects.faults import ErrorClass, fault
 
 
@@ -26,18 +26,12 @@ _LATER = ((b"retry-after", b"1"),)
 CROWDED = Refusal(503, "Too many connections; try again later.", "overloaded", _LATER)
 LEAVING = Refusal(503, "The server is shutting down; try again.", "overloaded", _LATER)
 
-_SHAPES = (
-    (b"/v1/messages", "anthropic-messages"),
-    (b"/v1beta", "gemini"),
-    (b"/v1/responses", "openai-responses"),
-)
 _CLOSING = ((b"content-type", b"application/json"), (b"connection", b"close"))
 
 
 def answer(refusal: Refusal, target: bytes, more: list[tuple[bytes, bytes]]) -> bytes:
     """Returns the whole HTTP answer, in the error shape of the dialect that the target names."""
-    name = next((name for prefix, name in _SHAPES if target.startswith(prefix)), "openai-chat")
-    write = DIALECTS[name].write_error
+    write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
     _, body = write(fault(refusal.kind, refusal.message))
     length = (b"content-length", b"%d" % len(body))

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.context import Quirks
+from weft.dialects import http_of
 from weft.dialects.faults import CLASSES, ErrorClass, Extra, fault
 from weft.errors import UpstreamError
 from weft.parts import ErrorKind, ErrorPart
@@ -185,39 +186,18 @@ class Upstream(Protocol):
 
 
 def endpoint(dialect: str, model: str, stream: bool) -> str:
-    """Returns the path, below the base URL, where a dialect is asked."""
-    if dialect == "gemini":
-        verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        return f"/v1beta/models/{quote(model, safe='')}:{verb}"
-    return _PATHS[dialect]
-
-
-_PATHS = {
-    "openai-chat": "/chat/completions",
-    "openai-responses": "/responses",
-    "anthropic-messages": "/v1/messages",
-}
+    """Returns the path, below the base URL, where a model is asked."""
+    return http_of(dialect).path(quote(model, safe=""), stream)
 
 
 def usual(dialect: str) -> dict[str, str]:
     """Returns the headers that a dialect wants beside the body, where a client has no other."""
-    return dict(_VERSIONS.get(dialect, ()))
-
-
-_VERSIONS = {"anthropic-messages": (("anthropic-version", "2023-06-01"),)}
+    return dict(http_of(dialect).headers)
 
 
 def credentials(dialect: str, key: Secret | None) -> dict[str, str]:
     """Returns the header that shows the key."""
     if key is None:
         return {}
-    name, prefix = _KEYS[dialect]
+    name, prefix = http_of(dialect).key
     return {name: prefix + key.reveal()}
-
-
-_KEYS = {
-    "openai-chat": ("authorization", "Bearer "),
-    "openai-responses": ("authorization", "Bearer "),
-    "anthropic-messages": ("x-api-key", ""),
-    "gemini": ("x-goog-api-key", ""),
-}

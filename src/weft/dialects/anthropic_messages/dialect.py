@@ -9,8 +9,10 @@ from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.decoder import MessagesDecoder
 from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
 from weft.dialects.anthropic_messages.errors import read_error, write_error
+from weft.dialects.anthropic_messages.http import HTTP
 from weft.dialects.anthropic_messages.invariants import RULES, MessagesInvariants
 from weft.dialects.anthropic_messages.meaning import ERRORS
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
 from weft.dialects.base import Dialect
 from weft.ids import Ids
@@ -131,6 +133,8 @@ ANTHROPIC_MESSAGES = Dialect(
     ends=_ends,
     read_error=read_error,
     write_error=write_error,
+    http=HTTP,
+    quirks=MessagesQuirks,
     rules=RULES,
     invariants=MessagesInvariants,
     request=REQUEST,

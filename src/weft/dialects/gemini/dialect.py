@@ -10,8 +10,10 @@ from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoder import ContentDecoder
 from weft.dialects.gemini.encoder import ContentEncoder, body
 from weft.dialects.gemini.errors import read_error, write_error
+from weft.dialects.gemini.http import HTTP
 from weft.dialects.gemini.invariants import RULES, ContentInvariants
 from weft.dialects.gemini.meaning import is_status
+from weft.dialects.gemini.quirks import ContentQuirks
 from weft.dialects.gemini.request import REQUEST
 from weft.findings import Findings
 from weft.sse import Frame
@@ -78,6 +80,8 @@ GENERATE_CONTENT = Dialect(
     choices=_choices,
     read_error=read_error,
     write_error=write_error,
+    http=HTTP,
+    quirks=ContentQuirks,
     rules=RULES,
     invariants=ContentInvariants,
     request=REQUEST,

@@ -10,6 +10,7 @@ from weft.dialects.openai_chat.checking.promises import RULES
 from weft.dialects.openai_chat.decoder import ChatDecoder
 from weft.dialects.openai_chat.encoder import ChatEncoder, body
 from weft.dialects.openai_chat.errors import read_error, write_error
+from weft.dialects.openai_chat.http import HTTP
 from weft.dialects.openai_chat.invariants import ChatInvariants
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.request import REQUEST
@@ -102,6 +103,8 @@ OPENAI_CHAT = Dialect(
     choices=_choices,
     read_error=read_error,
     write_error=write_error,
+    http=HTTP,
+    quirks=ChatQuirks,
     rules=RULES,
     invariants=ChatInvariants,
 )

@@ -10,7 +10,9 @@ from weft.dialects.openai_responses.checking.promises import RULES
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
 from weft.dialects.openai_responses.errors import read_error, write_error
+from weft.dialects.openai_responses.http import HTTP
 from weft.dialects.openai_responses.invariants import ResponsesInvariants
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
 from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT
 from weft.parts import Json
@@ -175,6 +177,8 @@ OPENAI_RESPONSES = Dialect(
     mark=_mark,
     read_error=read_error,
     write_error=write_error,
+    http=HTTP,
+    quirks=ResponsesQuirks,
     rules=RULES,
     invariants=ResponsesInvariants,
 )

@@ -6,11 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from weft.dialects import DIALECTS
-from weft.dialects.anthropic_messages.quirks import MessagesQuirks
-from weft.dialects.gemini.quirks import ContentQuirks
-from weft.dialects.openai_chat.quirks import ChatQuirks
-from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.dialects import DIALECTS, http_of
 from weft.gateway.settings.lines import Key
 from weft.gateway.settings.problems import Problems, nearest, unknown
 from weft.gateway.settings.reading import Reader
@@ -29,13 +25,6 @@ SPOKEN = {
     for name in (dialect.name, *dialect.aliases)
 }
 """The dialects that an upstream can be asked in, by all their names."""
-
-ACCENTS: Mapping[str, type[Accent]] = {
-    "openai-chat": ChatQuirks,
-    "openai-responses": ResponsesQuirks,
-    "anthropic-messages": MessagesQuirks,
-    "gemini": ContentQuirks,
-}
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -150,9 +139,10 @@ class Places:
             return own
         if isinstance(told, str):
             return self._preset_quirks(told, dialect, key)
-        given = Reader(self._problems).given(told, ACCENTS[dialect], key)
+        kind = cast("type[Accent]", DIALECTS[dialect].quirks)
+        given = Reader(self._problems).given(told, kind, key)
         checked = cast("dict[str, Any]", given)  # by the types of these very fields
-        return replace(own or ACCENTS[dialect](), **checked)
+        return replace(own or kind(), **checked)
 
     def _preset_quirks(self, name: str, dialect: str, key: Key) -> Accent | None:
         host = HOSTS.get(name)
@@ -220,7 +210,7 @@ class Places:
 
     def _doubt(self, place: Place, address: Address, key: Key) -> None:
         where = (*key, "base_url")
-        for tail in _TAILS.get(place.dialect, ()):
+        for tail in http_of(place.dialect).tails if place.dialect else ():
             if address.url.endswith(tail):
                 self._problems.doubt(where, f"ends with {tail}, which is added anyhow")
                 break
@@ -234,7 +224,7 @@ class Places:
 
 def _also_speaks(host: Host, dialect: str) -> bool:
     """Whether the address of a host does for a dialect too."""
-    return host.base_url in DEMO or _ROOTS[host.dialect] == _ROOTS[dialect]
+    return host.base_url in DEMO or http_of(host.dialect).base == http_of(dialect).base
 
 
 def _unplaced(name: str, host: Host | None) -> str:
@@ -243,23 +233,6 @@ def _unplaced(name: str, host: Host | None) -> str:
     near = nearest(name, HOSTS)
     hint = f"did you mean {near}?" if near else "`weft config presets` lists them"
     return f"there is no preset of this name; {hint}"
-
-
-_ROOTS = {
-    "openai-chat": "path of the version",
-    "openai-responses": "path of the version",
-    "anthropic-messages": "before /v1",
-    "gemini": "before /v1beta",
-}
-"""What a base URL is, by dialect. The same one does for two dialects only if they agree here."""
-
-_TAILS = {
-    "openai-chat": ("/chat/completions",),
-    "openai-responses": ("/responses",),
-    "anthropic-messages": ("/v1", "/v1/messages"),
-    "gemini": ("/v1beta", "/v1beta/models"),
-}
-"""What people add to a base URL that is added anyhow."""
 
 
 def _listed(address: Address | None) -> tuple[str, ...]:

@@ -1,0 +1,28 @@
+"""generateContent over HTTP."""
+
+import msgspec
+
+from weft.dialects.base import HttpApi, ModelListing
+
+
+class _Model(msgspec.Struct, rename="camel"):
+    name: str
+    display_name: str
+    supported_generation_methods: tuple[str, ...] = ("generateContent", "streamGenerateContent")
+
+
+def _path(model: str, stream: bool) -> str:
+    verb = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    return f"/v1beta/models/{model}:{verb}"
+
+
+HTTP = HttpApi(
+    path=_path,
+    base="before /v1beta",
+    tails=("/v1beta", "/v1beta/models"),
+    key=("x-goog-api-key", ""),
+    prefixes=("/v1beta",),
+    models=ModelListing(
+        lambda name: _Model(f"models/{name}", name), lambda models, names: {"models": models}
+    ),
+)

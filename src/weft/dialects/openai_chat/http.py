@@ -1,0 +1,26 @@
+"""Chat Completions over HTTP."""
+
+import msgspec
+
+from weft.dialects.base import HttpApi, ModelListing
+
+
+class _Model(msgspec.Struct):
+    id: str
+    owned_by: str
+    object: str = "model"
+    created: int = 0
+
+
+def _model(name: str) -> _Model:
+    return _Model(name, name.partition("/")[0] if "/" in name else "weft")
+
+
+HTTP = HttpApi(
+    path=lambda model, stream: "/chat/completions",
+    base="path of the version",
+    tails=("/chat/completions",),
+    key=("authorization", "Bearer "),
+    prefixes=("",),  # whatever is no other dialect's
+    models=ModelListing(_model, lambda models, names: {"object": "list", "data": models}),
+)
