@@ -37,7 +37,8 @@ STREAM: Headers = [
 ARRAY: Headers = [JSON, *STREAM[1:]]
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")
 _FINDINGS = 2048
-"""Bytes of the header that lists what the upstream was not told."""
+"""Bytes of the header that lists what the upstream was not told, and what was repaired before the
+head of the answer."""
 
 
 def about(id: str, run: Run | None = None) -> Headers:
@@ -47,9 +48,12 @@ def about(id: str, run: Run | None = None) -> Headers:
         return found
     if run.upstream:
         found.append((b"weft-upstream", run.upstream.encode()))
-    lost = _listed(f"warned:{path}" for path in run.warnings)
-    if lost:
-        found.append((b"weft-findings", lost))
+    codes = dict.fromkeys(one.code for one in run.findings)
+    words = [*(f"warned:{path}" for path in run.warnings), *(f"found:{code}" for code in codes)]
+    if words:
+        count = len(run.warnings) + len(run.findings)
+        found.append((b"weft-findings", _listed(words)))
+        found.append((b"weft-findings-count", b"%d" % count))
     return found
 
 

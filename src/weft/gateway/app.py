@@ -35,7 +35,7 @@ from weft.gateway.responses import RememberedMessages, Remembering, Responses
 from weft.gateway.sessions import Policy, Sessions
 from weft.gateway.settings import Settings
 from weft.gateway.settings.shape import Store as StoreSettings
-from weft.gateway.stored import LAST_SEEN, Cancel, InputItems, Resume, Stored
+from weft.gateway.stored import LAST_SEEN, Cancel, FindingsOf, InputItems, Resume, Stored
 from weft.gateway.submitting import Submit
 from weft.gateway.websocket import ResponsesSocket
 from weft.parts import ErrorPart
@@ -142,6 +142,8 @@ class Gateway:
             Route("/v1beta/models", models, methods=GET),
             Route("/v1beta/models/{id:path}", models, methods=GET),
             Route("/health", self._health, methods=GET),
+            Route("/", self._health, methods=["HEAD"]),
+            Route("/api/hello", self._health, methods=["HEAD"]),  # Claude Code, before it begins
             Route("/ready", self._ready, methods=GET),
         ]
 
@@ -156,6 +158,7 @@ class Gateway:
         return [
             Route(one, Stored(sessions, self.keepalive), methods=[*GET, "DELETE"]),
             Route(f"{one}/input_items", InputItems(sessions), methods=GET),
+            Route(f"{one}/findings", FindingsOf(sessions), methods=GET),
             Route(f"{one}/cancel", Cancel(sessions), methods=POST),
             Route(f"{one}/submit_tool_outputs", Submit(self, sessions), methods=POST),
             Route(done, Completions(self, sessions), methods=GET),

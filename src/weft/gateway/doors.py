@@ -17,7 +17,7 @@ from weft.parts import ErrorPart
 from weft.relay.incoming import Failed
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-OPEN = frozenset(("/health", "/ready"))
+OPEN = frozenset(("/health", "/ready", "/", "/api/hello"))
 """Paths that need no key."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)

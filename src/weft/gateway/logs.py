@@ -14,6 +14,9 @@ _encode = msgspec.json.Encoder().encode
 _REFUSED = "ASGI callable returned without completing handshake."
 """What uvicorn says of a WebSocket that was answered with a status, as it should be."""
 
+FINDINGS = 20
+"""That one line names."""
+
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -88,7 +91,12 @@ def request(record: Record, scrub: Scrubber) -> dict[str, object]:
         line["upstream"] = record.upstream
         line["attempts"] = len(record.attempts)
     if record.findings:
-        line["findings"] = sorted({one.code for one in record.findings})
+        line["findings"] = [
+            {"code": one.code, "at": one.at, "detail": scrub(one.detail)}
+            for one in record.findings[:FINDINGS]
+        ]
+        if len(record.findings) > FINDINGS:
+            line["more_findings"] = len(record.findings) - FINDINGS
     if failure is not None:
         kind = "client-gone" if failure.kind == "cancelled" else failure.kind
         line["error"] = {"kind": kind, "message": scrub(failure.message)}

@@ -17,7 +17,7 @@ from weft.dialects import DIALECTS
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.errors import BadRequest
-from weft.findings import Findings
+from weft.findings import Finding, Findings
 from weft.gateway import answers
 from weft.gateway.doors import Shut
 from weft.gateway.endpoints import Client, Receive, Scope, Send, Watch
@@ -42,6 +42,13 @@ LAST_SEEN = b"last-event-id"
 _json = msgspec.json.Encoder().encode
 
 Query = dict[str, list[str]]
+
+
+class _Recorded(msgspec.Struct):
+    findings: list[Finding] = []
+
+
+_recorded = msgspec.json.Decoder(_Recorded).decode
 
 
 def missing(what: str, id: str) -> Shut:
@@ -159,6 +166,22 @@ class InputItems(Stored):
         query = parse_qs(scope["query_string"].decode("latin-1"))
         items = history.shown(history.given(Raw(entry.input)), entry.id)
         await self._told(scope, send, page_of(items, query))
+
+
+class FindingsOf(Stored):
+    """What was repaired in a stored answer, and what its client's dialect could not carry. There
+    are those of every dialect: whoever has the id may ask."""
+
+    async def _found(self, scope: Scope) -> Entry:
+        id = scope["path_params"]["id"]
+        entry = await self._sessions.store.owned(scope["weft.caller"], id)
+        if entry is None or not entry.visible:
+            raise missing("Response", id)
+        return entry
+
+    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+        found = _recorded(entry.record).findings if entry.record is not None else []
+        await self._told(scope, send, _json({"object": "list", "data": found}))
 
 
 class Cancel(Stored):

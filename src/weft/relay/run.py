@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from weft.assembler import Response
 from weft.context import Context
+from weft.findings import Finding
 from weft.parts import ErrorPart
 from weft.relay.deadlines import Deadlines, Interrupt
 from weft.relay.incoming import Failed, IncomingRequest, Limits
@@ -117,6 +118,12 @@ class Run:
         """The fields of the request that the upstream was told less of."""
         stream = self._stream
         return [] if stream is None else [loss.path for loss in stream.sent.warnings]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was repaired in the answer so far, and what the client's dialect cannot carry."""
+        stream = self._stream
+        return [] if stream is None else [*stream.repairs, *stream.findings]
 
     def keepalive(self) -> Event | None:
         """The event to send, at once, while there is nothing to say, on a wire that has one."""

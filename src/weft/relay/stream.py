@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import msgspec
+
 from weft.assembler import Response
 from weft.codec import Pipe
 from weft.context import Context
@@ -65,6 +67,11 @@ class Stream(Protocol):
     @property
     def findings(self) -> list[Finding]:
         """What the client's dialect could not carry."""
+        ...
+
+    @property
+    def repairs(self) -> list[Finding]:
+        """What was repaired in the upstream's answer so far."""
         ...
 
     @property
@@ -180,6 +187,10 @@ class OpenStream:
     @property
     def findings(self) -> list[Finding]:
         return self._renderer.findings
+
+    @property
+    def repairs(self) -> list[Finding]:
+        return self._answer.pipe.findings.found
 
     @property
     def log_id(self) -> str | None:
@@ -439,6 +450,17 @@ class PersistedStream:
         return self._inner.findings
 
     @property
+    def repairs(self) -> list[Finding]:
+        return self._inner.repairs
+
+    @property
+    def _record(self) -> Response:
+        """What is stored: with what the client's dialect could not carry."""
+        response = self.response
+        found = (*response.findings, *self.findings)
+        return msgspec.structs.replace(response, findings=found) if self.findings else response
+
+    @property
     def sent(self) -> UpstreamRequest:
         return self._inner.sent
 
@@ -486,7 +508,7 @@ class PersistedStream:
         if not writer.running:
             return
         if self._inner.ended:  # an end may have no words
-            await writer.finish(events, self.response, self._inner.encoding)
+            await writer.finish(events, self._record, self._inner.encoding)
         elif events:
             await writer.append(events)
 
@@ -530,7 +552,7 @@ class PersistedStream:
             await self._store(self._begin(self._writer, is_body=True))
             status, body = (status, body) if inner.response_id == id else inner.body()
         if self._writer is not None and status == 200:
-            await self._store(self._writer.whole(body, self.response))
+            await self._store(self._writer.whole(body, self._record))
         inner.deliver()
         return status, body
 
@@ -564,7 +586,7 @@ class PersistedStream:
         writer = self._writer
         if writer is not None and writer.running and self._inner.ended:
             with suppress(StoreError):
-                await writer.finish(self._last, self.response, self._inner.encoding)
+                await writer.finish(self._last, self._record, self._inner.encoding)
 
 
 def error_stream(state: RequestState, request: Request) -> ErrorStream:

@@ -126,9 +126,14 @@ def translate(
     if without_reasoning:
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
         found.append(Loss(incoming.body.parsed.places.source("messages"), "warned", detail))
-    _reject(incoming, place, found)
     shown = _as_asked(request, incoming)
-    accent = ResponsesQuirks(tool_session=True) if incoming.tool_session else None
+    accent = None
+    if is_retrievable(incoming):
+        accent = ResponsesQuirks(tool_session=True) if incoming.tool_session else None
+    elif REQUIRED_ACTION in request.include:
+        detail = "left out: nobody can submit outputs to a response that is not stored"
+        found.append(Loss(incoming.body.parsed.places.source("include"), "warned", detail))
+    _reject(incoming, place, found)
     created = incoming.created if incoming.response_id is not None else None
     response_id = incoming.response_id or incoming.dialect.new_id(ids)
     return UpstreamRequest(
@@ -138,7 +143,7 @@ def translate(
         Translated(shown, rendered, tuple(found)),
         Context(shown, place.quirks, ids, now, origin=place.origin),
         Context(shown, accent, ids, now, response_id=response_id, created=created),
-        incoming.is_ours or incoming.tool_session or REQUIRED_ACTION in request.include,
+        incoming.is_ours or accent is not None or REQUIRED_ACTION in shown.include,
     )
 
 
@@ -169,7 +174,15 @@ def _as_asked(request: Request, incoming: IncomingRequest) -> Request:
         request = _replace(request, extra=_with_conversation(request.extra, incoming.conversation))
     if incoming.store is not None and request.store is None:
         request = _replace(request, store=True)
+    if REQUIRED_ACTION in request.include and not is_retrievable(incoming):
+        include = tuple(one for one in request.include if one != REQUIRED_ACTION)
+        request = _replace(request, include=include)
     return request
+
+
+def is_retrievable(incoming: IncomingRequest) -> bool:
+    """Whether the answer is stored, and its client may ask for it."""
+    return incoming.store is not None and incoming.store.visible
 
 
 def _with_conversation(extra: Json, conversation: str) -> Json:
