@@ -278,7 +278,8 @@ def test_a_response_that_is_created_twice_over_is_one() -> None:
     assert [finding.code for finding in one.response.findings] == ["frame-replayed"]
     again = created.replace(b'"sequence_number":0', b'"sequence_number":7')
     (one,) = decode_all(again + whole, "openai-responses")
-    assert [finding.code for finding in one.response.findings] == ["metadata-repeated"]
+    codes = [finding.code for finding in one.response.findings]
+    assert codes == ["sequence-number-disordered", "metadata-repeated"]
 
 
 def test_an_end_that_is_told_twice_is_one_end() -> None:
