@@ -226,7 +226,7 @@ OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
 """Those whose wire a dialect is named after: prose may say whose wire it is."""
 DIALECT_NAMES = re.compile(
     r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|\{\"google\": |"
-    r"type\.googleapis\.com/google\.rpc|googleSearch|anthropic-version",  # the wire's own words
+    r"type\.googleapis\.com/google\.rpc|googleSearch|anthropic-(version|beta)",  # the wire's own words
     re.IGNORECASE,
 )
 
@@ -629,16 +629,9 @@ KNOWING = {
     "gateway/app.py": "the table of routes",
     "check/executed.py": "verdicts of clients",
     "check/recorded.py": "verdicts of clients",
+    "check/implied.py": "which rules of a wire stand for others",
     "cli/demo.py": "an example",
-    # what should ask the row of the dialect instead
-    "gateway/counting.py": "to do",
-    "gateway/endpoints.py": "to do",
-    "gateway/memory.py": "to do",
-    "gateway/websocket.py": "to do",
-    "relay/asked.py": "to do",
-    "relay/audit.py": "to do",
-    "relay/keeping.py": "to do",
-    "relay/telling.py": "to do",
+    "gateway/sessions.py": "whose responses go on from one another, and whose are listed",
 }
 
 

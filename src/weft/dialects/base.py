@@ -128,6 +128,12 @@ class HttpApi:
     headers: tuple[tuple[str, str], ...] = ()
     """Headers that an upstream wants beside the body, where a client sent no other."""
 
+    version: str | None = None
+    """The header in which clients say which version of the wire they speak."""
+
+    betas: str | None = None
+    """The header in which they ask for what is not in it yet."""
+
     known_by: tuple[str, str] | None = None
     """A path that belongs to another dialect, and the header which says that it is this one."""
 

@@ -135,7 +135,11 @@ class Gateway:
             Route("/v1/responses/input_tokens", tokens, methods=POST),
             *self._remembered(),
             *(Route(path, endpoint, methods=POST) for path, endpoint in self._endpoints.items()),
-            Route("/v1/messages/count_tokens", CountTokens(self, self._routing), methods=POST),
+            Route(
+                "/v1/messages/count_tokens",
+                CountTokens(self, self._routing, "anthropic-messages"),
+                methods=POST,
+            ),
             Route(call, Gemini(self, "gemini"), methods=POST),
             Route("/v1/models", models, methods=GET),
             Route("/v1/models/{id:path}", models, methods=GET),

@@ -61,7 +61,7 @@ class CountTokens(Endpoint):
     PATH = "/v1/messages/count_tokens"
     """Where an upstream is asked."""
 
-    def __init__(self, host: Host, routing: Routing, dialect: str = "anthropic-messages") -> None:
+    def __init__(self, host: Host, routing: Routing, dialect: str) -> None:
         super().__init__(host, dialect)
         self._routing = routing
 

@@ -34,6 +34,7 @@ from weft.gateway.doors import Shut
 from weft.gateway.endpoints import Host, Receive, Scope, Send, parsed
 from weft.gateway.recent import Recent, State
 from weft.gateway.sessions import (
+    DIALECT,
     RUNNING,
     ResponsesPreamble,
     Sessions,
@@ -50,7 +51,6 @@ from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
 from weft.sse import Event
 
-DIALECT = "openai-responses"
 LIFETIME = 3600.0
 """Seconds that a socket may be used."""
 

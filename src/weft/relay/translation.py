@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from weft.codec import Translated
 from weft.context import Context
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, http_of
 from weft.dialects.base import Dialect
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
@@ -88,12 +88,11 @@ def forwarded_headers(incoming: IncomingRequest, place: Place) -> dict[str, str]
     """The headers of a client that go on to an upstream: the version to its own wire, the beta
     flags to the wire that has them, as far as the host takes them.
     """
+    api = http_of(place.dialect)
     version = incoming.version if incoming.body.dialect == place.dialect else None
-    betas: list[str] = []
-    if place.dialect == "anthropic-messages":
-        betas = [flag for flag in incoming.betas if place.betas is None or flag in place.betas]
-    headers = {"anthropic-version": version, "anthropic-beta": ",".join(betas)}
-    return {name: value for name, value in headers.items() if value}
+    betas = [flag for flag in incoming.betas if place.betas is None or flag in place.betas]
+    headers = ((api.version, version), (api.betas, ",".join(betas)))
+    return {name: value for name, value in headers if name and value}
 
 
 def translate(
@@ -150,8 +149,8 @@ def translate(
 def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> Request:
     """A request as it goes to this target: about its model."""
     place = target.upstream.place
-    betas = request.betas or incoming.betas
-    betas = betas if place.dialect == "anthropic-messages" else ()
+    takes_betas = http_of(place.dialect).betas is not None
+    betas = (request.betas or incoming.betas) if takes_betas else ()
     return _replace(request, model=target.model, stream=incoming.stream, betas=betas)
 
 

@@ -26,6 +26,8 @@ HTTP = HttpApi(
     key=("x-api-key", ""),
     prefixes=("/v1/messages",),
     headers=((VERSION, "2023-06-01"),),
+    version=VERSION,
+    betas="anthropic-beta",
     known_by=("/v1/models", VERSION),
     models=ModelListing(lambda name: _Model(name, name), _page),
 )
