@@ -376,7 +376,6 @@ WRITTEN = [name for name, dialect in DIALECTS.items() if dialect.encoder]
 
 
 UNKNOWN = {
-    "openai-chat/chunk-keys": "a wire that names no model",
     "anthropic-messages/signature-missing": "reasoning that nobody signed, and none is forged",
     "openai-responses/incomplete-without-reason": "a pause, for which the wire has no word",
 }
@@ -384,12 +383,12 @@ UNKNOWN = {
 
 CARRIED = {
     "ai-sdk/output-open": "a last result that never came",
+    "anthropic-messages/tool-id-spelling": "an id that the upstream itself spelled so",
     "anthropic-messages/stop-sequence": "a stop sequence that nobody named",
     "anthropic-messages/usage-missing": "a count below zero",
     "anthropic-messages/usage-shrinks": "a count that shrinks",
     "anthropic-messages/use-without-result": "a result that never came",
     "gemini/key-spelling": "a part of an unknown kind, kept as it is",
-    "gemini/model-version": "a model that changes its name",
     "gemini/signature-spelling": "a signature, kept byte for byte",
     "lifecycle/arguments-empty": "arguments that could not be read, of which nothing is left",
     "lifecycle/arguments-invalid": "arguments that are no JSON are handed over as they came",

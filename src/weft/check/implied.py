@@ -60,9 +60,9 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
         "anthropic-messages",
         {
             "after-message-stop": "after-finish",
-            "block-index": "call-index-reused id-reused",
+            "block-index": "call-index-reused",
             "block-late": "finish-late-content",
-            "block-not-open": "delta-late end-repeated end-without-start start-missing id-reused "
+            "block-not-open": "delta-late end-repeated end-without-start start-missing "
             "call-id-minted call-nameless",
             "block-shape": "call-index-missing",
             "block-type": "event-unknown",
@@ -80,7 +80,6 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
             "stop-reason": "finish-inferred",
             "stop-reason-calls": "stop-with-calls",
             "tool-id-missing": "call-id-minted",
-            "tool-id-repeated": "call-id-collision",
         },
     ),
     **_of(
@@ -124,7 +123,7 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
             # a cut stream has no end of any kind
             "finish-missing": "finish-inferred truncated openai-chat/done-missing",
             "finish-repeated": "finish-repeated",
-            "function-call-legacy": "call-id-minted",
+            "function-call-legacy": "call-id-minted call-index-missing",
         },
     ),
     **_of(
@@ -167,6 +166,7 @@ IN_ITS_RESPONSE: dict[str, tuple[str, ...]] = {
             "block-not-open": "end-missing",  # of the block that the stray delta began
             "block-open": "end-missing",
             "message-start-ended": "finish-late-content",
+            "tool-id-repeated": "call-id-collision",  # told when the second one has ended
             "tool-input-json": "arguments-placeholder",
             "tool-name-missing": "call-nameless",
         },
