@@ -724,8 +724,6 @@ def test_a_call_that_was_cut_by_the_limit_is_left_out_and_else_an_error() -> Non
     for finish in (Finish("stop"), Finish("tool-calls")):
         assert written(*TEXT, cut, finish=finish)[-1]["error"]["code"] == 500
         assert whole(*TEXT, cut, finish=finish)["error"]["code"] == 500
-    nameless = ToolCall("c", "", "{}", invalid="nameless")
-    assert written(nameless, finish=Finish("length"))[-1]["error"]["code"] == 500
 
 
 def test_a_failed_response_or_call_is_an_error_body() -> None:

@@ -86,7 +86,7 @@ def plain() -> Context:
 
 
 def asked() -> Context:
-    return Context(request=Request("asked", include_usage=True), ids=Ids(b"1"))
+    return Context(request=Request("m", include_usage=True), ids=Ids(b"1"))
 
 
 def write(

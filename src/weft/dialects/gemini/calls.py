@@ -279,6 +279,8 @@ class Calls:
         if arguments.problem is not None:
             invalid = "bad-arguments"
             self._findings.note("arguments-invalid", f"call {known.id!r}: {arguments.problem}")
+            if not known.text.text.strip():  # no arguments at all would read as a good call
+                known.add("{", said)
         said.append(ToolParamsEnd(known.id, whole=known.whole))
         proof, origin = signed(known.signature, self._origin)
         call = ToolCall(known.id, known.name, "", invalid=invalid, signature=proof, origin=origin)
