@@ -78,7 +78,10 @@ def test_a_request_is_one_line() -> None:
         "first_ms": 500.0,
         "upstream": "b",
         "attempts": 2,
-        "findings": ["delta-late"],
+        "findings": [
+            {"code": "delta-late", "at": 1, "detail": "x"},
+            {"code": "delta-late", "at": 2, "detail": "y"},
+        ],
         "finish": "stop",
         "tokens": [1, 2],
     }

@@ -456,7 +456,7 @@ def test_what_is_stored_on_top_of_what_is_not_has_all_of_it(
 @pytest.mark.parametrize("store", [True, False])
 def test_an_error_names_the_place_in_what_the_client_sent(store: bool, socket: Connection) -> None:
     first = answered(socket, {**CREATE, "store": store, "input": "Places"})
-    items = [{"role": "user", "content": "Two"}, {"role": "robot", "content": "Three"}]
+    items = [{"role": "user", "content": "Two"}, {"role": 5, "content": "Three"}]
     more = {"store": store, "previous_response_id": first["id"], "input": items}
     say(socket, {**CREATE, **more})
     (frame,) = turn(socket)
@@ -601,7 +601,7 @@ def test_a_warm_up_asks_nobody_and_is_gone_on_from(
     more["previous_response_id"] = first["id"]
     warm = answered(socket, chat(model, generate=False, input="Two", **more))
     answered(socket, chat(model, input="Three", store=store, previous_response_id=warm["id"]))
-    said = [("user", "One"), ("assistant", SAID), ("user", "Two"), ("user", "Three")]
+    said = [("user", "One"), ("assistant", SAID), ("user", "Two\nThree")]
     assert messages(world, model, 2) == said
 
 

@@ -131,6 +131,14 @@ SPELLED: dict[str, bytes] = {
 }
 
 
+def is_json(body: bytes) -> bool:
+    try:
+        json.loads(body)
+    except ValueError:
+        return False
+    return True
+
+
 @clients
 @pytest.mark.parametrize("spelling", SPELLED)
 def test_what_is_no_json_is_a_bad_request(shared: World, client: str, spelling: str) -> None:
@@ -141,6 +149,8 @@ def test_what_is_no_json_is_a_bad_request(shared: World, client: str, spelling: 
             marked = spoiled(WHOLE[client], path, "a mark")
             model = {} if client == GEMINI else {"model": asking.models[CHAT]}
             body = json.dumps(model | marked).encode().replace(MARK.encode(), SPELLED[spelling], 1)
+            if spelling == "nothing" and is_json(body):  # the only item of an array
+                continue
             found = asking.post(body, CHAT)
             assert found.status == 400, (path, found)
             assert error_seen(client, found.body).message

@@ -133,7 +133,7 @@ def judge(
     told = frames(found.body)
     pairs = zip(told, good, strict=False)
     same = next((at for at, (one, other) in enumerate(pairs) if one != other), len(told))
-    assert same > 0
+    assert same > 0 or reworded
     assert reworded or all(CLOSING.fullmatch(name) for name, _ in told[same:]), told[same:]
 
 
@@ -153,7 +153,9 @@ def every_cut(world: World, client: str, upstream: str, cuts: range) -> None:
     with world.client() as connection:
         for cut in cuts:
             model = world.upstream.script(cut_script(upstream, cut))
-            connection.send(question(client, f"{upstream}/{model}", True))
+            more = {"store": False} if client == upstream == "openai-responses" else {}
+            # The script has one id: stored twice, it would be told under another.
+            connection.send(question(client, f"{upstream}/{model}", True, **more))
             reworded = client == upstream and lacks_its_blank_line(upstream, cut)
             judge(connection.answer(), good, client, cut, end, reworded)
 

@@ -41,6 +41,7 @@ ROUTES = (
     Route("POST", "/v1/responses", "/v1/responses", RESPONSES),
     *(_stored(method, _RESPONSE) for method in ("GET", "DELETE")),
     _stored("GET", f"{_RESPONSE}/input_items"),
+    _stored("GET", f"{_RESPONSE}/findings"),
     _stored("POST", f"{_RESPONSE}/cancel"),
     _stored("POST", f"{_RESPONSE}/submit_tool_outputs"),
     _stored("GET", "/v1/chat/completions", CHAT),
@@ -60,6 +61,8 @@ ROUTES = (
     Route("GET", "/v1beta/models", "/v1beta/models", GEMINI),
     Route("GET", "/v1beta/models/{id:path}", "/v1beta/models/gemini/m", GEMINI),
     Route("GET", "/health", "/health", CHAT, open=True),
+    Route("HEAD", "/", "/", CHAT, open=True),
+    Route("HEAD", "/api/hello", "/api/hello", CHAT, open=True),
     Route("GET", "/ready", "/ready", CHAT, open=True),
 )
 """A route that is missing here fails a test."""

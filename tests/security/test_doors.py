@@ -7,6 +7,7 @@ import sys
 from base64 import b64encode
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.routing import Route as HttpRoute
 from starlette.routing import WebSocketRoute
@@ -43,7 +44,8 @@ def test_every_route_is_listed_here() -> None:
             found.append(("WEBSOCKET", route.path))
         else:
             assert isinstance(route, HttpRoute)
-            found += [(method, route.path) for method in route.methods or () if method != "HEAD"]
+            methods = route.methods or set()
+            found += [(one, route.path) for one in methods if one != "HEAD" or methods == {"HEAD"}]
     assert sorted(found) == sorted((route.method, route.path) for route in ROUTES)
 
 
@@ -101,7 +103,8 @@ def test_with_a_key_everybody_comes_in(locked: World, route: Route, header: str,
 
 @pytest.mark.parametrize("route", [one for one in ROUTES if one.open], ids=str)
 def test_whether_it_lives_is_nobody_s_secret(locked: World, route: Route) -> None:
-    assert ask(locked, route.method, route.target).status == 200
+    found = httpx.request(route.method, locked.gateway.url + route.target, trust_env=False)
+    assert found.status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -303,7 +306,7 @@ def test_without_keys_it_does_not_listen_to_others(tmp_path: Path, host: str) ->
         env={"PATH": os.environ["PATH"]},
     )  # fmt: skip
     assert found.returncode == 1
-    assert "there are no client keys" in found.stderr
+    assert "no client keys are set" in found.stderr
     assert "listening" not in found.stdout
 
 

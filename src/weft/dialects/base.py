@@ -187,8 +187,9 @@ class Dialect:
     """Whether this frame tells the usage and nothing else, on a wire whose clients must ask for
     it."""
 
-    with_model: Callable[[Frame, str], bytes] = lambda frame, model: frame.data
-    """The data of this frame with another name of the model, where clients send that back."""
+    with_model: Callable[[Frame, str], bytes] | None = None
+    """The data of this frame with another name of the model, where clients send that back; None:
+    the upstream's name passes."""
 
     number: Callable[[Frame], int | None] = lambda frame: None
     """The number that this frame tells, on a wire that numbers its events."""

@@ -17,7 +17,10 @@ from weft.parts import ErrorPart
 from weft.relay.incoming import Failed
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-OPEN = frozenset(("/health", "/ready", "/", "/api/hello"))
+OPEN = frozenset(("/health", "/ready"))
+PROBED = frozenset(("/", "/api/hello"))
+"""Where clients look whether there is a server, before they show a key."""
+
 """Paths that need no key."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)
@@ -45,7 +48,7 @@ class Doors:
         """Returns the name of the key that asks, nothing if there are no keys; raises Shut."""
         host = self._host(headers)
         self._origin(method, host, headers)
-        if path in OPEN:
+        if path in OPEN or (method == "HEAD" and path in PROBED):
             return ""
         if not self._keys:
             self._is_json(method, headers)

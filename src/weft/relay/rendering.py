@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from weft.assembler import Assembler, Response
 from weft.codec import Pipe
 from weft.context import Context
@@ -44,8 +46,9 @@ class Renderer(Protocol):
     """Makes events of what an answer said."""
 
     @property
-    def response_id(self) -> str:
-        """The id that the client is told. There is one as soon as there is content."""
+    def context(self) -> Context:
+        """What the client is told of the response: its id, and the name of the model. It is known
+        as soon as there is content."""
         ...
 
     def render(self, parts: Sequence[Part]) -> list[Event]:
@@ -74,7 +77,7 @@ class Encoded:
     def __init__(self, dialect: Dialect, context: Context, pipe: Pipe) -> None:
         self._findings = Findings()
         self._encoder = encoder_of(dialect, context, pipe.guard.fold, self._findings)
-        self.response_id = context.response_id or ""
+        self.context = context
         pipe.tap = None
 
     def render(self, parts: Sequence[Part]) -> list[Event]:
@@ -92,7 +95,7 @@ class BodyOnly:
     """Writes no events: the answer is told as a whole."""
 
     def __init__(self, context: Context) -> None:
-        self.response_id = context.response_id or ""
+        self.context = context
         self.findings: list[Finding] = []
 
     def render(self, parts: Sequence[Part]) -> list[Event]:
@@ -205,8 +208,9 @@ class Passthrough:
         pipe.tap = self._read
 
     @property
-    def response_id(self) -> str:
-        return self._told.response_id or self._context.response_id or ""
+    def context(self) -> Context:
+        told = self._told.response_id or self._context.response_id
+        return replace(self._context, response_id=told)
 
     def render(self, parts: Sequence[Part]) -> list[Event]:
         """The pipe was tapped when the parts came out of it."""
@@ -260,13 +264,21 @@ class Passthrough:
                 self._out.append(Event("", terminator))
 
     def _note_model(self, model: str | None) -> None:
+        """The client reads the name that it asked for, where it may send that back; else it is told
+        the upstream's, and an encoder that takes over goes on with that one."""
         request = self._context.request
-        if request is not None and model is not None and request.model != model:
+        if request is None or model is None or request.model == model:
+            return
+        if self._dialect.with_model is not None:
             self._model = request.model
+        else:
+            told = msgspec.structs.replace(request, model=model)
+            self._context = replace(self._context, request=told)
 
     def _event(self, frame: Frame) -> Event:
-        if self._model is not None:
-            frame = replace_data(frame, self._dialect.with_model(frame, self._model))
+        rename = self._dialect.with_model
+        if self._model is not None and rename is not None:
+            frame = replace_data(frame, rename(frame, self._model))
         number, snapshot = self._dialect.number(frame), self._dialect.snapshot(frame)
         return Event(self._dialect.event_name(frame), frame.data, number, snapshot)
 

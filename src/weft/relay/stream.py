@@ -177,12 +177,13 @@ class OpenStream:
     @property
     def response_id(self) -> str:
         """The id that the client is told."""
-        is_body = isinstance(self._renderer, BodyOnly)
-        return self.response.id if is_body and self._body_passes else self._renderer.response_id
+        if isinstance(self._renderer, BodyOnly) and self._body_passes:
+            return self.response.id
+        return self._renderer.context.response_id or ""
 
     @property
     def encoding(self) -> Context:
-        return replace(self._sent.encoding, response_id=self.response_id)
+        return replace(self._renderer.context, response_id=self.response_id)
 
     @property
     def findings(self) -> list[Finding]:
@@ -352,15 +353,16 @@ class OpenStream:
 
     def _own_body(self, body: bytes, response: Response) -> bytes:
         """The upstream's body, with the model under the client's name for it."""
-        if response.model in (None, self._state.incoming.model):
+        asked, rename = self._state.incoming.model, self._state.incoming.dialect.with_model
+        if rename is None or response.model in (None, asked):
             return body
-        return self._state.incoming.dialect.with_model(Frame(body), self._state.incoming.model)
+        return rename(Frame(body), asked)
 
     @property
     def _body_passes(self) -> bool:
         """Whether the client is told the upstream's own body."""
         sent, answer = self._sent, self._answer
-        renamed = self._renderer.response_id != sent.encoding.response_id
+        renamed = self._renderer.context.response_id != sent.encoding.response_id
         return sent.passes and answer.is_body and not renamed and not answer.pipe.findings.found
 
     def keepalive(self) -> Event | None:

@@ -147,7 +147,7 @@ class _Writer:
                 rest.append(placed)
         content = [*moved, *self._parts(rest)] if moved else self._content(rest)
         own = self._same and turn.message is not None and turn.message.role == "user"
-        if content or own:
+        if content or own or (rest and not written):
             value = asked.Spoken("user", content, turn.name)
             written.append(self._written(value, self._message_extra(turn)))
         return written
