@@ -86,6 +86,18 @@ def _cut(said: list[Part], why: Failure, untold: Set[_Key]) -> Iterator[list[Par
         for all_open in (open, open | untold) if untold - open else (open,):
             kept, late = _parted(before, all_open)
             yield [*map(_valid, kept), error, *late, finish]
+    waited = _behind_a_nameless_call(before) & untold
+    if waited:
+        kept = [one for one in before if not isinstance(one, _OF_CALLS) or _key(one) not in waited]
+        late = [one for one in before if isinstance(one, ToolCall) and _key(one) in waited]
+        yield [*map(_valid, kept), error, *late, finish]
+
+
+def _behind_a_nameless_call(parts: Iterable[Part]) -> set[_Key]:
+    """Calls that may have waited for one that came first and never got a name, and it."""
+    calls = [one for one in parts if isinstance(one, ToolCall)]
+    first = next((at for at, one in enumerate(calls) if not one.name), len(calls))
+    return set(map(_key, calls[first:]))
 
 
 def _broken(said: list[Part], untold: Set[_Key]) -> Iterator[list[Part]]:
