@@ -418,14 +418,16 @@ def captures() -> list[Capture]:
         for name, wire in FOLDERS.items()
         for path in sorted((HERE / name).glob("*.sse"))
     ]
-    found += [Capture("openai-chat", path) for path in sorted((SHARED / "quirks").glob("*.sse"))]
-    for path in sorted((SHARED / "fixtures").glob("*/*.chunks.txt")):
-        if path.parent.name != "google-interactions" and path.stat().st_size < 200_000:
-            found.append(Capture(RECORDED.get(path.parent.name, "openai-chat"), path))
+    found += [
+        Capture(RECORDED.get(path.parent.name, "openai-chat"), path)
+        for path in sorted((SHARED / "fixtures").glob("*/*.chunks.txt"))
+        if path.parent.name != "google-interactions" and path.stat().st_size < 200_000
+    ]
     return found
 
 
-CAPTURES = captures()
+QUIRKS = [Capture("openai-chat", path) for path in sorted((SHARED / "quirks").glob("*.sse"))]
+CAPTURES = [*captures(), *QUIRKS]
 
 
 def each(captures: Iterable[Capture]) -> pytest.MarkDecorator:
