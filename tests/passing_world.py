@@ -92,7 +92,7 @@ def passing(folder: Path) -> Iterator[Passing]:
         own = [line for line in running.stderr.splitlines() if '"level":"error"' in line]
         assert own == [], own[:3]
         found = verify(folder)
-        assert (found.stdout, found.returncode) == ("", 0), found.stderr
+        assert (found.stdout.splitlines(), found.returncode) == ([], 0), found.stderr
 
 
 def terminal(raw: bytes) -> dict[str, Any]:

@@ -43,6 +43,9 @@ def retold(record: Response, told: Response) -> Iterator[list[Part]]:
     said = response_to_parts(record)
     if told.error is None:
         yield said
+        unsigned = [*map(_unsigned_start, said)]
+        if unsigned != said:
+            yield unsigned
         return
     heard = {one.id for one in told.items if isinstance(one, ToolCall)}
     calls = [one for one in record.items if isinstance(one, ToolCall)]
@@ -51,6 +54,13 @@ def retold(record: Response, told: Response) -> Iterator[list[Part]]:
         if record.error is not None:
             yield from _cut(parts, record.error, untold)
         yield from _broken(parts, untold)
+
+
+def _unsigned_start(part: Part) -> Part:
+    """An announcement of a call whose proof came later: a wire that tells it first did not."""
+    if isinstance(part, ToolParamsStart) and part.signature is not None:
+        return msgspec.structs.replace(part, signature=None, origin=None)
+    return part
 
 
 def _one_by_one(record: Response) -> list[Part]:
