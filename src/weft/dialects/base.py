@@ -167,7 +167,11 @@ class Dialect:
     new_id: Callable[[Ids], str] = lambda ids: ids.mint("resp")
     """Mints the id of a response."""
 
-    event_name: Callable[[Frame], str] = lambda frame: frame.event
+    is_whole: Callable[[Frame], bool] = lambda frame: False
+    """Whether this frame is no event of a stream, but a whole answer or several events: who reads
+    a stream cannot use it as it is."""
+
+    event_name: Callable[[Frame], str] = lambda frame: ""
     """The name of this event: some upstreams leave out the line that tells it."""
 
     terminator: bytes | None = None

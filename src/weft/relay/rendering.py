@@ -234,7 +234,8 @@ class Passthrough:
             self._take_over(parts)
             return
         holding = self._pipe.holding
-        if frame is None and holding:  # what never came out: a whole body in place of a stream
+        whole = holding if frame is None else self._dialect.is_whole(frame)
+        if whole:  # a body in place of a stream
             self._take_over(parts)
             return
         if frame is not None:

@@ -43,6 +43,9 @@ def retold(record: Response, told: Response) -> Iterator[list[Part]]:
     said = response_to_parts(record)
     if told.error is None:
         yield said
+        unsigned = [*map(_unsigned_start, said)]
+        if unsigned != said:
+            yield unsigned
         return
     heard = {one.id for one in told.items if isinstance(one, ToolCall)}
     calls = [one for one in record.items if isinstance(one, ToolCall)]
@@ -51,6 +54,13 @@ def retold(record: Response, told: Response) -> Iterator[list[Part]]:
         if record.error is not None:
             yield from _cut(parts, record.error, untold)
         yield from _broken(parts, untold)
+
+
+def _unsigned_start(part: Part) -> Part:
+    """An announcement of a call whose proof came later: a wire that tells it first did not."""
+    if isinstance(part, ToolParamsStart) and part.signature is not None:
+        return msgspec.structs.replace(part, signature=None, origin=None)
+    return part
 
 
 def _one_by_one(record: Response) -> list[Part]:
@@ -86,6 +96,18 @@ def _cut(said: list[Part], why: Failure, untold: Set[_Key]) -> Iterator[list[Par
         for all_open in (open, open | untold) if untold - open else (open,):
             kept, late = _parted(before, all_open)
             yield [*map(_valid, kept), error, *late, finish]
+    waited = _behind_a_nameless_call(before) & untold
+    if waited:
+        kept = [one for one in before if not isinstance(one, _OF_CALLS) or _key(one) not in waited]
+        late = [one for one in before if isinstance(one, ToolCall) and _key(one) in waited]
+        yield [*map(_valid, kept), error, *late, finish]
+
+
+def _behind_a_nameless_call(parts: Iterable[Part]) -> set[_Key]:
+    """Calls that may have waited for one that came first and never got a name, and it."""
+    calls = [one for one in parts if isinstance(one, ToolCall)]
+    first = next((at for at, one in enumerate(calls) if not one.name), len(calls))
+    return set(map(_key, calls[first:]))
 
 
 def _broken(said: list[Part], untold: Set[_Key]) -> Iterator[list[Part]]:

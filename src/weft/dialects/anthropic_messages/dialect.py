@@ -111,6 +111,10 @@ def _with_model(frame: Frame, model: str) -> bytes:
     return msgspec.json.encode({**fields, "model": model}) if "model" in fields else frame.data
 
 
+def _is_whole(frame: Frame) -> bool:
+    return _seen(frame).type == "message"
+
+
 def _event_name(frame: Frame) -> str:
     return frame.event or _seen(frame).type
 
@@ -128,6 +132,7 @@ ANTHROPIC_MESSAGES = Dialect(
     begins=_begins,
     new_id=_new_id,
     event_name=_event_name,
+    is_whole=_is_whole,
     resumable_by_id=True,
     with_model=_with_model,
     ends=_ends,

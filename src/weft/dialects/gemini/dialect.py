@@ -69,6 +69,11 @@ def _id(frame: Frame) -> str | None:
     return next((glance.response_id for glance in _glances(frame) if glance.response_id), None)
 
 
+def _is_whole(frame: Frame) -> bool:
+    """Frames that come as one array."""
+    return frame.data[:1] == b"["
+
+
 GENERATE_CONTENT = Dialect(
     wire.NAME,
     speaks=_speaks,
@@ -78,6 +83,7 @@ GENERATE_CONTENT = Dialect(
     begins=_begins,
     idle=b"\n",  # its clients read every line that is not blank as JSON
     choices=_choices,
+    is_whole=_is_whole,
     read_error=read_error,
     write_error=write_error,
     http=HTTP,

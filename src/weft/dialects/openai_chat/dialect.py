@@ -80,6 +80,26 @@ def _only_usage(frame: Frame) -> bool:
     return not found.choices and bytes(found.usage) != b"null"
 
 
+class _Message(msgspec.Struct):
+    message: msgspec.Raw
+
+
+class _Whole(msgspec.Struct):
+    choices: list[_Message]
+
+
+_whole = msgspec.json.Decoder(_Whole).decode
+
+
+def _is_whole(frame: Frame) -> bool:
+    if b'"message"' not in frame.data:
+        return False
+    try:
+        return bool(_whole(frame.data).choices)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _new_id(ids: Ids) -> str:
     """Spelled as this wire spells it."""
     return ids.mint("chatcmpl").replace("_", "-", 1)
@@ -100,6 +120,7 @@ OPENAI_CHAT = Dialect(
     resumable_by_id=True,
     terminator=DONE,
     only_usage=_only_usage,
+    is_whole=_is_whole,
     choices=_choices,
     read_error=read_error,
     write_error=write_error,

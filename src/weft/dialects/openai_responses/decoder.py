@@ -70,6 +70,8 @@ class ResponsesDecoder:
         out: list[Part] = []
         data = frame.data
         if data == DONE:
+            if self._state is _State.READING:  # clients read no further than this
+                self._findings.once("event-unknown", "[DONE]", "[DONE] before the end: ignored")
             return out
         try:
             event = wire.read(data)
@@ -78,6 +80,8 @@ class ResponsesDecoder:
             if salvaged is None:
                 return out
             event = salvaged
+        if frame.cut or frame.split:
+            self._note_framing(frame)
         number = event.sequence_number
         if number is not None and self._replays.seen(number, data):
             self._findings.note("frame-replayed", f"event number {number} came before: dropped")
@@ -130,6 +134,12 @@ class ResponsesDecoder:
                 detail = f"event {frame.number} is not JSON: {problem}"
                 self._fail(ErrorPart("malformed", detail), out)
         return None
+
+    def _note_framing(self, frame: Frame) -> None:
+        if frame.cut:
+            self._findings.note("frame-unterminated", "the last event has no blank line after it")
+        if frame.split:
+            self._findings.once("frame-lines-split", "", "events were separated by one newline")
 
     def _check_number(self, event: wire.Event, number: int | None) -> None:
         """Events have a number, higher than the one before; those that say nothing need none."""
@@ -234,6 +244,8 @@ class ResponsesDecoder:
     # Its end
 
     def _terminal(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+        if event.response is None:
+            self._findings.once("field-missing", "response", f"{event.type} without its response")
         response = event.response or wire.Response()
         self._end(response, response.status or _TERMINAL[event.type or frame.event], out)
 

@@ -58,6 +58,11 @@ def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
     return bool(told) and not (announced and told[-1].response == _type(frame).response)
 
 
+def _is_whole(frame: Frame) -> bool:
+    seen = _type(frame)
+    return seen.type is None and seen.object == "response"
+
+
 def _event_name(frame: Frame) -> str:
     return frame.event or _type(frame).type or ""
 
@@ -169,6 +174,7 @@ OPENAI_RESPONSES = Dialect(
     begins=_begins,
     stores=True,
     event_name=_event_name,
+    is_whole=_is_whole,
     terminator=DONE,
     snapshot=_snapshot,
     with_model=_with_model,

@@ -1,0 +1,104 @@
+"""A gateway that stores everything, with an upstream of each dialect that sends given bytes."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.faults.upstream import LAST, STREAM, Step, Upstream, chunk, upstream
+from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES, body_of, path_of
+from tests.faults.world import places
+from tests.gateway_process import Gateway, gateway
+from tests.test_verify import verify
+
+WIRES = (CHAT, RESPONSES, MESSAGES, GEMINI)
+KEYS = {"one": "sk-of-the-first-client", "two": "sk-of-the-second-client"}
+SETTINGS = """
+[server]
+grace = 0.3
+[server.keys]
+one = "sk-of-the-first-client"
+two = "sk-of-the-second-client"
+[store]
+persist = "all"
+"""
+
+
+@dataclass
+class Passing:
+    """The gateway, who is behind it, and a client."""
+
+    gateway: Gateway
+    upstream: Upstream
+    http: httpx.Client
+    folder: Path
+
+    def model(self, wire: str, *answers: Sequence[Step]) -> str:
+        """The name of a model of this dialect that plays these answers, one a request."""
+        return f"{wire}/{self.upstream.script(*answers)}"
+
+    def says(self, wire: str, raw: bytes, size: int = 0) -> str:
+        """A model that streams these bytes, in pieces of this size."""
+        return self.model(wire, streamed(raw, size))
+
+    def ask(
+        self,
+        client: str,
+        model: str,
+        *,
+        stream: bool = True,
+        key: str = "one",
+        headers: Mapping[str, str] | None = None,
+        **more: object,
+    ) -> httpx.Response:
+        """Asks a model in a dialect."""
+        return self.http.post(
+            path_of(client, model, stream),
+            content=body_of(client, model, stream, **more),
+            headers={**_headers(key), "content-type": "application/json", **(headers or {})},
+        )
+
+    def get(self, path: str, key: str = "one") -> httpx.Response:
+        return self.http.get(path, headers=_headers(key))
+
+    def post(self, path: str, body: Mapping[str, Any], key: str = "one") -> httpx.Response:
+        return self.http.post(path, json=body, headers=_headers(key))
+
+
+def _headers(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {KEYS[key]}"}
+
+
+def streamed(raw: bytes, size: int = 0, head: bytes = STREAM) -> tuple[Step, ...]:
+    """An answer of these bytes, in pieces of this size."""
+    size = size or len(raw) or 1
+    pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+    return (head, *map(chunk, pieces), LAST)
+
+
+@contextmanager
+def passing(folder: Path) -> Iterator[Passing]:
+    """Whatever was stored is audited in the end, and nothing of it may be different."""
+    with upstream() as staged:
+        with (
+            gateway(SETTINGS + places(staged.url), folder) as running,
+            httpx.Client(base_url=running.url, timeout=30, trust_env=False) as client,
+        ):
+            yield Passing(running, staged, client, folder)
+        own = [line for line in running.stderr.splitlines() if '"level":"error"' in line]
+        assert own == [], own[:3]
+        found = verify(folder)
+        assert (found.stdout.splitlines(), found.returncode) == ([], 0), found.stderr
+
+
+def terminal(raw: bytes) -> dict[str, Any]:
+    """The response that the last snapshot of a Responses stream tells."""
+    found: dict[str, Any] = {}
+    for line in raw.split(b"\n"):
+        if line.startswith(b"data: {"):
+            found = json.loads(line[6:]).get("response") or found
+    return found

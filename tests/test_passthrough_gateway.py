@@ -1,0 +1,245 @@
+"""The law of passthrough through the real gateway: line ends, reads and odd streams change nothing
+of what a client reads, what is stored, and what is resumed.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES, SPEECHES
+from tests.framings import FRAMINGS, Told, data_of
+from tests.passing_world import WIRES, Passing, passing, streamed
+from tests.sdk_readers import Official, spelled
+from tests.test_passthrough import CAPTURES, QUIRKS, UNREADABLE, Capture, assert_read
+from weft.assembler import Response, TextItem
+from weft.codec import Pipe
+from weft.context import Context
+from weft.dialects import DIALECTS
+from weft.ids import Ids
+from weft.parts import ToolCall
+from weft.request import Request
+from weft.sse import Frame, FrameReader
+
+SIZES = (0, 7)
+"""Bytes of a read: all at once, or a few."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Passing]:
+    with passing(tmp_path_factory.mktemp("passing")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def official() -> Iterator[Official]:
+    made = Official()
+    yield made
+    made.close()
+
+
+_numbers = count(1)
+_ID = {CHAT: b'"c1"', RESPONSES: b'"resp_1"', MESSAGES: b'"msg_1"', GEMINI: b'"r1"'}
+
+
+def spoken(wire: str) -> list[Told]:
+    """A plain answer, as an upstream of this dialect tells it, under an id of its own."""
+    reader, own = FrameReader(), b'"answer_%d"' % next(_numbers)
+    frames = reader.feed(b"".join(SPEECHES[wire].frames))
+    return [(frame.event, frame.data.replace(_ID[wire], own)) for frame in frames]
+
+
+def as_told(wire: str, model: str, events: list[Told]) -> list[bytes]:
+    """The data of an answer, as a client of the same dialect is told it."""
+    dialect = DIALECTS[wire]
+    shown = [dialect.with_model(Frame(data, name), model) for name, data in events]
+    ended = dialect.terminator is None or shown[-1] == dialect.terminator
+    return shown if ended else [*shown, dialect.terminator or b""]
+
+
+def read(wire: str, raw: bytes) -> Response:
+    """What a client reads."""
+    reader, pipe = FrameReader(), Pipe(DIALECTS[wire], Context(Request("m"), ids=Ids(b"client")))
+    pipe.feed(reader.feed(raw) + reader.finish())
+    pipe.finish()
+    return pipe.response
+
+
+# Framing
+
+EVERY_FRAMING = pytest.mark.parametrize("framing", FRAMINGS)
+EVERY_WIRE = pytest.mark.parametrize("wire", WIRES)
+
+
+@EVERY_WIRE
+@EVERY_FRAMING
+@pytest.mark.parametrize("size", SIZES)
+def test_the_data_of_an_upstream_is_told_in_our_own_framing(
+    world: Passing, wire: str, framing: str, size: int
+) -> None:
+    events = spoken(wire)
+    model = world.says(wire, FRAMINGS[framing](events), size)
+    told = world.ask(wire, model)
+    assert told.status_code == 200
+    assert told.headers["content-type"].startswith("text/event-stream")
+    assert data_of(told.content) == as_told(wire, model, events)
+    assert b"\r" not in told.content
+    assert read(wire, told.content).text == "Warp and weft."
+
+
+@EVERY_FRAMING
+def test_a_usage_nobody_asked_for_is_not_told(world: Passing, framing: str) -> None:
+    usage = b'{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}'
+    *events, done = spoken(CHAT)
+    raw = FRAMINGS[framing]([*events, ("", usage), done])
+    told = world.ask(CHAT, world.says(CHAT, raw), stream_options=None)
+    assert data_of(told.content) == [data for _, data in [*events, done]]
+    *events, done = spoken(CHAT)
+    asked = world.ask(CHAT, world.says(CHAT, FRAMINGS[framing]([*events, ("", usage), done])))
+    assert usage in data_of(asked.content)
+
+
+@EVERY_FRAMING
+@pytest.mark.parametrize("wire", [CHAT, MESSAGES])
+def test_a_stream_with_ids_is_resumed_from_every_event(
+    world: Passing, wire: str, framing: str
+) -> None:
+    said = spoken(wire)
+    model = world.says(wire, FRAMINGS[framing](said))
+    told = world.ask(wire, model, headers={"weft-resume": "1"})
+    events = told.content.split(b"\n\n")[:-1]
+    assert data_of(told.content) == as_told(wire, model, said)
+    ids = [event.split(b"\n")[0].removeprefix(b"id: ").decode() for event in events]
+    assert [int(id.rpartition("/")[2]) for id in ids] == list(range(len(events)))
+    for number, id in enumerate(ids):
+        rest = world.ask(wire, model, headers={"last-event-id": id})
+        assert rest.status_code == 200
+        assert rest.content == b"".join(one + b"\n\n" for one in events[number + 1 :])
+    assert len(world.upstream.exchanges(model.partition("/")[2])) == 1
+
+
+@EVERY_FRAMING
+@pytest.mark.parametrize("upstream", WIRES)
+def test_a_stored_response_is_resumed_from_every_event(
+    world: Passing, upstream: str, framing: str
+) -> None:
+    model = world.says(upstream, FRAMINGS[framing](spoken(upstream)))
+    told = world.ask(RESPONSES, model).content
+    events = [json.loads(data) for data in data_of(told)[:-1]]
+    id = events[0]["response"]["id"]
+    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    whole = told.split(b"\n\n")[:-1]
+    for number in range(-1, len(events)):
+        rest = world.get(f"/v1/responses/{id}?stream=true&starting_after={number}")
+        assert rest.content == b"".join(one + b"\n\n" for one in whole[number + 1 :])
+    stored = world.get(f"/v1/responses/{id}").json()
+    assert (stored["id"], stored["status"]) == (id, "completed")
+    assert stored == events[-1]["response"]
+
+
+@EVERY_FRAMING
+@pytest.mark.parametrize("client", WIRES)
+def test_every_client_reads_every_upstream_however_it_is_framed(
+    world: Passing, official: Official, client: str, framing: str
+) -> None:
+    for upstream in WIRES:
+        model = world.says(upstream, FRAMINGS[framing](spoken(upstream)), 11)
+        told = world.ask(client, model)
+        assert told.status_code == 200
+        seen = official.read(client, told.content)
+        assert (seen.text, seen.raised) == ("Warp and weft.", "")
+
+
+TYPES = (
+    "text/event-stream",
+    "text/event-stream; charset=utf-8",
+    "Text/Event-Stream;charset=UTF-8",
+    "text/plain",
+    "application/octet-stream",
+    "application/json",
+    None,
+)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_an_upstream_calls_its_stream_does_not_matter(
+    world: Passing, official: Official, kind: str | None
+) -> None:
+    line = f"Content-Type: {kind}\r\n" if kind else ""
+    head = f"HTTP/1.1 200 OK\r\n{line}Transfer-Encoding: chunked\r\n\r\n".encode()
+    for upstream in WIRES:
+        raw = FRAMINGS["CRLF"](spoken(upstream))
+        model = world.model(upstream, streamed(raw, 50, head))
+        for client in (upstream, CHAT if upstream is not CHAT else MESSAGES):
+            told = world.ask(client, model)
+            assert (told.status_code, official.read(client, told.content).text) == (
+                200,
+                "Warp and weft.",
+            )
+
+
+# Captures
+
+SLICE = [*QUIRKS, *CAPTURES[::20]]
+
+
+@pytest.mark.parametrize("capture", SLICE, ids=str)
+def test_some_captures_reach_every_client(
+    world: Passing, official: Official, capture: Capture
+) -> None:
+    assert_reaches(world, official, capture)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("capture", CAPTURES, ids=str)
+def test_every_capture_reaches_every_client(
+    world: Passing, official: Official, capture: Capture
+) -> None:
+    assert_reaches(world, official, capture)
+
+
+def assert_reaches(world: Passing, official: Official, capture: Capture) -> None:
+    """Official clients have its text and its calls, each once; or they raise."""
+    meant = read(capture.wire, capture.raw)
+    for client in WIRES:
+        for size in SIZES:
+            told = world.ask(client, world.says(capture.wire, capture.raw, size))
+            if told.status_code != 200:
+                assert meant.error is not None or not meant.items
+                assert told.json()
+                continue
+            seen = official.read(client, told.content)
+            heard = read(client, told.content)
+            if not (client == RESPONSES and seen.raised.endswith(tuple(UNREADABLE))):
+                assert_read(heard, seen)
+            if meant.error is not None:
+                assert heard.error is not None
+            elif heard.error is None:
+                assert words(heard) == words(meant)
+                assert calls(heard) == calls(meant)
+
+
+def words(response: Response) -> str:
+    """All that it says, in its order: some dialects have no refusals apart."""
+    return "".join(one.text for one in response.items if isinstance(one, TextItem))
+
+
+def calls(response: Response) -> list[tuple[str, str]]:
+    """What a client is to do, in whatever spelling: functions by name, with their arguments; the
+    text for a custom tool may have been wrapped."""
+    found = [one for one in response.tool_calls if one.kind in ("function", "custom")]
+    own = [one for one in found if not one.provider_executed and one.name not in HOSTED]
+    return [(one.name, unwrapped(one)) for one in own]
+
+
+HOSTED = frozenset({"shell", "apply_patch", "computer", "local_shell", "tool_search"})
+"""Tools of the Responses dialect that other clients run as functions."""
+
+
+def unwrapped(call: ToolCall) -> str:
+    if call.format == "text":
+        return call.params
+    value = json.loads(call.params)
+    alone = isinstance(value, dict) and list(value) == ["input"]
+    return str(value["input"]) if alone else spelled(call.params)
