@@ -181,10 +181,11 @@ def read_alone(one: Passed) -> tuple[list[Frame], int]:
 
 def renamed(one: Passed, frames: Iterable[Frame]) -> Iterator[bytes]:
     dialect, request = one.dialect, one.request
-    rename = one.response.model not in (None, request.model)
+    same = one.response.model in (None, request.model)
+    rename = None if same else dialect.with_model
     for frame in frames:
         if request.include_usage or not dialect.only_usage(frame):
-            yield dialect.with_model(frame, request.model) if rename else frame.data
+            yield frame.data if rename is None else rename(frame, request.model)
 
 
 def comparable(one: Passed) -> Callable[[Part], Part]:

@@ -53,7 +53,8 @@ def spoken(wire: str) -> list[Told]:
 def as_told(wire: str, model: str, events: list[Told]) -> list[bytes]:
     """The data of an answer, as a client of the same dialect is told it."""
     dialect = DIALECTS[wire]
-    shown = [dialect.with_model(Frame(data, name), model) for name, data in events]
+    rename = dialect.with_model
+    shown = [data if rename is None else rename(Frame(data, name), model) for name, data in events]
     ended = dialect.terminator is None or shown[-1] == dialect.terminator
     return shown if ended else [*shown, dialect.terminator or b""]
 
