@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.crash.scene import ended
-from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, answer, chunk
+from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Step, answer, chunk
 from tests.faults.wires import CHAT, RESPONSES, SPEECHES
 from tests.framings import data_of
 from tests.passing_world import KEYS, Passing, passing, streamed, terminal
@@ -28,7 +28,7 @@ def identity(response: dict[str, object]) -> tuple[object, ...]:
 @EVERY_UPSTREAM
 def test_a_response_in_the_background_keeps_its_identity(world: Passing, upstream: str) -> None:
     hold, frames = Hold(), SPEECHES[upstream].frames
-    steps = [STREAM, *map(chunk, frames[:3]), hold, *map(chunk, frames[3:]), LAST]
+    steps: list[Step] = [STREAM, *map(chunk, frames[:3]), hold, *map(chunk, frames[3:]), LAST]
     model = world.model(upstream, steps)
     queued = world.ask(RESPONSES, model, stream=False, background=True).json()
     assert (queued["status"], queued["model"]) == ("queued", model)
