@@ -182,7 +182,12 @@ def test_what_an_upstream_calls_its_stream_does_not_matter(
 
 # Captures
 
-SLICE = [*QUIRKS, *CAPTURES[::20]]
+DOUBLED = ("whole-call-then-", "thought-signature-alone", "duplicate", "name-comes-late")
+SLICE = [
+    capture
+    for number, capture in enumerate(CAPTURES)
+    if number % 25 == 0 or str(capture).removeprefix("openai-chat-").startswith(DOUBLED)
+]
 
 
 @pytest.mark.parametrize("capture", SLICE, ids=str)
@@ -219,6 +224,38 @@ def assert_reaches(world: Passing, official: Official, capture: Capture) -> None
             elif heard.error is None:
                 assert words(heard) == words(meant)
                 assert calls(heard) == calls(meant)
+
+
+@pytest.mark.parametrize("quirk", QUIRKS, ids=str)
+def test_an_official_client_has_what_an_odd_stream_means(
+    world: Passing, official: Official, quirk: Capture
+) -> None:
+    expected = json.loads(quirk.path.with_name("expected.json").read_bytes())[quirk.path.name]
+    for client in WIRES:
+        told = world.ask(client, world.says(CHAT, quirk.raw))
+        if expected["error"] is not None:
+            failed = told.status_code != 200 or official.read(client, told.content).raised
+            assert failed
+            continue
+        seen = official.read(client, told.content)
+        assert not seen.raised
+        if "refusal" not in expected:
+            assert seen.text == expected["text"]
+        wanted = [
+            (one["id"], one["name"], spelled(json.dumps(one["arguments"])))
+            for one in expected["tool_calls"]
+        ]
+        assert [call[1:] for call in seen.calls] == [call[1:] for call in wanted]
+        ids = [id for id, _, _ in seen.calls]
+        assert all(ids)
+        assert len(set(ids)) == len(ids)
+        assert all(id in (None, own) for own, (id, _, _) in zip(ids, wanted, strict=True))
+        if client in CALLS_WANTED:
+            assert (seen.finish == CALLS_WANTED[client]) == bool(wanted)
+
+
+CALLS_WANTED = {CHAT: "tool_calls", MESSAGES: "tool_use"}
+"""How the end says that calls are to be answered, where there is a word for it."""
 
 
 def words(response: Response) -> str:
