@@ -313,7 +313,7 @@ def test_raw_reasoning_comes_as_such_where_it_is_asked_for(http: httpx.Client) -
 
 @UPSTREAMS
 def test_a_stream_tells_what_a_body_tells(upstream: str, http: httpx.Client) -> None:
-    body = CASES["tool-calling"].body(upstream)
+    body = CASES["tool-calling"].body(upstream) | {"store": False}  # asked twice, its id is one
     _, events = streamed(http, body)
     whole = http.post("/v1/responses", json=body).json()
     told = json.loads(events[-2][1])["response"]

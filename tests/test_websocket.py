@@ -456,11 +456,11 @@ def test_what_is_stored_on_top_of_what_is_not_has_all_of_it(
 @pytest.mark.parametrize("store", [True, False])
 def test_an_error_names_the_place_in_what_the_client_sent(store: bool, socket: Connection) -> None:
     first = answered(socket, {**CREATE, "store": store, "input": "Places"})
-    items = [{"role": "user", "content": "Two"}, {"role": 5, "content": "Three"}]
+    items = [{"role": "user", "content": "Two"}, {"role": "user", "content": 5}]
     more = {"store": store, "previous_response_id": first["id"], "input": items}
     say(socket, {**CREATE, **more})
     (frame,) = turn(socket)
-    assert frame["error"]["param"] == "input[1].role"
+    assert frame["error"]["param"] == "input[1].content"
 
 
 FAILING = ("demo/error-429", "demo/error-midstream", "demo/nobody", "nobody/nothing")
