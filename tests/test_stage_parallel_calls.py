@@ -10,7 +10,8 @@ import weft
 from tests.strategies import cuts, examples
 from weft.codec import Decoder
 from weft.context import Context
-from weft.dialects.stages.parallel_calls import WRAPPERS, ParallelCalls
+from weft.dialects.asking.parallel import WRAPPERS
+from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (

@@ -12,17 +12,37 @@ from msgspec import UNSET, Raw
 
 from weft.request import CallContent, Message, Request, ResultContent
 
-WRAPPERS = frozenset({"parallel", "multi_tool_use.parallel"})
+WRAPPERS = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use_parallel"})
+"""The function's names: its own, and with its namespace, which not every host allows a dot in."""
+
 _PREFIX = "functions."
 
 
-class _Use(msgspec.Struct):
+class WrappedCall(msgspec.Struct):
+    """One call inside a wrapper."""
+
     recipient_name: str
     parameters: Raw = Raw(b"{}")
 
+    @property
+    def name(self) -> str:
+        return self.recipient_name.removeprefix(_PREFIX)
 
-class _Wrapped(msgspec.Struct):
-    tool_uses: list[_Use]
+    @property
+    def params(self) -> str:
+        return bytes(self.parameters).decode()
+
+
+class _Wrapper(msgspec.Struct):
+    tool_uses: list[WrappedCall]
+
+
+def wrapped_calls(params: str) -> list[WrappedCall]:
+    """The calls that the arguments of a wrapper hold. Raises ValueError for what is none."""
+    return _read(params).tool_uses
+
+
+_read = msgspec.json.Decoder(_Wrapper).decode
 
 
 def answered_ids(request: Request) -> frozenset[str]:
@@ -49,7 +69,7 @@ def unfolded(call: CallContent, answered: Collection[str]) -> list[CallContent]:
     if call.name not in WRAPPERS or call.id in answered:
         return []
     try:
-        uses = msgspec.json.decode(call.params, type=_Wrapped).tool_uses
+        uses = wrapped_calls(call.params)
     except ValueError:
         return []
     numbers = next(
@@ -64,8 +84,8 @@ def unfolded(call: CallContent, answered: Collection[str]) -> list[CallContent]:
         msgspec.structs.replace(
             call,
             id=f"{call.id}_{number}",
-            name=use.recipient_name.removeprefix(_PREFIX),
-            params=bytes(use.parameters).decode(),
+            name=use.name,
+            params=use.params,
             item_id=None,
             signature=call.signature if number == numbers.start else None,
             extra=UNSET,

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from weft.assembler import Buffer
+from weft.dialects.asking.parallel import WRAPPERS, WrappedCall, wrapped_calls
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -26,23 +27,7 @@ from weft.parts import (
     ToolParamsStart,
 )
 
-WRAPPERS = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use_parallel"})
-"""The function's names: its own, and with its namespace, which not every host allows a dot in."""
-
-_PREFIX = "functions."
 _replace = msgspec.structs.replace
-
-
-class _Use(msgspec.Struct):
-    recipient_name: str
-    parameters: Raw = Raw(b"{}")
-
-
-class _Wrapped(msgspec.Struct):
-    tool_uses: list[_Use]
-
-
-_read = msgspec.json.Decoder(_Wrapped).decode
 
 
 class _Waiting:
@@ -132,20 +117,19 @@ class ParallelCalls:
             self._leave(wrapper, out)
         out.append(part)
 
-    def _uses(self, params: str) -> list[_Use] | None:
+    def _uses(self, params: str) -> list[WrappedCall] | None:
         """What is wrapped; None if that is anything but calls of declared tools."""
         try:
-            uses = _read(params).tool_uses
+            uses = wrapped_calls(params)
         except ValueError:
             return None
-        names = [use.recipient_name.removeprefix(_PREFIX) for use in uses]
+        names = [use.name for use in uses]
         objects = all(bytes(use.parameters).startswith(b"{") for use in uses)
         return uses if uses and objects and self._tools.issuperset(names) else None
 
-    def _unfold(self, wrapper: ToolCall, number: int, use: _Use, out: list[Part]) -> None:
+    def _unfold(self, wrapper: ToolCall, number: int, use: WrappedCall, out: list[Part]) -> None:
         """One of the calls. What signs the wrapper goes with the first of them."""
-        id, name = f"{wrapper.id}_{number}", use.recipient_name.removeprefix(_PREFIX)
-        params = bytes(use.parameters).decode()
+        id, name, params = f"{wrapper.id}_{number}", use.name, use.params
         out += (ToolParamsStart(id, name), ToolParamsDelta(id, params), ToolParamsEnd(id))
         call = _replace(wrapper, id=id, name=name, params=params, item_id=None)
         if number:
