@@ -25,6 +25,9 @@ one = "sk-of-the-first-client"
 two = "sk-of-the-second-client"
 [store]
 persist = "all"
+[upstreams.demo]
+dialect = "openai-chat"
+base_url = "demo:fast"
 """
 
 

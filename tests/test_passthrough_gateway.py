@@ -19,6 +19,7 @@ from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.ids import Ids
 from weft.parts import ToolCall
+from weft.relay.audit import _TWICE
 from weft.request import Request
 from weft.sse import Frame, FrameReader
 
@@ -178,6 +179,86 @@ def test_what_an_upstream_calls_its_stream_does_not_matter(
                 200,
                 "Warp and weft.",
             )
+
+
+# A call, and something odd behind it
+
+
+def piece(delta: object, finish: str | None = None, index: int = 0) -> bytes:
+    choice = {"index": index, "delta": delta, "finish_reason": finish}
+    return json.dumps({"id": "c", "model": "m", "choices": [choice]}).encode()
+
+
+def call(id: str | None = "call_1", name: str | None = "look", index: int = 0) -> dict[str, object]:
+    function = {"name": name, "arguments": '{"x":1}'}
+    return {"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]}
+
+
+HEAD, DONE = piece({"role": "assistant", "content": ""}), b"[DONE]"
+TEXT, END = piece({"content": "Hm."}), piece({}, "tool_calls")
+ODD: dict[str, list[bytes]] = {
+    "nothing odd": [HEAD, piece(call()), END, DONE],
+    "finish stop": [HEAD, piece(call()), piece({}, "stop"), DONE],
+    "finish with the call": [HEAD, piece(call(), "stop"), DONE],
+    "two finishes": [HEAD, piece(call()), END, piece({}, "stop"), DONE],
+    "no finish": [HEAD, piece(call()), DONE],
+    "an unknown reason": [HEAD, piece(call()), piece({}, "odd"), DONE],
+    "an unknown event": [HEAD, piece(call()), b'{"type":"nobody.knows"}', END, DONE],
+    "the id again": [HEAD, piece(call()), piece(call()), END, DONE],
+    "the id in another place": [HEAD, piece(call()), piece(call(index=1)), END, DONE],
+    "a comment as data": [HEAD, piece(call()), b": ping", END, DONE],
+    "text before, in one read": [TEXT, piece(call()), piece({}, "odd"), DONE],
+    "text in the same chunk": [piece({"content": "Hm.", **call()}), END, DONE],
+    "another choice before": [piece(call("call_2", "rm"), index=1), HEAD, piece(call()), END, DONE],
+    "another choice after": [HEAD, piece(call()), piece(call("call_2", "rm"), index=1), END, DONE],
+    "another choice that ends first": [
+        HEAD, piece(call()), piece({"content": "no"}, "stop", 1), END, DONE
+    ],
+    "a nameless call beside it": [HEAD, piece(call("call_2", None, 1)), piece(call()), END, DONE],
+}  # fmt: skip
+"""Chat streams that ask for one call: look, with x = 1."""
+
+
+@pytest.mark.parametrize("oddity", ODD)
+@pytest.mark.parametrize("client", WIRES)
+def test_a_call_is_told_once_whatever_is_odd_behind_it(
+    world: Passing, official: Official, client: str, oddity: str
+) -> None:
+    events = [("", data) for data in ODD[oddity]]
+    for size in SIZES:
+        told = world.ask(client, world.says(CHAT, FRAMINGS["LF"](events), size))
+        heard, seen = read(client, told.content), official.read(client, told.content)
+        assert [one for one in heard.findings if one.code in _TWICE] == []
+        if seen.raised:  # some clients cannot be told of a call without a name
+            assert oddity.startswith("a nameless")
+            assert client in (MESSAGES, GEMINI)
+        else:
+            assert [one[1:] for one in seen.calls] == [("look", '{"x":1}')]
+            assert seen.calls[0][0] == "call_1"
+            assert seen.text in ("", "Hm.")
+
+
+@pytest.mark.parametrize("client", WIRES)
+def test_the_demo_that_repeats_its_calls_is_read_as_one(
+    world: Passing, official: Official, client: str
+) -> None:
+    told = world.ask(client, "demo/duplicate-calls", tools=tools(client))
+    seen = official.read(client, told.content)
+    assert not seen.raised
+    assert len(seen.calls) == len(set(seen.calls)) == 1
+    assert all(seen.calls[0])
+
+
+def tools(client: str) -> list[object]:
+    """A tool, as each dialect declares it."""
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    function = {"name": "weather", "parameters": schema}
+    return {
+        CHAT: [{"type": "function", "function": function}],
+        RESPONSES: [{"type": "function", **function}],
+        MESSAGES: [{"name": "weather", "input_schema": schema}],
+        GEMINI: [{"functionDeclarations": [function]}],
+    }[client]
 
 
 # Captures
