@@ -5,7 +5,7 @@ told, whatever an upstream says.
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -84,7 +84,13 @@ class World:
         self, said: bytes, upstream: str, client: str, *, stream: bool
     ) -> tuple[bytes, str | None]:
         """As told, for bytes of an upstream."""
-        played = Played(place(dialect=upstream), Play([said]))
+        return await self.told_pieces([said], upstream, client, stream=stream)
+
+    async def told_pieces(
+        self, pieces: Sequence[bytes], upstream: str, client: str, *, stream: bool
+    ) -> tuple[bytes, str | None]:
+        """As told, for what an upstream sends piece by piece."""
+        played = Played(place(dialect=upstream), Play([one for one in pieces if one]))
         body = json.dumps(ASKED[client] | ({} if client == GEMINI else {"stream": stream})).encode()
         policy = StorePolicy(body, b'["x"]')
         incoming = IncomingRequest(RequestBody(client, body), "a/m", stream, store=policy)
@@ -241,6 +247,32 @@ def test_calls_that_came_without_ids_are_no_difference(
     entry, blocks = world.runner.run(world.kept(kept or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
     assert len(record.tool_calls) > 1
+    assert examined(entry, blocks) == []
+
+
+@pytest.mark.parametrize("end", [b"", b'data: {"object":"odd"}\n\n'], ids=["passed on", "repaired"])
+def test_what_is_held_back_is_stored_under_the_id_that_is_told(world: World, end: bytes) -> None:
+    """A call that comes whole waits for the end of its stream; only then is the id sure."""
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    own = f"held-{len(end)}"
+    deltas = [{"role": "assistant", "tool_calls": [call]}, {}]
+    chunks = [
+        {
+            "id": own,
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": "a/m",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+        }
+        for delta, reason in zip(deltas, (None, "tool_calls"), strict=True)
+    ]
+    frames = [b"data: %b\n\n" % json.dumps(one).encode() for one in chunks]
+    pieces = [*frames, end, b"data: [DONE]\n\n"]
+    told, id = world.runner.run(world.told_pieces(pieces, CHAT, CHAT, stream=True))
+    assert id is not None
+    assert {json.loads(one)["id"] for one in told.split(b"data: ")[1:-1]} == {id}
+    assert (id == own) == (not end)
+    entry, blocks = world.runner.run(world.kept(id))
     assert examined(entry, blocks) == []
 
 

@@ -235,10 +235,14 @@ class OpenStream:
 
     # Telling
 
-    async def next(self) -> list[Event]:
-        self._first = None
+    async def fill(self) -> None:
+        """Reads until there is something to tell, or all has come."""
         while not self._waiting and not self._answer.ended:
             self._waiting = await self._more()
+
+    async def next(self) -> list[Event]:
+        await self.fill()
+        self._first = None
         if self._answer.ended:
             await self._settle()
         events, self._waiting = self._waiting, []
@@ -485,6 +489,7 @@ class PersistedStream:
         inner, writer = self._inner, self._writer
         stored = False
         if writer is not None and not writer.begun:
+            await inner.fill()  # only then is it known which id the client is told
             first = [] if inner.ended else inner.waiting
             await self._store(self._begin(writer, is_body=False))
             stored = bool(first)
