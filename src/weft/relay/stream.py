@@ -135,6 +135,8 @@ class OpenStream:
         self._splice = Splice() if pauses else None
         self._answer = self._read_from(incoming, None)
         self._renderer = self._renderer_of(incoming)
+        self._bytes_before = 0
+        """Of answers that paused, before the one that is read."""
         self._first: list[Part] | None = []
         """All parts so far, until something is told."""
         self._waiting: list[Event] = []
@@ -404,6 +406,7 @@ class OpenStream:
         if incoming.status // 100 != 2:
             return await refusal(incoming, sent)
         self._answer = self._read_from(incoming, answer.pipe)
+        self._bytes_before += answer.size
         return None
 
     # The end
@@ -431,7 +434,7 @@ class OpenStream:
 
     @property
     def bytes_in(self) -> int:
-        return self._answer.size
+        return self._bytes_before + self._answer.size
 
 
 class PersistedStream:
