@@ -253,13 +253,13 @@ def tools(client: str) -> list[object]:
     """A tool, as each dialect declares it."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
     function = {"name": "weather", "parameters": schema}
-    each: dict[str, list[object]] = {
+    declared: dict[str, list[object]] = {
         CHAT: [{"type": "function", "function": function}],
         RESPONSES: [{"type": "function", **function}],
         MESSAGES: [{"name": "weather", "input_schema": schema}],
         GEMINI: [{"functionDeclarations": [function]}],
     }
-    return each[client]
+    return declared[client]
 
 
 # Captures
