@@ -729,3 +729,14 @@ def test_arguments_that_cannot_be_compared_are_not_repetitions() -> None:
     assert told.calls == [("c", "f", '{"a":1e400}]')]
     told = tell(tc(0, n="f", a='{"a":1e400}'), tc(0, n="f", a='{"b":1e400}'))
     assert told.calls == [(MINTED[0], "f", '{"a":1e400}'), (MINTED[1], "f", '{"b":1e400}')]
+
+
+def test_what_comes_beside_the_calls_signs_the_last_one() -> None:
+    ledger = Ledger(Ids(), Findings())
+    ledger.sign("nobody's", Raw(b"{}"))  # there is no call yet
+    ledger.feed([CallDelta(0, "a", "f", '{"x":1}'), CallDelta(1, "b", "f", '{"x":2}')])
+    ledger.sign("proof", Raw(b'{"k":1}'))
+    ledger.sign(None, Raw(b'{"k":2}'))
+    calls = [part for part in ledger.finish() if isinstance(part, ToolCall)]
+    assert [(call.id, call.signature) for call in calls] == [("a", None), ("b", "proof")]
+    assert calls[1].extra == Raw(b'{"k":2}')

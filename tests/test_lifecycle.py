@@ -235,6 +235,8 @@ PREDICATE_CASES: dict[str, list[tuple[list[Part], Part, bool]]] = {
         ([METADATA], ToolCall("a", "look", "{ }"), True),
     ],
     "_call_has_a_name": [
+        ([METADATA], ToolCall("a", "  ", "{}", invalid="nameless"), False),
+        ([METADATA], ToolCall("a", " ", "{}"), False),
         ([METADATA], ToolCall("a", "", "{}", invalid="nameless"), True),
         ([METADATA], ToolCall("a", "", "{}", invalid="stream-failed"), True),
         ([METADATA], ToolCall("a", "", "{}", invalid="bad-arguments"), False),
