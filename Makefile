@@ -26,8 +26,9 @@ test-clients: .venv/ready
 # examples alone: chance would make it pass one day and fail the next.
 OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,bodies catalog cli* \
   chat_store compacting conversations counting coverage_gate demo_upstream docs* exports fuzz \
-  gateway_* heads layers logs mutants open_responses* protocol relay_* scrub server settings store* \
-  stored* tool_sessions upstream_* verify websocket wheel workers)
+  gateway_* heads layers logs mutants open_responses* passthrough_gateway protocol relay_* \
+  response_identity scrub server settings store* stored* taken_ids tool_sessions upstream_* verify \
+  websocket wheel workers writers)
 coverage: .venv/ready
 	@rm -f .coverage .coverage.*
 	$(BIN)/coverage run -m pytest -q -n $(JOBS) --dist worksteal \
