@@ -353,8 +353,11 @@ def calls(response: Response) -> list[tuple[str, str]]:
     return [(one.name, unwrapped(one)) for one in own]
 
 
-HOSTED = frozenset({"shell", "apply_patch", "computer", "local_shell", "tool_search"})
-"""Tools of the Responses dialect that other clients run as functions."""
+HOSTED = frozenset(
+    {"shell", "apply_patch", "computer", "local_shell", "tool_search", "find_thread"}
+)
+"""Tools of the Responses dialect that other clients run as functions; and one that a host runs
+itself (own-custom-tools), though only its list of tools tells."""
 
 
 def unwrapped(call: ToolCall) -> str:
