@@ -173,8 +173,8 @@ def passed_on(one: Passed) -> list[bytes]:
 
 def read_alone(one: Passed) -> tuple[list[Frame], int]:
     """The frames of the upstream up to the first repair, or to the end; and how many of them say
-    nothing that is still held."""
-    reader, frames, sure = FrameReader(), [], 0
+    nothing that is still held. Before anything was said, all of it is."""
+    reader, frames, sure, said = FrameReader(), [], 0, False
     pipe = Pipe(one.dialect, Context(one.request, one.quirks, Ids(b"relay"), 1))
     for frame in reader.feed(one.raw) + reader.finish():
         parts = pipe.feed([frame])
@@ -183,7 +183,8 @@ def read_alone(one: Passed) -> tuple[list[Frame], int]:
         if one.dialect.is_whole(frame):
             break
         frames.append(frame)
-        if not pipe.holding:
+        said = said or bool(parts)
+        if said and not pipe.holding:
             sure = len(frames)
         if parts and isinstance(parts[-1], Finish):
             break
@@ -192,7 +193,8 @@ def read_alone(one: Passed) -> tuple[list[Frame], int]:
 
 def renamed(one: Passed, frames: Iterable[Frame]) -> Iterator[bytes]:
     dialect, request = one.dialect, one.request
-    same = one.response.model in (None, request.model)
+    first = one.parts[0]
+    same = isinstance(first, ResponseMetadata) and first.model == request.model
     rename = None if same else dialect.with_model
     for frame in frames:
         if request.include_usage or not dialect.only_usage(frame):
@@ -374,6 +376,48 @@ def test_a_stream_may_be_cut_at_any_byte(
     raw = data.draw(framed(encoded(wire, parts)))
     raw = raw[: data.draw(st.integers(0, len(raw)))]
     assert_lawful(passed(wire, raw, data.draw(cuts(raw)), ASKED), official)
+
+
+RUNNING = '"response":{"id":"resp_1","object":"response","created_at":1,"status":"in_progress"}'
+ENDED = RUNNING.replace("in_progress", "completed")
+
+
+def responses(*events: tuple[str, str]) -> bytes:
+    """Events of the Responses dialect, numbered as they come: their types, and the rest of each."""
+    return FRAMINGS["LF"](
+        [
+            (
+                f"response.{type}",
+                f'{{"type":"response.{type}","sequence_number":{at},{rest}}}'.encode(),
+            )
+            for at, (type, rest) in enumerate(events)
+        ]
+    )
+
+
+def test_what_comes_before_the_response_begins_is_not_told_twice() -> None:
+    text = '"item_id":"msg_1","output_index":0,"content_index":0,"delta":"Hm."'
+    raw = responses(
+        ("output_item.added", '"output_index":0,"item":{"type":"message","id":"msg_1"}'),
+        ("created", RUNNING),
+        ("output_text.delta", text),
+        ("completed", ENDED),
+    ).replace(b'"sequence_number":0', b'"sequence_number":9')  # so that created is a repair
+    one = passed("openai-responses", raw, [raw], ASKED)
+    assert one.response.text == "Hm."
+    assert_lawful(one)
+    assert one.told.count(b'"type":"response.output_item.added"') == 1
+
+
+def test_a_model_that_is_named_late_has_the_name_that_was_asked_for(official: Official) -> None:
+    raw = responses(
+        ("created", RUNNING),
+        ("completed", ENDED.replace('"status"', '"model":"m","status"')),
+    )
+    one = passed("openai-responses", raw, [raw], RENAMED)
+    assert_lawful(one, official)
+    assert b'"model":"up/m"' in one.told
+    assert b'"model":"m"' not in one.told
 
 
 # Recorded ones

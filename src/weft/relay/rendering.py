@@ -241,7 +241,8 @@ class Passthrough:
         if frame is not None:
             self._waiting.append((frame, bool(parts)))
         self._unsaid += parts
-        if not holding:
+        begun = bool(self._told or self._unsaid)  # before that, no encoder could go on
+        if begun and not holding:
             self._pass_on()
 
     def _pass_on(self) -> None:
@@ -268,11 +269,11 @@ class Passthrough:
         """The client reads the name that it asked for, where it may send that back; else it is told
         the upstream's, and an encoder that takes over goes on with that one."""
         request = self._context.request
-        if request is None or model is None or request.model == model:
+        if request is None or request.model == model:
             return
         if self._dialect.with_model is not None:
-            self._model = request.model
-        else:
+            self._model = request.model  # which may be named later than here
+        elif model is not None:
             told = msgspec.structs.replace(request, model=model)
             self._context = replace(self._context, request=told)
 
