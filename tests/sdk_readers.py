@@ -39,7 +39,9 @@ class Read:
 def spelled(arguments: str) -> str:
     """Arguments that are JSON in one spelling, so that they can be compared."""
     try:
-        return json.dumps(json.loads(arguments or "{}"), separators=(",", ":"), sort_keys=True)
+        return json.dumps(
+            json.loads(arguments.strip() or "{}"), separators=(",", ":"), sort_keys=True
+        )
     except (ValueError, RecursionError):
         return arguments
 
