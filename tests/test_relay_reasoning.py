@@ -369,6 +369,15 @@ async def test_where_nothing_is_to_be_kept_nothing_is_written(stores: Stores) ->
 
 
 @each_store
+async def test_the_same_call_made_again_without_reasoning_needs_none_back(stores: Stores) -> None:
+    store = await stores.opened()
+    await keep(store, "alice", told((THOUGHT, CALL)))
+    await keep(store, "alice", told((CALL,)))
+    bare = stripped(asking((CALL,)))
+    assert (await restore(store, "alice", bare)).request == bare
+
+
+@each_store
 async def test_deleting_the_response_deletes_its_reasoning(stores: Stores) -> None:
     store = await stores.opened()
     await keep(store, "", told((THOUGHT, CALL)), "resp_1")

@@ -58,8 +58,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     number: int | None = None
     """The number that the data tells, on a wire that numbers its events."""
-    snapshot: bytes | None = None
-    """The response object that the data tells, on a wire whose events tell it."""
+    snapshot: bytes | memoryview | None = None
+    """The response object that the data tells, on a wire whose events tell it: a view of the data,
+    as it may be large."""
 
 
 def replace_data(frame: Frame, data: bytes) -> Frame:

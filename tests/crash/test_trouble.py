@@ -29,6 +29,8 @@ from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Step, Upstream
 from tests.faults.upstream import chunk as piece
 from tests.faults.world import until
 from tests.stores import KINDS, Kind, entry
+from weft.relay.log import pack
+from weft.sse import Event
 from weft.store.records import Block
 
 pytestmark = pytest.mark.long
@@ -132,25 +134,33 @@ def test_cancel_right_after_the_beginning_ends_it(
             assert answer.elapsed.total_seconds() < 3
 
 
+ODD = b'{"type":"response.completed","response":{"status":"x"}}'
+
+
 @pytest.mark.parametrize(
-    "log",
-    [b"data: \xff{\n\n", b'data: {"type":"response.completed","response":{"status":"x"}}\n\n'],
+    ("block", "told"),
+    [
+        (pack([Event("", b"\xff{")]), b"data: \xff{\n\n"),
+        (pack([Event("", ODD)]), b"data: %b\n\n" % ODD),
+        (b"data: of a time when blocks held bytes\n\n", b""),
+    ],
+    ids=["no JSON", "no status", "no events"],
 )
 def test_a_log_that_cannot_be_read_keeps_no_gateway_from_starting(
-    log: bytes, staged: Upstream, tmp_path: Path
+    block: bytes, told: bytes, staged: Upstream, tmp_path: Path
 ) -> None:
     with scene("sqlite", tmp_path, staged) as made:
         store = made.database.store
 
         async def spoil() -> None:
             await store.begin(entry("resp_spoiled", server="dead", stream=True))
-            store.append("resp_spoiled", Block(0, 0, 1, log))
+            store.append("resp_spoiled", Block(0, 0, 1, block))
             await store.flushed("resp_spoiled")
 
         made.database.run(spoil())
         running = made.start()
         assert ended(running, "resp_spoiled")["status"] in ("completed", "failed")
-        assert resumed(running, "resp_spoiled").startswith(log)
+        assert resumed(running, "resp_spoiled").startswith(told)
 
 
 def test_an_upstream_with_statuses_of_its_own_is_stored_all_the_same(

@@ -27,7 +27,7 @@ from weft.gateway.pulse import Pulse
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history, recovery
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
-from weft.relay.log import events_of, follow
+from weft.relay.log import follow, readable_events
 from weft.relay.persistence import Persistence, ending_of, last_snapshot, with_status
 from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
@@ -224,7 +224,8 @@ class Sessions:
 
     async def _end(self, entry: Entry) -> None:
         blocks = await all_blocks(self.store, entry.id)
-        last, response = recovery.ended(entry, events_of(blocks))
+        log = [event for block in blocks for event in readable_events(block)]
+        last, response = recovery.ended(entry, log)
         await self.store.finish(entry.id, ending_of(entry, blocks, last, response))
 
     # Requests

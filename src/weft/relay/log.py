@@ -64,6 +64,14 @@ def events_of(blocks: Iterable[Block]) -> list[Event]:
     return [event for block in blocks for event in unpack(block.data)]
 
 
+def readable_events(block: Block) -> list[Event]:
+    """The events of a block; none if something spoiled it, as `weft verify` reports."""
+    try:
+        return unpack(block.data)
+    except ValueError:
+        return []
+
+
 def body_of(events: Sequence[Event]) -> bytes | None:
     """The body that this log holds, if the answer was told in one piece."""
     return events[0].data if len(events) == 1 and events[0].name == BODY else None
@@ -346,7 +354,9 @@ async def follow(
         entry = await store.entry(id)  # before its blocks: once it ended, they are all there
         blocks = await store.blocks(id, number - 1)
         for block in blocks:
-            yield list(_from(block.first, unpack(block.data), number))
+            events = list(_from(block.first, readable_events(block), number))
+            if events:
+                yield events
             number = block.first + block.count
         if not blocks and (entry is None or entry.ended is not None):
             return

@@ -34,7 +34,7 @@ from weft.upstream.retry import wait
 LARGE = 1024 * 1024
 """Bodies over this size are translated in a thread: the loop has others to serve."""
 
-_PROOF = re.compile(r"signature|encrypted_content|thinking block|reasoning item", re.IGNORECASE)
+_PROOF = re.compile(r"signature|encrypted[_ ]content|thinking block|reasoning item", re.IGNORECASE)
 """What upstreams say of a proof that they do not take back."""
 
 _FINAL = frozenset(("bad-request", "cancelled"))

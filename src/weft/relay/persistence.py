@@ -25,7 +25,7 @@ from weft.findings import Findings
 from weft.parts import Json
 from weft.relay.history import given, prefix, shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
-from weft.relay.log import FlushScheduler, Log, as_sent, events_of, pack
+from weft.relay.log import FlushScheduler, Log, as_sent, pack, readable_events
 from weft.sse import Event
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Entry, Item, Status
@@ -83,8 +83,8 @@ def last_snapshot(events: Iterable[Event]) -> bytes | None:
     """The response object that the last of these events tells that does."""
     found = None
     for event in events:
-        found = event.snapshot or found
-    return found
+        found = found if event.snapshot is None else event.snapshot
+    return None if found is None else bytes(found)
 
 
 class Persistence:
@@ -278,8 +278,9 @@ def ending_of(
 ) -> Ending:
     """How a response ended that is no longer told, but whose log is stored in these blocks; `last`
     are the events that end it."""
-    log = events_of(blocks)
-    rest = Block(len(blocks), len(log), len(last), pack(last))
+    log = [event for block in blocks for event in readable_events(block)]
+    count = sum(block.count for block in blocks)
+    rest = Block(len(blocks), count, len(last), pack(last))
     body = last_snapshot(last)
     status = status_of(response)
     if body is not None:
@@ -290,7 +291,7 @@ def ending_of(
         body=body or entry.body,
         record=_json(response),
         digest=sha256(as_sent([*log, *last])).hexdigest(),
-        events=len(log) + len(last),
+        events=count + len(last),
         size=sum(len(block.data) for block in (*blocks, rest)),
         rest=rest,
         items=_turn(entry.conversation, entry.input, body),

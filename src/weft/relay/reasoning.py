@@ -354,6 +354,7 @@ async def keep(store: Store, owner: str, response: Response, stored_as: str = ""
     now = time.time()
     states = state_of(response)
     try:
+        states |= await _outdated(store, owner, response, states)
         rows = [
             CallReasoning(id, stored_as, _origin(state), now, _encode(state))
             for id, state in states.items()
@@ -361,6 +362,20 @@ async def keep(store: Store, owner: str, response: Response, stored_as: str = ""
         await store.keep_reasoning(owner, [one for one in rows if _is_storable(one)])
     except (StoreError, ValueError) as problem:
         log.warning("the reasoning of %d calls was not kept: %s", len(states), problem)
+
+
+async def _outdated(
+    store: Store, owner: str, response: Response, states: Mapping[str, CallState]
+) -> dict[str, CallState]:
+    """Nothing, for calls that need nothing back and whose ids had something kept before: some
+    upstreams use an id more than once."""
+    ids = [
+        item.id
+        for item in response.items
+        if isinstance(item, ToolCall) and not item.provider_executed and item.id not in states
+    ]
+    found = await store.reasoning(owner, ids, time.time() - LIFETIME) if ids else {}
+    return dict.fromkeys(found, CallState(call=""))
 
 
 def _is_storable(row: CallReasoning) -> bool:

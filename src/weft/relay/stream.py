@@ -578,8 +578,9 @@ class PersistedStream:
     def fail(self, error: ErrorPart) -> list[Event]:
         if self._inner.ended:  # and the end could not be stored: it is not told
             return error_stream(self._state, self.sent.request).rest(error, self._number)
-        self._last = self._inner.fail(error)
-        return self._last
+        events = self._inner.fail(error)
+        self._last = [] if self._writer is None else events
+        return events
 
     async def abandon(self, error: ErrorPart) -> None:
         """Stores what had come, with the end that nobody is told."""

@@ -287,7 +287,8 @@ class _Writer:
         """Notes that texts are joined."""
         if len(_texts(contents)) > 1:
             for placed in contents:
-                self._losses.adapted(placed.path, "its turn is sent as one text")
+                if _texts([placed]):
+                    self._losses.adapted(placed.path, "its turn is sent as one text")
 
     def _parts(self, contents: list[Placed]) -> list[Raw]:
         found = [self._part(placed) for placed in contents]

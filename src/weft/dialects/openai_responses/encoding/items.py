@@ -67,10 +67,15 @@ class Events:
 
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:
         """Writes an event that tells the response object."""
+        if b"\n" in response or b"\r" in response:  # raw JSON over several lines
+            response = msgspec.json.format(response, indent=-1)
         before = len(self.out)
         self.write(type, NOWHERE, b'"response":', response, more)
         if len(self.out) > before:
-            self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=response)
+            data = self.out[-1].data
+            end = len(data) - len(more) - len(b"}")
+            view = memoryview(data)[end - len(response) : end]
+            self.out[-1] = msgspec.structs.replace(self.out[-1], snapshot=view)
 
     def ping(self) -> Event:
         number = self.number
