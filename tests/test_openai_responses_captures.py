@@ -28,6 +28,7 @@ ODD = {
     "diff-never-streamed": ["whole-extends"],
     "done-without-added": ["start-missing", "start-missing"],
     "ids-rotate": ["item-id-contradicted"],
+    "response-id-rotates": ["response-id-changed"],
     "indexes-with-gaps": ["index-disordered", "index-disordered"],
     "index-zero-for-every-item": ["call-index-reused", "call-index-reused"],
     "item-added-twice": ["item-id-contradicted", "start-repeated", "end-repeated"],

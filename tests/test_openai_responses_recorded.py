@@ -40,6 +40,7 @@ ALLOWED = {
     ),
     "xai-x-search-tool.1.json": ("event-unknown", "an item that no other server has: opaque"),
     "github-copilot-id-rotation.1.chunks.txt": (
+        "response-id-changed",
         "item-id-contradicted",
         "it has another id in every event",
     ),

@@ -110,7 +110,7 @@ def passed(
 
 UNREADABLE: dict[str, str] = {
     "identity changed.": "ids that change on the way: of tool searches of its own host"
-    " (openai-client-tool-search.1, tool-searches), of responses (github-copilot-id-rotation)",
+    " (openai-client-tool-search.1, tool-searches)",
     "Cannot complete response with unfinished output items.": "an item that was added, and then"
     " said nothing and never ended (item-that-says-nothing)",
     "IndexError: list index out of range": "a text whose part was never added (whole-that-differs)",

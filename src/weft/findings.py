@@ -35,6 +35,7 @@ Code = Literal[
     "message-ignored",
     "message-whole",
     "metadata-id-minted",
+    "response-id-changed",
     "role-repeated",
     "surrogate-lone",
     # which item an event speaks of

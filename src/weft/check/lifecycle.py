@@ -37,6 +37,7 @@ NOT_RULES: dict[Code, str] = {
             "index-missing",
             "item-id-contradicted",
             "item-id-missing",
+            "response-id-changed",
             "sequence-number-disordered",
             "sequence-number-missing",
         ),

@@ -210,6 +210,14 @@ class ResponsesDecoder:
         """Says nothing new, unless the response was never created."""
         if self._id is None and event.response is not None:
             self._metadata(event.response, out)
+        else:
+            self._check_id(event.response)
+
+    def _check_id(self, response: wire.Response | None) -> None:
+        """A response has one id; official clients refuse another."""
+        if response is not None and response.id and self._id and response.id != self._id:
+            detail = f"{response.id!r}; it began as {self._id!r}"
+            self._findings.once("response-id-changed", "", detail)  # response-id-rotates
 
     def _metadata(self, response: wire.Response, out: list[Part]) -> None:
         id = response.id
@@ -247,6 +255,7 @@ class ResponsesDecoder:
         if event.response is None:
             self._findings.once("field-missing", "response", f"{event.type} without its response")
         response = event.response or wire.Response()
+        self._check_id(event.response)
         self._end(response, response.status or _TERMINAL[event.type or frame.event], out)
 
     def _end(self, response: wire.Response, status: str, out: list[Part]) -> None:
