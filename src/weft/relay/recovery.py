@@ -42,8 +42,8 @@ def ended(
     context = Context(request, ids=ids, now=int(time.time()), response_id=entry.id)
     pipe = Pipe(dialect, context)
     told = Told(dialect)
-    for frame in frames_of(log):
-        told.add([frame], pipe.feed([frame]))
+    for frame, event in zip(frames_of(log), log, strict=True):
+        told.add([(frame, event.number)], pipe.feed([frame]))
     encoder = told.encoder(context, pipe.guard.fold, Findings(), gap=GAP)
     parts = [] if pipe.ending else pipe.fail(error)
     return encoder.feed(parts + pipe.finish()), pipe.response

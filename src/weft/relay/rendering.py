@@ -118,10 +118,10 @@ class Told:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, frames: Iterable[Frame], parts: Iterable[Part]) -> None:
-        """The client was told these frames, and they say these parts."""
-        for frame in frames:
-            number, mark = self._dialect.number(frame), self._dialect.mark(frame)
+    def add(self, frames: Iterable[tuple[Frame, int | None]], parts: Iterable[Part]) -> None:
+        """The client was told these frames, each with its number, and they say these parts."""
+        for frame, number in frames:
+            mark = self._dialect.mark(frame)
             self._number = self._number if number is None else number
             if mark is not None:
                 self._marks.add(mark)
@@ -257,8 +257,9 @@ class Passthrough:
             for frame, said_something in waiting
             if said_something or not (self._hides_usage and self._dialect.only_usage(frame))
         ]
-        self._told.add(shown, said)
-        self._out += map(self._event, shown)
+        events = [self._event(frame) for frame in shown]
+        self._told.add(zip(shown, (event.number for event in events), strict=True), said)
+        self._out += events
         if said and isinstance(said[-1], Finish):
             self._ended = True
             terminator = self._dialect.terminator

@@ -114,6 +114,8 @@ def _number(frame: Frame) -> int | None:
 
 def _mark(frame: Frame) -> Mark | None:
     """The event, its item and the part of that; and the id of an item that is announced."""
+    if frame.event.endswith(".delta"):
+        return None
     event = _read_place(frame)
     type = event.type.replace(SPEC_RAW_TEXT + ".", RAW_TEXT + ".")
     if type.rpartition(".")[2] not in _ONCE or type in _OFTEN or type in _ENDS:
