@@ -1061,7 +1061,7 @@ def test_texts_are_one_string_and_parts_only_where_one_is_no_text() -> None:
     assert [(loss.path, loss.outcome) for loss in losses] == [
         (f"messages[{number}].content[{place}]", "adapted")
         for number in range(3)
-        for place in range(3)
+        for place in (0, 2)  # an empty text is no difference
     ]
 
 
