@@ -202,8 +202,7 @@ BUFFERS = 12 * 1024 * 1024
 """What kernels on the way may hold, at most: four socket buffers, which grow by themselves."""
 
 GROWTH = 16 * 1024 * 1024
-"""And what the process may grow by meanwhile: a stored answer has a fold, and waits for its database.
-"""
+"""And what the process may grow by: a stored answer has a fold, and waits for its database."""
 
 
 @pytest.fixture(scope="module")
