@@ -49,6 +49,8 @@ class Interrupt:
             raise Stopped(stopped) from None
         finally:
             self.waiting = before
+            if not before:
+                self._task = None
 
 
 class Deadlines:

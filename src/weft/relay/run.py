@@ -5,6 +5,7 @@ A run belongs to one task; `stop` may be called from anywhere on its loop.
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from weft.assembler import Response
 from weft.context import Context
@@ -64,7 +65,9 @@ class Run:
             self.record,
             interrupt,
             Deadlines(interrupt, limits),
-            None if self._reasoning is None else self._keep_reasoning,
+            None
+            if self._reasoning is None
+            else partial(_keep_reasoning, self._reasoning, incoming.caller, writer),
         )
         self._request = Request(incoming.model)
         """What was asked, once it was read."""
@@ -94,13 +97,6 @@ class Run:
         restored = await restore(self._reasoning, self.incoming.caller, request)
         restored.place(self.incoming.body.parsed.places)
         return restored
-
-    async def _keep_reasoning(self, response: Response) -> None:
-        """Keeps what the next request must bring back, before the client is told the end."""
-        writer = self.writer
-        id = writer.log.id if writer is not None and writer.begun else ""
-        if self._reasoning is not None:
-            await keep(self._reasoning, self.incoming.caller, response, id)
 
     def stop(self, error: ErrorPart) -> None:
         """Ends the answer with this error, as soon as the client has what came before."""
@@ -194,3 +190,11 @@ class Run:
             record.findings = (*record.response.findings, *stream.findings)
         for observer in self._observers:
             observer(record)
+
+
+async def _keep_reasoning(
+    store: Store, owner: str, writer: ResponseWriter | None, response: Response
+) -> None:
+    """Keeps what the next request must bring back, before the client is told the end."""
+    id = writer.log.id if writer is not None and writer.begun else ""
+    await keep(store, owner, response, id)

@@ -422,14 +422,16 @@ class OpenStream:
         return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
 
     async def abandon(self, error: ErrorPart) -> None:
-        self._answer.abort()
         self.fail(error)
+        self.abort()
 
     def abort(self) -> None:
         """Nothing of it is wanted."""
         self._answer.abort()
+        self._answer.pipe.tap = None  # else pipe and renderer would hold one another
 
     async def close(self) -> None:
+        self._answer.pipe.tap = None
         await self._answer.drain(self._state.limits.grace)
 
     @property
