@@ -246,7 +246,7 @@ class OpenStream:
         await self.fill()
         self._first = None
         if self._answer.ended:
-            await self._settle()
+            await self._do_before_end()
         events, self._waiting = self._waiting, []
         self.delivered = not events
         return self._told(events)
@@ -335,9 +335,9 @@ class OpenStream:
     async def read_all(self) -> None:
         while not self._answer.ended:
             await self._more()
-        await self._settle()
+        await self._do_before_end()
 
-    async def _settle(self) -> None:
+    async def _do_before_end(self) -> None:
         """Does once what is to be done before the client is told the end."""
         before_end, self._before_end = self._before_end, None
         if before_end is not None:
