@@ -1,20 +1,35 @@
 """The log of a response on its way to the store."""
 
 import asyncio
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.stores import SWIFT, Stores, entry, sqlite_store
+from tests.stores import SWIFT, Stores, each_store, entry, sqlite_store
 from tests.strategies import QUICK
 from weft.errors import InternalError
-from weft.relay.log import AT_ONCE, FlushScheduler, Log, events_of, follow, pack, unpack
+from weft.relay.log import (
+    AT_ONCE,
+    BLOCK,
+    BODY,
+    FlushScheduler,
+    Log,
+    LogReader,
+    StoredLog,
+    blocks_of,
+    events_of,
+    follow,
+    pack,
+    unpack,
+)
 from weft.sse import Event, write_events
 from weft.store.base import Store, StoreError
-from weft.store.records import Block, Ending
+from weft.store.records import Block, Ending, Extent
 from weft.store.writing import StorePolicy
 
 EVENTS = st.builds(
@@ -28,6 +43,91 @@ ACTS = st.lists(TOLD | st.sampled_from(["count", "flush", "follow"]), max_size=1
 @given(TOLD)
 def test_a_block_holds_any_events(events: list[Event]) -> None:
     assert unpack(pack(events)) == events
+
+
+SIZES = st.lists(
+    st.integers(0, 40) | st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK]), min_size=1
+)
+
+
+def of_sizes(sizes: list[int]) -> list[Event]:
+    return [Event("", bytes([65 + at % 26]) * size) for at, size in enumerate(sizes)]
+
+
+@QUICK
+@given(st.lists(SIZES, min_size=1, max_size=4))
+def test_batches_of_any_size_are_cut_into_small_blocks_and_read_back(
+    batches: list[list[int]],
+) -> None:
+    reader, told, number = LogReader(), list[Event](), 0
+    for batch in map(of_sizes, batches):
+        blocks = list(blocks_of(number, len(told), batch))
+        assert [block.number for block in blocks] == [*range(number, number + len(blocks))]
+        assert {block.first for block in blocks} == {len(told)}
+        assert [block.count for block in blocks] == [0] * (len(blocks) - 1) + [len(batch)]
+        assert max(len(block.data) for block in blocks) <= BLOCK + 100 * len(batch)
+        shown = [reader.feed(block) for block in blocks]
+        assert shown == [[]] * (len(blocks) - 1) + [batch], "all of a batch at once"
+        number, told = number + len(blocks), told + batch
+
+
+def test_of_what_has_ended_events_are_told_as_they_are_read() -> None:
+    batch = of_sizes([3 * BLOCK, 2 * BLOCK, 5])
+    reader = LogReader()
+    told = [reader.feed(block, ended=True) for block in blocks_of(0, 0, batch)]
+    assert [event for some in told for event in some] == batch
+    assert max(map(len, told)) == 1
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[:-1], lambda data: b"\xff" + data])
+def test_a_spoiled_batch_spoils_no_other(spoil: Callable[[bytes], bytes]) -> None:
+    good = of_sizes([5, 6])
+    reader = LogReader()
+    with pytest.raises(ValueError, match=r"batch|decode|MessagePack|Invalid|truncated"):
+        reader.feed(Block(0, 0, 2, spoil(pack(good))))
+    assert reader.feed(Block(1, 2, 2, pack(good))) == good
+
+
+@each_store
+async def test_a_long_end_is_stored_ahead_and_seen_by_nobody_before(stores: Stores) -> None:
+    store = await stores.opened()
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
+    last = of_sizes([20 * BLOCK, 30 * BLOCK, 7])
+    rest = await log.close(last)
+    await store.flushed("resp_1")
+    elsewhere = StoredLog(store, "resp_1")
+    assert [event async for some in elsewhere.read() for event in some] == [ZERO]
+    assert log.shown == 1
+    extent = await store.extent("resp_1")
+    assert (extent.events, extent.blocks) == (1, 51)
+    body, record = b"b" * 3_000_000, b"r" * 5_000_001
+    how = msgspec.structs.replace(ending(log, rest), body=body, record=record)
+    assert await store.finish("resp_1", how)
+    assert [event async for some in elsewhere.read(ended=True) for event in some] == last
+    for found in (await store.entry("resp_1"), (await store.entries())[0]):
+        assert found is not None
+        assert (found.body, found.record) == (body, record)
+    assert log.digest == sha256(write_events([ZERO, *last])).hexdigest()
+
+
+@each_store
+async def test_whoever_recovers_a_response_finds_nothing_of_an_end_that_was_not(
+    stores: Stores,
+) -> None:
+    store = await stores.opened()
+    log = await begun(store, FlushScheduler(), "resp_1", [ZERO, ONE])
+    await log.close(of_sizes([3 * BLOCK]))
+    await store.flushed("resp_1")
+    assert await store.begin_recovery("resp_1") == 1
+    assert await store.extent("resp_1") == Extent(1, 2, len((await store.blocks("resp_1"))[0].data))
+    assert await store.begin_recovery("resp_1") == 2
+    rest = Block(1, 2, 1, pack([TWO]))
+    how = Ending(status="failed", ended=101.0, events=3, size=0, rest=rest)
+    extent = await store.extent("resp_1")
+    how = msgspec.structs.replace(how, size=extent.size + len(rest.data))
+    assert await store.finish("resp_1", how)
+    assert await stored(store, "resp_1") == [ZERO, ONE, TWO]
+    assert await store.begin_recovery("resp_1") is None
 
 
 def ending(log: Log, rest: Block | None) -> Ending:
@@ -79,7 +179,7 @@ async def _played(
         else:
             assert log.events == log.shown == len(told)
             assert act == "count" or log.since(0) == told
-    rest = log.close(last)
+    rest = await log.close(last)
     assert log.since(0) == told, "the last events are hidden until they are stored"
     assert await store.finish("resp_1", ending(log, rest))
     log.end()
@@ -97,7 +197,7 @@ async def test_a_body_is_one_event_whatever_it_holds(stores: Stores) -> None:
     log = Log(store, FlushScheduler(), "resp_1")
     await store.begin(entry())
     body = b'{"a":\n\n1}'
-    assert await store.finish("resp_1", ending(log, log.close_body(body)))
+    assert await store.finish("resp_1", ending(log, await log.close([Event(BODY, body)])))
     (event,) = await stored(store, "resp_1")
     assert (event.data, log.events, log.digest) == (body, 1, sha256(body).hexdigest())
 
@@ -157,7 +257,7 @@ async def test_after_a_fault_nothing_is_taken_and_everybody_is_told_why(stores: 
     with pytest.raises(StoreError, match="wait to be written"):
         log.append([TWO])
     with pytest.raises(StoreError, match="wait to be written"):
-        log.close([TWO])
+        await log.close([TWO])
 
 
 @sqlite_store
@@ -178,7 +278,7 @@ async def test_who_follows_sees_each_event_once_from_memory_and_from_the_store(
         await asyncio.sleep(0)
     late = asyncio.ensure_future(heard(1))  # the first are no longer in memory
     await asyncio.sleep(0)
-    await store.finish("resp_1", ending(log, log.close(told[-1:])))
+    await store.finish("resp_1", ending(log, await log.close(told[-1:])))
     log.end()
     logs.clear()
     assert await early == [ZERO, *told]

@@ -434,9 +434,10 @@ async def test_a_full_queue_refuses_blocks_and_still_lets_endings_in(stores: Sto
         store.append("resp_1", Block(1, 1, 1, b"x" * 500))
     assert caught.value.kind == "full"
     assert await store.finish("resp_1", ending([block], body=b"x" * 1000))
-    await store.begin(entry("resp_2", request=b"x" * 3000))
+    await store.begin(entry("resp_2", request=b"x" * 5000))  # nothing else waits
+    store.append("resp_2", block)
     with pytest.raises(StoreError):
-        await store.begin(entry("resp_3", request=b"x" * 5000))
+        await store.begin(entry("resp_3", request=b"x" * 3000))
     assert set(await audit(store)) == {"resp_1", "resp_2"}
 
 

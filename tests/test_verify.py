@@ -135,7 +135,7 @@ def said(*statements: str) -> Change:
 
 
 STRANGER = """INSERT OR IGNORE INTO response SELECT 'eve', 'eve', dialect, model, 'in_progress',
-    created, NULL, NULL, NULL, FALSE, FALSE, TRUE, '', NULL, 0, 0, FALSE, NULL, FALSE
+    created, NULL, NULL, NULL, FALSE, FALSE, TRUE, '', NULL, 0, 0, FALSE, NULL, FALSE, 0
     FROM response WHERE id = :id"""
 ASKED = "INSERT OR IGNORE INTO asked VALUES ('eve', x'7B7D', x'5B5D', x'7B7D')"
 THEIRS = "INSERT OR IGNORE INTO conversation VALUES ('conv_1', 'eve', 1.0, x'7B7D')"

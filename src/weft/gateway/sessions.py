@@ -25,16 +25,22 @@ from weft.gateway.doors import Shut
 from weft.gateway.endpoints import Preamble
 from weft.gateway.pulse import Pulse
 from weft.parts import ErrorPart, Json, ResponseMetadata
-from weft.relay import history, recovery
+from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
-from weft.relay.log import follow, readable_events
-from weft.relay.persistence import Persistence, ending_of, last_snapshot, with_status
+from weft.relay.log import follow
+from weft.relay.persistence import (
+    Persistence,
+    abandoned,
+    last_snapshot,
+    recovered,
+    with_status,
+)
 from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
 from weft.sse import Event
 from weft.store.base import Store, StoreError
-from weft.store.records import Block, Entry
+from weft.store.records import Entry
 
 DIALECT = "openai-responses"
 COMPLETIONS = "openai-chat"
@@ -46,6 +52,9 @@ HEARTBEAT = 4
 
 DEAD = 15.0
 """Seconds without one after which what a process left is ended by another."""
+
+RECOVERIES = 3
+"""How often it is tried to end what a dead process left, before it is ended unread."""
 
 PRUNE = 3600.0
 """Seconds between two removals of what is old."""
@@ -184,7 +193,8 @@ class Sessions:
                 self._stop(id)
 
     async def _recover_orphans(self) -> None:
-        """Ends what processes that died had not ended, and what the store took no end of."""
+        """Ends what processes that died had not ended, and what the store took no end of: each on
+        its own, so that one that cannot be ended keeps no other from it."""
         persistence = self._persistence
         for entry in await self.store.orphans(time.time(), DEAD, self._is_alive):
             if entry.server != persistence.server and await self.store.adopt(
@@ -192,10 +202,22 @@ class Sessions:
             ):
                 persistence.lost.add(entry.id)
         for id in list(persistence.lost):
-            left = await self.store.entry(id)
-            if left is not None and left.ended is None:
-                await self._end(left)
-            persistence.lost.discard(id)
+            try:
+                await self._recover(id)
+            except StoreError:
+                raise
+            except Exception as problem:
+                log.error("response %s could not be recovered", id, exc_info=problem)
+            else:
+                persistence.lost.discard(id)
+
+    async def _recover(self, id: str) -> None:
+        tries = await self.store.begin_recovery(id)
+        entry = await self.store.entry(id) if tries is not None else None
+        if tries is None or entry is None:
+            return
+        work = recovered if tries <= RECOVERIES else abandoned
+        await self.store.finish(id, await work(self.store, entry))
 
     async def _prune(self) -> None:
         """Removes what is old, from time to time."""
@@ -221,12 +243,6 @@ class Sessions:
         except PermissionError:
             return True
         return True
-
-    async def _end(self, entry: Entry) -> None:
-        blocks = await all_blocks(self.store, entry.id)
-        log = [event for block in blocks for event in readable_events(block)]
-        last, response = recovery.ended(entry, log)
-        await self.store.finish(entry.id, ending_of(entry, blocks, last, response))
 
     # Requests
 
@@ -490,11 +506,3 @@ def queued(incoming: IncomingRequest) -> bytes:
     encoder = encoder_of(DIALECTS[DIALECT], context, Assembler(), Findings())
     events = encoder.feed([ResponseMetadata("", model=incoming.model)])
     return with_status(last_snapshot(events) or b"{}", "queued")
-
-
-async def all_blocks(store: Store, id: str) -> list[Block]:
-    """The whole log of a response."""
-    found: list[Block] = []
-    while blocks := await store.blocks(id, found[-1].first + found[-1].count - 1 if found else -1):
-        found += blocks
-    return found

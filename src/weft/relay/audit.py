@@ -405,7 +405,7 @@ async def _compared(store: Store, entry: Entry) -> list[Difference]:
 
 async def _blocks(store: Store, id: str) -> list[Block]:
     found: list[Block] = []
-    while more := await store.blocks(id, found[-1].first + found[-1].count - 1 if found else -1):
+    while more := await store.blocks(id, behind=found[-1].number if found else -1):
         found += more
     return found
 

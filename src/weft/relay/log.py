@@ -1,6 +1,10 @@
 """The log of one response: the events its client is told, on their way to the store.
 
 Events are counted, hashed and handed to the store some at a time: rows are batches, never tokens.
+A batch that is large is cut into several blocks, of which only the last counts its events: until
+that one is there, none of them is. So the last events of a long answer, which repeat all of it, can
+be stored ahead of the ending, a piece at a time, and are seen by nobody before it.
+
 Whoever follows a response gets its events as they were sent: what is still in memory from there,
 the rest from the store, also of another process.
 
@@ -10,7 +14,7 @@ ids; that of an answer in one piece is over its body.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -48,28 +52,102 @@ _Row = tuple[str, bytes, int | None]
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Row]).decode
 
+BLOCK = 128 * 1024
+"""Bytes of one block, at most: a larger batch is cut into several."""
+
+LARGE = 1024 * 1024
+"""Bytes that are worked on beside the loop."""
+
+_LENGTH = 4
+"""Bytes that tell how long a chunk is."""
+
+
+def _chunks(events: Iterable[Event]) -> Iterator[bytes]:
+    """Events as bytes, some at a time, with their length in front: small events share a chunk."""
+    rows: list[_Row] = []
+    size = 0
+    for event in events:
+        rows.append((event.name, event.data, event.number))
+        size += len(event.data)
+        if size >= BLOCK:
+            yield _chunk(rows)
+            rows, size = [], 0
+    if rows:
+        yield _chunk(rows)
+
+
+def _chunk(rows: list[_Row]) -> bytes:
+    data = _encode(rows)
+    return len(data).to_bytes(_LENGTH, "big") + data
+
 
 def pack(events: Iterable[Event]) -> bytes:
-    """Events as a block of the store holds them."""
-    return _encode([(event.name, event.data, event.number) for event in events])
+    """A batch in one piece."""
+    return b"".join(_chunks(events))
 
 
 def unpack(data: bytes) -> list[Event]:
-    """The events of a block. Raises ValueError for what is none."""
-    return [Event(name, value, number) for name, value, number in _decode(data)]
+    """The events of a batch in one piece. Raises ValueError for what is none."""
+    return LogReader().feed(Block(0, 0, 1, data))
+
+
+def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Block]:
+    """A batch as blocks, from this number on; its first event has the number `first`."""
+    last: bytes | memoryview = b""
+    for chunk in _chunks(events):
+        view = memoryview(chunk)
+        for start in range(0, len(view), BLOCK):
+            if last:
+                yield Block(number, first, 0, bytes(last))
+                number += 1
+            last = view[start : start + BLOCK]
+    yield Block(number, first, len(events), bytes(last))
+
+
+class LogReader:
+    """The blocks of a log back into events. Feed it every block, in order."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        """The beginning of a chunk."""
+        self._events: list[Event] = []
+        """Of a batch whose last block has not come."""
+
+    def feed(self, block: Block, *, ended: bool = False) -> list[Event]:
+        """Returns the events that this block completes. Those of a batch are shown when all of it
+        has come, or as they come if the response has `ended`. Raises ValueError for a batch that
+        something spoiled, and goes on with the next.
+        """
+        self._buffer += block.data
+        try:
+            self._read_chunks()
+            if block.count and self._buffer:
+                raise ValueError("the batch ends inside a chunk")
+        except ValueError:
+            self._buffer.clear()
+            self._events = []
+            raise
+        if not (block.count or ended):
+            return []
+        events, self._events = self._events, []
+        return events
+
+    def _read_chunks(self) -> None:
+        buffer = self._buffer
+        while len(buffer) >= _LENGTH:
+            end = _LENGTH + int.from_bytes(buffer[:_LENGTH], "big")
+            if len(buffer) < end:
+                return
+            with memoryview(buffer) as view:
+                rows = _decode(view[_LENGTH:end])
+            self._events += [Event(name, data, number) for name, data, number in rows]
+            del buffer[:end]
 
 
 def events_of(blocks: Iterable[Block]) -> list[Event]:
     """Raises ValueError."""
-    return [event for block in blocks for event in unpack(block.data)]
-
-
-def readable_events(block: Block) -> list[Event]:
-    """The events of a block; none if something spoiled it, as `weft verify` reports."""
-    try:
-        return unpack(block.data)
-    except ValueError:
-        return []
+    reader = LogReader()
+    return [event for block in blocks for event in reader.feed(block)]
 
 
 def body_of(events: Sequence[Event]) -> bytes | None:
@@ -157,12 +235,14 @@ class Log:
         self._recent_size = 0
         self._waiters: list[asyncio.Future[None]] = []
 
-    def head(self, first: Sequence[Event]) -> Block:
+    def head(self, first: Sequence[Event]) -> list[Block]:
         """The first events, to be stored with the beginning. Nobody sees them before `open`."""
         self._new += first
         self._count()
         self._hidden = self._events
-        return self._take_block()
+        blocks = list(blocks_of(self._blocks, self._first, self._waiting))
+        self._handed_over(blocks)
+        return blocks
 
     def open(self) -> None:
         """The first events are stored."""
@@ -206,57 +286,56 @@ class Log:
         """Hands what waits to the store. Raises StoreError."""
         self._count()
         if self._waiting and not self.ended:
-            block = self._block()
-            self._store.append(self.id, block)
-            self._handed_over(block)
+            first, *others = blocks_of(self._blocks, self._first, self._waiting)
+            self._store.append(self.id, first)  # if it is refused, all of it goes on waiting
+            self._handed_over([first, *others])
+            try:
+                for block in others:
+                    self._store.append(self.id, block)
+            except StoreError as problem:
+                self.fault = problem
+                raise
 
-    def close(self, last: Sequence[Event]) -> Block | None:
+    async def close(self, last: Sequence[Event]) -> Block | None:
         """The rest of the log: it is stored with the ending, nobody sees the last events before.
-        Raises StoreError."""
+        What is large goes ahead. Raises StoreError."""
         if self.fault is not None:
             raise self.fault
         self._count()
-        if last:
-            self._hidden = len(last)
-            self._add(last, write_events(last))
-        return self._take_block() if self._waiting else None
+        for event in last:
+            sent = event.data if event.name == BODY else write_events([event])
+            if len(sent) > LARGE:
+                await asyncio.to_thread(self._hash.update, sent)
+            else:
+                self._hash.update(sent)
+            self._hidden += 1
+            self._add([event], len(sent))
+        if not self._waiting:
+            return None
+        blocks = blocks_of(self._blocks, self._first, self._waiting)
+        rest, ahead = await send_ahead(self._store, self.id, blocks)
+        self._handed_over([rest])
+        self._size += ahead
+        return rest
 
-    def close_body(self, body: bytes) -> Block:
-        """As `close`, for an answer that is told in one piece. Raises StoreError."""
-        if self.fault is not None:
-            raise self.fault
-        self._count()
-        self._hidden = 1
-        self._add([Event(BODY, body)], body)
-        return self._take_block()
-
-    def _block(self) -> Block:
-        """What waits."""
-        count = self._events - self._first
-        return Block(self._blocks, self._first, count, pack(self._waiting))
-
-    def _take_block(self) -> Block:
-        block = self._block()
-        self._handed_over(block)
-        return block
-
-    def _handed_over(self, block: Block) -> None:
-        self._blocks += 1
-        self._size += len(block.data)
-        self._first = self._events
-        self._waiting, self._waiting_size = [], 0
+    def _handed_over(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            self._blocks += 1
+            self._size += len(block.data)
+        self._waiting, self._waiting_size, self._first = [], 0, self._events
 
     def _count(self) -> None:
         """Counts and hashes what was told, some at a time: that is cheaper than one by one."""
         if self._new:
             events, self._new = self._new, []
-            self._add(events, write_events(events))
+            sent = write_events(events)
+            self._hash.update(sent)
+            self._add(events, len(sent))
 
-    def _add(self, events: Sequence[Event], sent: bytes) -> None:
-        self._hash.update(sent)
+    def _add(self, events: Sequence[Event], size: int) -> None:
         self._waiting += events
-        self._recent.append(_Batch(self._events, events, len(sent)))
-        self._recent_size += len(sent)
+        self._recent.append(_Batch(self._events, events, size))
+        self._recent_size += size
         self._events += len(events)
         while self._recent_size > KEPT and self._recent[0].first < self._first:
             self._recent_size -= self._recent.popleft().size
@@ -324,9 +403,58 @@ class Log:
                 future.set_result(None)
 
 
+async def send_ahead(store: Store, id: str, blocks: Iterator[Block]) -> tuple[Block, int]:
+    """Hands blocks to the store, as fast as it takes them, all but the last. Returns that one, and
+    the bytes of those before it. Raises StoreError."""
+    rest, size = next(blocks), 0
+    for block in blocks:
+        store.append(id, rest)
+        await store.room()
+        rest, size = block, size + len(rest.data)
+    return rest, size
+
+
 def _from(first: int, events: Sequence[Event], number: int) -> Sequence[Event]:
     """The events from this number on, if the first has that one."""
     return events if number <= first else events[number - first :]
+
+
+class StoredLog:
+    """The events of a stored log from a number on: as far as they are stored, and more each time.
+    Of a response that something spoiled it tells what can be read; `weft verify` reports the rest.
+    """
+
+    def __init__(self, store: Store, id: str, number: int = 0) -> None:
+        self.number = number
+        """Of the event that comes next."""
+        self._store = store
+        self._id = id
+        self._reader = LogReader()
+        self._block = -1
+        self._at = 0
+        """The number of the next event that the reader tells."""
+
+    async def read(self, *, ended: bool = False) -> AsyncIterator[list[Event]]:
+        """Tells the events that have been stored since the last time, those of one block at a time;
+        possibly none. `ended`: whether the response had, before this was called. Raises StoreError.
+        """
+        while blocks := await self._store.blocks(self._id, self.number - 1, self._block):
+            for block in blocks:
+                yield self._events(block, ended)
+
+    def _events(self, block: Block, ended: bool) -> list[Event]:
+        try:
+            events = self._reader.feed(block, ended=ended)
+        except ValueError:
+            events = []
+        self._at = max(self._at, block.first)
+        new = _from(self._at, events, self.number)
+        self._at += len(events)
+        self._block = block.number
+        if block.count:
+            self._at = block.first + block.count
+        self.number = max(self.number, self._at)
+        return list(new)
 
 
 async def follow(
@@ -336,6 +464,7 @@ async def follow(
 
     Raises StoreError.
     """
+    stored = StoredLog(store, id, number)
     while True:
         log = logs.get(id)
         if log is not None and number >= log.oldest:
@@ -351,14 +480,15 @@ async def follow(
         if log is not None:
             log.flush()
             await store.flushed(id)
-        entry = await store.entry(id)  # before its blocks: once it ended, they are all there
-        blocks = await store.blocks(id, number - 1)
-        for block in blocks:
-            events = list(_from(block.first, readable_events(block), number))
+        if stored.number != number:
+            stored = StoredLog(store, id, number)
+        ended = not await store.runs(id)  # before its blocks: once it ended, they are all there
+        more = False
+        async for events in stored.read(ended=ended):
+            more, number = True, stored.number
             if events:
                 yield events
-            number = block.first + block.count
-        if not blocks and (entry is None or entry.ended is not None):
+        if not more and ended:
             return
-        if not blocks and log is None:
+        if not more and log is None:
             await asyncio.sleep(POLL)

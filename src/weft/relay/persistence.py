@@ -11,7 +11,6 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from hashlib import sha256
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -25,13 +24,25 @@ from weft.findings import Findings
 from weft.parts import Json
 from weft.relay.history import given, prefix, shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
-from weft.relay.log import FlushScheduler, Log, as_sent, pack, readable_events
+from weft.relay.log import (
+    BODY,
+    LARGE,
+    FlushScheduler,
+    Log,
+    StoredLog,
+    blocks_of,
+    send_ahead,
+)
+from weft.relay.recovery import UNRECOVERABLE, Recovery, unanswered
 from weft.sse import Event
 from weft.store.base import Store, StoreError
-from weft.store.records import Block, Ending, Entry, Item, Status
+from weft.store.records import Ending, Entry, Item, Status
 
 _LONGEST = 500
 """Characters of an id that an answer can be stored under."""
+
+CROWDED = 32 * 1024 * 1024
+"""Bytes that wait to be written, beyond which an answer is read no faster than it is stored."""
 
 _OUTPUTS = (b"_output", b"_approval_response")
 """What stands in input that brings the outputs of calls."""
@@ -144,7 +155,7 @@ class ResponseWriter:
         id = self._policy.key or response_id
         log = Log(self._persistence.store, self._persistence.scheduler, id)
         entry = self._entry(id, "in_progress", last_snapshot(first))
-        head = log.head(first) if first else None
+        head = log.head(first) if first else ()
         await self._written(id, self._persistence.store.begin(entry, head))
         self._log = self._persistence.logs[id] = log
         if first:
@@ -193,36 +204,41 @@ class ResponseWriter:
 
     async def append(self, events: Sequence[Event]) -> None:
         """These events are told; the first of them when they are stored. Raises StoreError."""
-        log = self.log
+        log, store = self.log, self._persistence.store
         if log.is_open:
+            await store.room()
             log.append(events)
         else:
-            store = self._persistence.store
-            store.append(log.id, log.head(events))
+            for block in log.head(events):
+                store.append(log.id, block)
             await store.flushed(log.id)
             log.open()
 
     def try_append(self, events: Sequence[Event]) -> bool:
-        """Appends the events; returns False if they must be stored first, or cannot be."""
-        return self._log is not None and self._log.try_append(events)
+        """Appends the events; returns False if something must be stored first, or cannot be."""
+        crowded = self._persistence.store.waiting > CROWDED
+        return self._log is not None and not crowded and self._log.try_append(events)
 
     async def finish(self, last: Sequence[Event], response: Response, context: Context) -> None:
         """Stores the last events, and with them the end. Raises StoreError."""
-        log, dialect = self.log, self._incoming.dialect
-        body = last_snapshot(last)
-        status = status_of(response)
-        if body is not None:
-            status = "cancelled" if status == "cancelled" else _snapshot(body).word(status)
-            body = with_status(body, status)
-        else:
-            body = _body(dialect, response, context)
-        await self._finished(log.close(last), status, body, response)
+        dialect = self._incoming.dialect
+
+        def outcome() -> _Outcome:
+            body = last_snapshot(last)
+            if body is not None:
+                return _outcome(response, body)
+            return _Outcome(status_of(response), _body(dialect, response, context), _Snapshot())
+
+        await self._finished(last, response, outcome)
 
     async def whole(self, body: bytes, response: Response) -> None:
         """Stores an answer that is told in one piece. Raises StoreError."""
-        rest = self.log.close_body(body)
-        status = _snapshot(body).word(status_of(response))
-        await self._finished(rest, status, body, response)
+
+        def outcome() -> _Outcome:
+            snapshot = _snapshot(body)
+            return _Outcome(snapshot.word(status_of(response)), body, snapshot)
+
+        await self._finished([Event(BODY, body)], response, outcome)
 
     async def _resume(self, status: Status) -> None:
         """The answer that waited for the outputs of this turn is complete, now that they have led
@@ -233,22 +249,21 @@ class ResponseWriter:
                 await resumed(self._persistence.store, previous)
 
     async def _finished(
-        self, rest: Block | None, status: Status, body: bytes | None, response: Response
+        self, last: Sequence[Event], response: Response, outcome: "Callable[[], _Outcome]"
     ) -> None:
-        log = self.log
-        ending = Ending(
-            status=status,
-            ended=time.time(),
-            body=body,
-            record=_json(response),
-            digest=log.digest,
-            events=log.events,
-            size=log.size,
-            rest=rest,
-            items=_turn(self._incoming.conversation, self._policy.input, body),
+        log, incoming = self.log, self._incoming
+        rest = await log.close(last)
+
+        def ended() -> Ending:
+            return _ending(outcome(), response, incoming.conversation, self._policy.input)
+
+        large = sum(len(event.data) for event in last) > LARGE
+        ending = await asyncio.to_thread(ended) if large else ended()
+        ending = msgspec.structs.replace(
+            ending, digest=log.digest, events=log.events, size=log.size, rest=rest
         )
         await self._persistence.store.finish(log.id, ending)
-        await self._resume(status)
+        await self._resume(ending.status)
         log.end()
         self._persistence.logs.pop(log.id, None)
 
@@ -273,46 +288,98 @@ def waits(body: bytes) -> bool:
     return _snapshot(body).waits
 
 
-def ending_of(
-    entry: Entry, blocks: Sequence[Block], last: Sequence[Event], response: Response
+class _Outcome(msgspec.Struct):
+    """How a response ended, and the answer object that shows it."""
+
+    status: Status
+    body: bytes | None
+    snapshot: _Snapshot
+    """The body, as far as it is a response object."""
+
+
+def _outcome(response: Response, body: bytes) -> _Outcome:
+    """The outcome of a response that shows itself, at last, as this object."""
+    status, snapshot = status_of(response), _snapshot(body)
+    status = "cancelled" if status == "cancelled" else snapshot.word(status)
+    return _Outcome(status, _with_status(body, status, snapshot), snapshot)
+
+
+def _ending(
+    outcome: _Outcome, response: Response, conversation: str | None, input: bytes
 ) -> Ending:
-    """How a response ended that is no longer told, but whose log is stored in these blocks; `last`
-    are the events that end it."""
-    log = [event for block in blocks for event in readable_events(block)]
-    count = sum(block.count for block in blocks)
-    rest = Block(len(blocks), count, len(last), pack(last))
-    body = last_snapshot(last)
-    status = status_of(response)
-    if body is not None:
-        status = _snapshot(body).word(status)
+    """An ending, but for what it says of the log."""
     return Ending(
-        status=status,
+        status=outcome.status,
         ended=time.time(),
-        body=body or entry.body,
+        body=outcome.body,
         record=_json(response),
-        digest=sha256(as_sent([*log, *last])).hexdigest(),
-        events=count + len(last),
-        size=sum(len(block.data) for block in (*blocks, rest)),
-        rest=rest,
-        items=_turn(entry.conversation, entry.input, body),
+        items=_turn(conversation, input, outcome),
     )
 
 
-def _turn(conversation: str | None, input: bytes, body: bytes | None) -> list[Item]:
+async def recovered(store: Store, entry: Entry) -> Ending:
+    """How a response ends whose process is gone, from what is stored of it. That is worked on
+    beside the loop, a block at a time. Raises StoreError."""
+    recovery = Recovery(entry)
+    async for events in StoredLog(store, entry.id).read():
+        await asyncio.to_thread(recovery.feed, events)
+    last, response, digest = await asyncio.to_thread(recovery.finish)
+    ending = await _ending_behind(store, entry, last, response)
+    return msgspec.structs.replace(ending, digest=digest)
+
+
+async def abandoned(store: Store, entry: Entry) -> Ending:
+    """How a response ends whose log nobody could work through: nothing of it is read. Raises
+    StoreError."""
+    extent = await store.extent(entry.id)
+    last, response = unanswered(entry, UNRECOVERABLE, extent.events - 1)
+    return await _ending_behind(store, entry, last, response)
+
+
+async def _ending_behind(
+    store: Store, entry: Entry, last: Sequence[Event], response: Response
+) -> Ending:
+    """The ending of a response whose log is stored, but for these last events; without its digest.
+    Raises StoreError."""
+    extent = await store.extent(entry.id)
+    blocks = blocks_of(extent.blocks, extent.events, last)
+    rest, ahead = await send_ahead(store, entry.id, blocks)
+
+    def ending() -> Ending:
+        body = last_snapshot(last)
+        shown = _outcome(response, body or b"{}")
+        outcome = shown if body is not None else _Outcome(shown.status, entry.body, shown.snapshot)
+        return _ending(outcome, response, entry.conversation, entry.input)
+
+    return msgspec.structs.replace(
+        await asyncio.to_thread(ending),
+        events=extent.events + len(last),
+        size=extent.size + ahead + len(rest.data),
+        rest=rest,
+    )
+
+
+def _turn(conversation: str | None, input: bytes, outcome: _Outcome) -> list[Item]:
     """What a turn adds to its conversation: what came in, and what went out. One that failed
     before it said anything adds nothing: it may have failed for what came in."""
-    answer = _snapshot(body or b"{}")
-    if conversation is None or (answer.word("completed") == "failed" and not answer.items):
+    if conversation is None:
+        return []
+    output = outcome.snapshot.items
+    if outcome.status == "failed" and not output:
         return []
     ids = fresh_context().ids
     came = [Item(ids.mint(prefix(shape(one))), bytes(one)) for one in given(Raw(input))]
-    return came + items_of(body or b"{}")
+    return came + _items(output)
 
 
 def items_of(body: bytes) -> list[Item]:
     """The output of a response object, item by item; one without an id gets one."""
+    return _items(_snapshot(body).items)
+
+
+def _items(output: Sequence[Raw]) -> list[Item]:
     ids = fresh_context().ids
-    found = [(one, shape(one)) for one in _snapshot(body).items]
+    found = [(one, shape(one)) for one in output]
     return [Item(_short(of.id) or ids.mint(prefix(of)), bytes(one)) for one, of in found]
 
 
@@ -323,10 +390,14 @@ def _short(id: str | None) -> str:
 
 def with_status(body: bytes, status: Status) -> bytes:
     """A response object with another status: one that is complete requires nothing."""
-    if _snapshot(body).status == Raw(_json(status)):
+    return _with_status(body, status, _snapshot(body))
+
+
+def _with_status(body: bytes, status: Status, snapshot: _Snapshot) -> bytes:
+    if snapshot.status == Raw(_json(status)):
         return body
     nothing: dict[str, None] = (
-        {"required_action": None} if status == "completed" and waits(body) else {}
+        {"required_action": None} if status == "completed" and snapshot.waits else {}
     )
     try:
         fields = msgspec.json.decode(body, type=dict[str, Raw])

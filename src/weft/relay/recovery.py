@@ -6,6 +6,7 @@ end follows from what every cut stream gets. Nothing that was told is told again
 
 import time
 from collections.abc import Sequence
+from hashlib import sha256
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from weft.parts import ErrorPart
 from weft.relay.incoming import codec_of
 from weft.relay.rendering import ErrorStream, Told
 from weft.request import Request
-from weft.sse import Event, Frame
+from weft.sse import Event, Frame, write_events
 from weft.store.records import Entry
 
 GAP = 1_000_000
@@ -30,28 +31,59 @@ INTERRUPTED = ErrorPart(
 )
 
 
-def ended(
-    entry: Entry, log: Sequence[Event], error: ErrorPart = INTERRUPTED
-) -> tuple[list[Event], Response]:
-    """Returns the events that end a response of which this was stored, and the fold of it all."""
-    request, dialect = request_of(entry), DIALECTS[entry.dialect]
-    if not log:
-        nothing = ErrorStream(dialect, request, int(entry.created), entry.id)
-        return nothing.events(error, GAP), nothing.response
-    ids = fresh_context().ids
-    context = Context(request, ids=ids, now=int(time.time()), response_id=entry.id)
-    pipe = Pipe(dialect, context)
-    told = Told(dialect)
-    for frame, event in zip(frames_of(log), log, strict=True):
-        told.add([(frame, event.number)], pipe.feed([frame]))
-    encoder = told.encoder(context, pipe.guard.fold, Findings(), gap=GAP)
-    parts = [] if pipe.ending else pipe.fail(error)
-    return encoder.feed(parts + pipe.finish()), pipe.response
+UNRECOVERABLE = ErrorPart(
+    "internal",
+    "the server stopped before the answer was complete, and what it left could not be read",
+    retryable=True,
+)
+"""What is told of a response that could not be recovered, however often that was tried."""
 
 
-def frames_of(log: Sequence[Event]) -> list[Frame]:
-    """Stored events, as a reader of the stream would have them."""
-    return [Frame(event.data, event.name, number=at) for at, event in enumerate(log)]
+class Recovery:
+    """The end of a response that its process did not live to end. `feed` its log, in order; then
+    `finish`, once."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._dialect = DIALECTS[entry.dialect]
+        ids, now = fresh_context().ids, int(time.time())
+        self._context = Context(request_of(entry), ids=ids, now=now, response_id=entry.id)
+        self._pipe = Pipe(self._dialect, self._context)
+        self._told = Told(self._dialect)
+        self._hash = sha256()
+        self._count = 0
+
+    def feed(self, events: Sequence[Event]) -> None:
+        for frame, event in zip(frames_of(events, self._count), events, strict=True):
+            self._told.add([(frame, event.number)], self._pipe.feed([frame]))
+        self._count += len(events)
+        self._hash.update(write_events(events))
+
+    def finish(self, error: ErrorPart = INTERRUPTED) -> tuple[list[Event], Response, str]:
+        """Returns the events that end it, the fold of all, and the digest of the whole log."""
+        last, response = self._ended(error) if self._count else unanswered(self._entry, error)
+        for event in last:
+            self._hash.update(write_events([event]))
+        return last, response, self._hash.hexdigest()
+
+    def _ended(self, error: ErrorPart) -> tuple[list[Event], Response]:
+        pipe = self._pipe
+        encoder = self._told.encoder(self._context, pipe.guard.fold, Findings(), gap=GAP)
+        parts = [] if pipe.ending else pipe.fail(error)
+        return encoder.feed(parts + pipe.finish()), pipe.response
+
+
+def unanswered(entry: Entry, error: ErrorPart, number: int = -1) -> tuple[list[Event], Response]:
+    """The events that end a response of which nothing can be read, behind those numbered up to
+    `number`; and the fold of them."""
+    stream = ErrorStream(DIALECTS[entry.dialect], request_of(entry), int(entry.created), entry.id)
+    events = stream.events(error, GAP) if number < 0 else stream.rest(error, number + GAP)
+    return events, stream.response
+
+
+def frames_of(log: Sequence[Event], first: int = 0) -> list[Frame]:
+    """Stored events from this number on, as a reader of the stream would have them."""
+    return [Frame(event.data, event.name, number=at) for at, event in enumerate(log, first)]
 
 
 def request_of(entry: Entry) -> Request:

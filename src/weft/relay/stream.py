@@ -598,8 +598,10 @@ class PersistedStream:
         """Stores how it ended, if that is not stored yet."""
         writer = self._writer
         if writer is not None and writer.running and self._inner.ended:
-            with suppress(StoreError):
+            try:
                 await writer.finish(self._last, self._record, self._inner.encoding)
+            except StoreError:
+                writer.give_up()
 
 
 def error_stream(state: RequestState, request: Request) -> ErrorStream:

@@ -23,6 +23,7 @@ from weft.store.records import (
     Conversation,
     Ending,
     Entry,
+    Extent,
     Item,
     Page,
     Pruned,
@@ -95,7 +96,7 @@ class Store(Protocol):
 
     # Responses
 
-    async def begin(self, entry: Entry, first: Block | None = None) -> None:
+    async def begin(self, entry: Entry, first: Sequence[Block] = ()) -> None:
         """Stores a new response, and the first of its log if there is one. Raises Taken."""
         ...
 
@@ -104,6 +105,11 @@ class Store(Protocol):
 
         A block of a response that is not there, or has ended, is dropped: `flushed` tells.
         """
+        ...
+
+    async def room(self) -> None:
+        """Returns when little waits to be written. Whoever has much to append asks for it between
+        two blocks. Raises StoreError if the database does not get on with it."""
         ...
 
     async def flushed(self, id: str) -> None:
@@ -116,10 +122,15 @@ class Store(Protocol):
         """Ends a response: the rest of its log, the ending, and the items for its conversation.
 
         Returns whether this call ended it: False if it had ended before, or is not there. Items
-        are left out if the conversation is gone; one whose id it holds gets another. Raises
-        StoreError (`torn`) if the log is not the one described. If it raises, the response goes
-        on running as far as others can see: finish it again.
+        are left out if the conversation is gone; one whose id it holds gets another. What is large
+        is written ahead, in pieces, and is there for nobody before the ending is. Raises StoreError
+        (`torn`) if the log is not the one described. If it raises, the response goes on running as
+        far as others can see: finish it again.
         """
+        ...
+
+    async def runs(self, id: str) -> bool:
+        """Whether there is such a response, and it has not ended."""
         ...
 
     async def entry(self, id: str) -> Entry | None: ...
@@ -134,10 +145,14 @@ class Store(Protocol):
         """
         ...
 
-    async def blocks(self, id: str, after: int = -1) -> list[Block]:
-        """Returns the committed blocks that hold events numbered above `after`, in order: at most
-        256 of them, so ask again from the last event on.
+    async def blocks(self, id: str, after: int = -1, behind: int = -1) -> list[Block]:
+        """Returns the committed blocks numbered above `behind` that hold events numbered above
+        `after`, in order: at most 256 of them, so ask again behind the last.
         """
+        ...
+
+    async def extent(self, id: str) -> Extent:
+        """How much of a log is committed."""
         ...
 
     async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
@@ -216,6 +231,13 @@ class Store(Protocol):
 
         `alive` is asked with host and process id; of a host it knows nothing about it says True.
         At most 100 at a time.
+        """
+        ...
+
+    async def begin_recovery(self, id: str) -> int | None:
+        """Says that somebody sets out to end what a dead process left, and removes the blocks of a
+        batch that is not complete. Returns how often somebody has; None if it has ended, or is not
+        there.
         """
         ...
 

@@ -103,6 +103,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX reasoning_response ON reasoning (response)",
         "CREATE INDEX reasoning_created ON reasoning (created)",
     ),
+    (
+        # A body or record that is large, in pieces: what one statement carries is bounded.
+        """CREATE TABLE piece (
+            response TEXT NOT NULL REFERENCES response ON DELETE CASCADE,
+            field TEXT NOT NULL,
+            number BIGINT NOT NULL,
+            data BYTES NOT NULL,
+            PRIMARY KEY (response, field, number)
+        )""",
+        "ALTER TABLE answer ADD COLUMN in_pieces BOOLEAN NOT NULL DEFAULT FALSE",
+        # How often somebody set out to end what a dead process left.
+        "ALTER TABLE response ADD COLUMN recoveries BIGINT NOT NULL DEFAULT 0",
+    ),
 )
 
 _MADE = "CREATE TABLE IF NOT EXISTS migration (number BIGINT PRIMARY KEY, applied DOUBLE PRECISION)"

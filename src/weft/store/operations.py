@@ -29,6 +29,7 @@ from weft.store.records import (
     Conversation,
     Ending,
     Entry,
+    Extent,
     Item,
     Page,
     Status,
@@ -73,7 +74,8 @@ def _up_to(limit: int) -> int:
 
 ENTRY = """SELECT r.id, r.owner, r.dialect, r.model, r.status, r.created, r.ended, r.previous,
     r.conversation, r.background, r.stream, r.visible, r.server, q.request, q.input, q.context,
-    a.body, a.record, r.digest, r.events, r.size, r.cancelling, r.answered, r.pruned
+    a.body, a.record, r.digest, r.events, r.size, r.cancelling, r.answered, r.pruned,
+    coalesce(a.in_pieces, FALSE)
     FROM response r JOIN asked q ON q.response = r.id LEFT JOIN answer a ON a.response = r.id"""
 ONE = ENTRY + " WHERE r.id = ?"
 OWNED = ENTRY + " WHERE r.id = ? AND r.owner = ?"
@@ -105,13 +107,14 @@ INSERT_RESPONSE = """INSERT INTO response (id, owner, dialect, model, status, cr
     answered, pruned) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING RETURNING id"""
 INSERT_ASKED = "INSERT INTO asked (response, request, input, context) VALUES (?, ?, ?, ?)"
-INSERT_ANSWER = """INSERT INTO answer (response, body, record) VALUES (?, ?, ?)
-    ON CONFLICT (response) DO UPDATE SET body = excluded.body, record = excluded.record"""
+INSERT_ANSWER = """INSERT INTO answer (response, body, record, in_pieces) VALUES (?, ?, ?, ?)
+    ON CONFLICT (response) DO UPDATE
+    SET body = excluded.body, record = excluded.record, in_pieces = excluded.in_pieces"""
 INSERT_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING"""
 
 
-def begin(entry: Entry, first: Block | None = None) -> Steps[None]:
+def begin(entry: Entry, first: Sequence[Block] = ()) -> Steps[None]:
     _short(entry.id)
     e = entry
     made = yield (
@@ -126,25 +129,42 @@ def begin(entry: Entry, first: Block | None = None) -> Steps[None]:
         raise Taken("there is a response of this id already")
     yield INSERT_ASKED, (e.id, e.request, e.input, e.context)
     if e.body is not None or e.record is not None:
-        yield INSERT_ANSWER, (e.id, e.body, e.record)
-    if first is not None:
-        yield INSERT_BLOCK, (e.id, first.number, first.first, first.count, first.data)
+        yield INSERT_ANSWER, (e.id, e.body, e.record, False)
+    for block in first:
+        yield INSERT_BLOCK, (e.id, block.number, block.first, block.count, block.data)
 
 
 RUNNING = "SELECT conversation FROM response WHERE id = ? AND ended IS NULL"
-LOGGED = """SELECT coalesce(sum(count), 0), coalesce(sum(length(data)), 0) FROM block
-    WHERE response = ?"""
+RUNS = "SELECT 1 FROM response WHERE id = ? AND ended IS NULL"
+EXTENT = """SELECT coalesce(max(number), -1) + 1, coalesce(sum(count), 0),
+    coalesce(sum(length(data)), 0) FROM block WHERE response = ?"""
 END = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?
     WHERE id = ?"""
 
 
-def finish(id: str, ending: Ending) -> Steps[bool]:
+FIELDS = ("body", "record")
+"""Of an answer: those that may be stored in pieces."""
+
+PIECE = """INSERT INTO piece (response, field, number, data) VALUES (?, ?, ?, ?)
+    ON CONFLICT (response, field, number) DO UPDATE SET data = excluded.data"""
+PIECES = "SELECT data FROM piece WHERE response = ? AND field = ? ORDER BY number"
+DROP_PIECES = "DELETE FROM piece WHERE response = ? AND field = ? AND number >= ?"
+
+
+def store_piece(id: str, field: str, number: int, data: bytes) -> Steps[None]:
+    """A piece of an answer that has not ended: there for nobody until it has."""
+    if (yield RUNNING, (id,)):
+        yield PIECE, (id, field, number, data)
+
+
+def finish(id: str, ending: Ending, pieces: Mapping[str, int] | None = None) -> Steps[bool]:
+    """`pieces`: of how many each field consists that was stored ahead."""
     _short(*(item.id for item in ending.items))
     running = yield RUNNING, (id,)
     if not running:
         return False
-    events, size = (int(number or 0) for number in (yield LOGGED, (id,))[0])
-    rest = ending.rest
+    logged = yield from extent(id)
+    events, size, rest = logged.events, logged.size, ending.rest
     if rest is not None:
         events, size = events + rest.count, size + len(rest.data)
     if (events, size) != (ending.events, ending.size):
@@ -159,7 +179,9 @@ def finish(id: str, ending: Ending) -> Steps[bool]:
     )
     if rest is not None:
         yield INSERT_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
-    yield INSERT_ANSWER, (id, ending.body, ending.record)
+    yield INSERT_ANSWER, (id, ending.body, ending.record, pieces is not None)
+    for field, count in (pieces or {}).items():  # more of them are left of an earlier attempt
+        yield DROP_PIECES, (id, field, count)
     conversation = running[0][0]
     if (
         isinstance(conversation, str)
@@ -170,20 +192,26 @@ def finish(id: str, ending: Ending) -> Steps[bool]:
     return True
 
 
+def runs(id: str) -> Steps[bool]:
+    return bool((yield RUNS, (id,)))
+
+
 def entry(id: str) -> Steps[Entry | None]:
-    return _first(Entry, (yield ONE, (id,)))
+    found = yield from _entries((yield ONE, (id,)))
+    return found[0] if found else None
 
 
 def owned(owner: str, id: str) -> Steps[Entry | None]:
-    return _first(Entry, (yield OWNED, (id, owner)))
+    found = yield from _entries((yield OWNED, (id, owner)))
+    return found[0] if found else None
 
 
 def entries(after: str, limit: int) -> Steps[list[Entry]]:
-    return _each(Entry, (yield ALL, (after, _up_to(limit))))
+    return (yield from _entries((yield ALL, (after, _up_to(limit)))))
 
 
 def last(owner: str, limit: int) -> Steps[list[Entry]]:
-    return _each(Entry, (yield NEWEST, (owner, _up_to(limit))))
+    return (yield from _entries((yield NEWEST, (owner, _up_to(limit)))))
 
 
 def told(
@@ -192,11 +220,26 @@ def told(
     edge = (float(BEYOND), "") if descending else (-1.0, "")
     created, id = edge if after is None else (after.created, after.id)
     query = BACK if descending else FORTH
-    return _each(Entry, (yield query, (owner, dialect, created, id, _up_to(limit))))
+    return (yield from _entries((yield query, (owner, dialect, created, id, _up_to(limit)))))
 
 
 def chain(owner: str, id: str) -> Steps[list[Entry]]:
-    return _each(Entry, (yield CHAIN, (id, owner, owner, CHAIN_LENGTH)))
+    return (yield from _entries((yield CHAIN, (id, owner, owner, CHAIN_LENGTH))))
+
+
+def _entries(rows: Sequence[Row]) -> Steps[list[Entry]]:
+    """Rows of ENTRY; what they hold in pieces is put together."""
+    found: list[Entry] = []
+    for *fields, in_pieces in rows:
+        entry = value_of(Entry, fields)
+        if in_pieces and entry.ended is not None:
+            whole = {}
+            for field in FIELDS:
+                pieces = yield PIECES, (entry.id, field)
+                whole[field] = _joined(pieces) if pieces else None
+            entry = msgspec.structs.replace(entry, **whole)
+        found.append(entry)
+    return found
 
 
 def _first(kind: type[S], rows: Sequence[Row]) -> S | None:
@@ -207,17 +250,27 @@ def _each(kind: type[S], rows: Sequence[Row]) -> list[S]:
     return [value_of(kind, row) for row in rows]
 
 
+def _joined(rows: Sequence[Row]) -> bytes:
+    return b"".join(row[0] for row in rows if isinstance(row[0], bytes))
+
+
 # The second condition finds where to begin from the end of the log: whoever follows a long one asks
 # for its end again and again.
-BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND first + count > ?
-    AND number > coalesce((SELECT number FROM block WHERE response = ? AND first + count <= ?
-        ORDER BY number DESC LIMIT 1), -1)
+BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND number > ?
+    AND number > coalesce((SELECT number FROM block WHERE response = ? AND number > ?
+        AND count > 0 AND first + count <= ? ORDER BY number DESC LIMIT 1), -1)
     ORDER BY number LIMIT ?"""
 
 
-def blocks(id: str, after: int) -> Steps[list[Block]]:
-    above = max(min(after, BEYOND), -1) + 1
-    return _each(Block, (yield BLOCKS, (id, above, id, above, BLOCKS_AT_A_TIME)))
+def blocks(id: str, after: int, behind: int) -> Steps[list[Block]]:
+    first = max(min(after, BEYOND), -1) + 1
+    found = yield BLOCKS, (id, behind, id, behind, first, BLOCKS_AT_A_TIME)
+    return _each(Block, found)
+
+
+def extent(id: str) -> Steps[Extent]:
+    numbers = (yield EXTENT, (id,))[0]
+    return Extent(*(int(number or 0) for number in numbers))
 
 
 DELETE = "DELETE FROM response WHERE id = ? AND owner = ? RETURNING id"
@@ -373,7 +426,21 @@ def orphans(since: float, dead: Sequence[Server]) -> Steps[list[Entry]]:
     found = list((yield OF_STALE, (since, since, ENTRIES_AT_A_TIME)))
     for server in dead:
         found += yield OF_SERVER, (server.name, ENTRIES_AT_A_TIME)
-    return _each(Entry, found[:ENTRIES_AT_A_TIME])
+    return (yield from _entries(found[:ENTRIES_AT_A_TIME]))
+
+
+BEGIN_RECOVERY = """UPDATE response SET recoveries = recoveries + 1
+    WHERE id = ? AND ended IS NULL RETURNING recoveries"""
+DROP_INCOMPLETE = """DELETE FROM block WHERE response = ? AND number >
+    coalesce((SELECT max(number) FROM block WHERE response = ? AND count > 0), -1)"""
+
+
+def begin_recovery(id: str) -> Steps[int | None]:
+    found = yield BEGIN_RECOVERY, (id,)
+    if not found:
+        return None
+    yield DROP_INCOMPLETE, (id, id)
+    return int(found[0][0] or 0)
 
 
 def adopt(id: str, server: str, of: str) -> Steps[bool]:

@@ -69,16 +69,29 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a log: some events as they were sent, one after the other."""
+    """A piece of a log: some events as they were sent, one after the other. A large batch of them
+    is cut into several blocks."""
 
     number: int
     """Of the block within its response, from 0."""
 
     first: int
-    """The number of its first event."""
+    """The number of the first event of its batch."""
 
     count: int
+    """How many events the batch has, in its last block; 0 in those before: they are not all there
+    yet."""
+
     data: bytes
+
+
+class Extent(msgspec.Struct, frozen=True, gc=False):
+    """How much of a log is stored."""
+
+    blocks: int
+    events: int
+    size: int
+    """In bytes."""
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):

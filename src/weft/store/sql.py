@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
+import msgspec
+
 from weft.store import operations
 from weft.store.base import ENTRIES_AT_A_TIME, StoreError
 from weft.store.operations import Server
@@ -14,15 +16,19 @@ from weft.store.records import (
     Conversation,
     Ending,
     Entry,
+    Extent,
     Item,
     Page,
     Pruned,
     Status,
 )
 from weft.store.steps import Steps
-from weft.store.writing import StorePolicy, Work, Writer
+from weft.store.writing import AT_A_TIME, StorePolicy, Work, Writer
 
 T = TypeVar("T")
+
+PIECE = 1024 * 1024
+"""Bytes of an answer that one statement writes, at most."""
 
 PASSING = frozenset({"busy", "lost"})
 """Faults after which it is worth trying again."""
@@ -92,14 +98,18 @@ class SqlStore:
 
     # Responses
 
-    async def begin(self, entry: Entry, first: Block | None = None) -> None:
+    async def begin(self, entry: Entry, first: Sequence[Block] = ()) -> None:
         size = len(entry.request) + len(entry.input) + len(entry.context)
-        size += len(first.data) if first is not None else 0
+        size += sum(len(block.data) for block in first)
         await self._writer.submit(partial(operations.begin, entry, first), size)
         self._writer.forget(entry.id)
 
     def append(self, id: str, block: Block) -> None:
         self._writer.append(id, block)
+
+    async def room(self) -> None:
+        if self._writer.waiting > AT_A_TIME:
+            await self._writer.submit(operations.nothing)
 
     async def flushed(self, id: str) -> None:
         if self._writer.holds(id):
@@ -108,14 +118,34 @@ class SqlStore:
             raise StoreError("a part of the log was dropped: the response has ended", "torn")
 
     async def finish(self, id: str, ending: Ending) -> bool:
+        pieces = None
+        if len(ending.body or b"") + len(ending.record or b"") > PIECE:
+            pieces = {
+                "body": await self._store_ahead(id, "body", ending.body or b""),
+                "record": await self._store_ahead(id, "record", ending.record or b""),
+            }
+            ending = msgspec.structs.replace(ending, body=None, record=None)
         size = len(ending.body or b"") + len(ending.record or b"")
         size += sum(len(item.data) for item in ending.items)
         size += len(ending.rest.data) if ending.rest is not None else 0
+        await self.room()
         ended = await self._writer.submit(
-            partial(operations.finish, id, ending), size, durable=True
+            partial(operations.finish, id, ending, pieces), size, durable=True
         )
         self._writer.forget(id)
         return ended
+
+    async def _store_ahead(self, id: str, field: str, value: bytes) -> int:
+        """Stores a field of an answer in pieces, one after the other; returns how many."""
+        starts = range(0, len(value), PIECE)
+        for number, start in enumerate(starts):
+            piece = value[start : start + PIECE]
+            make = partial(operations.store_piece, id, field, number, piece)
+            await self._writer.submit(make, len(piece))
+        return len(starts)
+
+    async def runs(self, id: str) -> bool:
+        return await self._read(partial(operations.runs, id))
 
     async def entry(self, id: str) -> Entry | None:
         return await self._read(partial(operations.entry, id))
@@ -126,8 +156,11 @@ class SqlStore:
     async def delete(self, owner: str, id: str) -> bool:
         return await self._writer.submit(partial(operations.delete, owner, id))
 
-    async def blocks(self, id: str, after: int = -1) -> list[Block]:
-        return await self._read(partial(operations.blocks, id, after))
+    async def blocks(self, id: str, after: int = -1, behind: int = -1) -> list[Block]:
+        return await self._read(partial(operations.blocks, id, after, behind))
+
+    async def extent(self, id: str) -> Extent:
+        return await self._read(partial(operations.extent, id))
 
     async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
         return await self._writer.submit(partial(operations.change, id, status, of))
@@ -204,6 +237,9 @@ class SqlStore:
             fresh = await self._read(partial(operations.fresh, since))
             dead = [server for server in fresh if not alive(server.host, server.pid)]
         return await self._read(partial(operations.orphans, since, dead))
+
+    async def begin_recovery(self, id: str) -> int | None:
+        return await self._writer.submit(partial(operations.begin_recovery, id))
 
     async def adopt(self, id: str, server: str, of: str) -> bool:
         return await self._writer.submit(partial(operations.adopt, id, server, of))

@@ -54,7 +54,8 @@ class StorePolicy:
     """Blocks, written of late, that have them wait so long; fewer, less."""
 
     queue: int = 64 * 1024 * 1024
-    """Bytes of blocks that may wait; operations are let in up to twice as many."""
+    """Bytes of blocks that may wait; operations are let in up to twice as many, and one that is
+    larger where nothing else waits."""
 
     first_retry: float = 0.02
     longest_retry: float = 1.0
@@ -218,7 +219,8 @@ class Writer:
     async def submit(self, make: Callable[[], Steps[T]], size: int = 0, durable: bool = False) -> T:
         """Returns what comes of an operation, when it is committed. Raises what it raised, or
         StoreError."""
-        if self.waiting + size > 2 * self._policy.queue or self._running is None:
+        full = self.waiting > 0 and self.waiting + size > 2 * self._policy.queue
+        if full or self._running is None:
             raise self._refusal()
         future: asyncio.Future[T] = self._loop.create_future()
         operation = Operation(make, future, size + ROW, durable)
