@@ -50,6 +50,14 @@ def test_all_workers_answer_and_all_leave_with_0() -> None:
         assert not any(map(alive, workers))
 
 
+@pytest.mark.parametrize("mode", ["one-signalled", "two-signalled"])
+def test_a_signal_that_comes_when_all_is_over_changes_no_exit_code(mode: str) -> None:
+    with Process(mode) as server:
+        assert server.port
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+
+
 def test_where_it_listens_is_said_once() -> None:
     with Process("two") as server:
         pids(server)

@@ -15,9 +15,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import uvicorn
 from uvicorn._types import ASGI3Application
@@ -35,6 +35,7 @@ BLOCKED = 0.1
 """Seconds without a turn after which the event loop counts as blocked."""
 
 BACKLOG = 2048
+Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 HANDLED = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("weft.server")
@@ -140,6 +141,14 @@ def serve(
     return 0
 
 
+def release(before: Mapping[int, Handler], *, left: bool) -> None:
+    """Puts the handlers of signals back. A process that was asked to leave and did is about to end
+    with its code: one more signal must not kill it on its last steps."""
+    for number, handler in before.items():
+        asked_to_leave = left and number in HANDLED
+        signal.signal(number, signal.SIG_IGN if asked_to_leave else handler)
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, with its own way to leave."""
 
@@ -177,12 +186,11 @@ class Server(uvicorn.Server):
             yield
             return
         heard = [one for one in HANDLED if signal.getsignal(one) is not signal.SIG_IGN]
-        before = {one: signal.signal(one, self.handle_exit) for one in heard}
+        before: dict[int, Handler] = {one: signal.signal(one, self.handle_exit) for one in heard}
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            release(before, left=self.should_exit)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.stop()

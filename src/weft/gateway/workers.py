@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
-from weft.gateway.server import BACKLOG, address, announce, bind, listen
+from weft.gateway.server import BACKLOG, Handler, address, announce, bind, listen, release
 
 SHORTEST, LONGEST = 0.1, 10.0
 """Seconds before a worker is started again: doubled each time, while it dies young."""
@@ -126,7 +126,7 @@ class Supervisor:
 
     # Signals wake the parent through a pipe
 
-    def _listen(self) -> dict[int, Callable[[int, FrameType | None], object] | int | None]:
+    def _listen(self) -> dict[int, Handler]:
         os.set_blocking(self._mouth, False)
         signal.set_wakeup_fd(self._mouth, warn_on_full_buffer=False)
         handled = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
@@ -136,12 +136,9 @@ class Supervisor:
         if number != signal.SIGCHLD:
             self._signals.append(number)
 
-    def _close(
-        self, before: dict[int, Callable[[int, FrameType | None], object] | int | None]
-    ) -> None:
+    def _close(self, before: dict[int, Handler]) -> None:
         signal.set_wakeup_fd(-1)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        release(before, left=self._leaving)
         for descriptor in (self._ears, self._mouth, self._alive, self._life):
             os.close(descriptor)
 
