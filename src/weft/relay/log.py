@@ -18,7 +18,7 @@ import msgspec
 from weft.errors import InternalError
 from weft.sse import Event, write_events
 from weft.store.base import Store, StoreError
-from weft.store.records import Block
+from weft.store.records import Block, Entry
 
 FLUSH_INTERVAL = 1.0
 """Seconds that events wait before they go to the store, at least."""
@@ -336,9 +336,11 @@ async def follow(
 
     Raises StoreError.
     """
+    followed: Log | None = None
     while True:
         log = logs.get(id)
         if log is not None and number >= log.oldest:
+            followed = log
             events, upto, ended = log.since(number), log.shown, log.ended
             if events:
                 yield events
@@ -352,6 +354,8 @@ async def follow(
             log.flush()
             await store.flushed(id)
         entry = await store.entry(id)  # before its blocks: once it ended, they are all there
+        if entry is not None and entry.ended and followed and followed.digest != entry.digest:
+            number, followed = min(number, await _foreign_ending(store, entry)), None
         blocks = await store.blocks(id, number - 1)
         for block in blocks:
             events = list(_from(block.first, readable_events(block), number))
@@ -362,3 +366,10 @@ async def follow(
             return
         if not blocks and log is None:
             await asyncio.sleep(POLL)
+
+
+async def _foreign_ending(store: Store, entry: Entry) -> int:
+    """The number of the first event of the ending that another server gave a response: its last
+    block. It follows what the store had, which may be less than what was told here."""
+    blocks = await store.blocks(entry.id, entry.events - 2)
+    return blocks[-1].first if blocks else entry.events

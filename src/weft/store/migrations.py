@@ -103,6 +103,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX reasoning_response ON reasoning (response)",
         "CREATE INDEX reasoning_created ON reasoning (created)",
     ),
+    (
+        # No server of an earlier version has a lease: what it has not ended is taken over.
+        "DROP TABLE server",
+        """CREATE TABLE server (
+            name TEXT PRIMARY KEY,
+            host TEXT NOT NULL,
+            pid BIGINT NOT NULL,
+            until DOUBLE PRECISION NOT NULL
+        )""",
+    ),
 )
 
 _MADE = "CREATE TABLE IF NOT EXISTS migration (number BIGINT PRIMARY KEY, applied DOUBLE PRECISION)"
