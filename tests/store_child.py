@@ -27,7 +27,7 @@ async def respond(store: Store, prefix: str) -> None:
     for number in count():
         id = f"resp_{prefix}_{number:06}"
         blocks = log(number % 7)
-        await store.begin(entry(id))
+        await store.begin(entry(id, server=store.server))
         say("begun", id)
         for block in blocks:
             store.append(id, block)
@@ -41,7 +41,7 @@ async def contest(store: Store, server: str) -> None:
     say("ready")
     sys.stdin.readline()
     entries = await store.entries()
-    wins = await asyncio.gather(*(store.adopt(one.id, server, "nobody") for one in entries))
+    wins = await asyncio.gather(*(store.adopt(one.id, "nobody") for one in entries))
     say(*(one.id for one, won in zip(entries, wins, strict=True) if won))
 
 
@@ -49,7 +49,7 @@ VERBS = {"endure": endure, "contest": contest}
 
 
 async def main(verb: str, url: str, server: str) -> None:
-    store = store_at(url, SWIFT)
+    store = store_at(url, SWIFT, server)
     if verb == "open":
         say("ready")
         sys.stdin.readline()

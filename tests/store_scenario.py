@@ -43,9 +43,8 @@ def first(store: Store) -> Named:
 
 
 def second(store: Store) -> Named:
-    yield "begin b", store.begin(entry("resp_b"))
-    store.append("resp_b", log(1)[0])
-    yield "adopt b", store.adopt("resp_b", "two", "one")
+    yield "begin b", store.begin(entry("resp_b", server="two"), log(1))
+    yield "adopt b", store.adopt("resp_b", "two")
     yield "finish b", store.finish("resp_b", ending(log(1), status="failed"))
 
 
@@ -63,7 +62,7 @@ async def seen(store: Store) -> set[str]:
         "finish a": ended,
         "answer a": a is not None and a.answered == "resp_b",
         "begin b": b is not None,
-        "adopt b": b is not None and b.server == "two",
+        "adopt b": b is not None and b.server == "one",
         "finish b": b is not None and b.status == "failed",
     }
     assert len(facts) == ALL

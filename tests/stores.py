@@ -61,8 +61,9 @@ class Stores:
         self.url = empty(kind, folder)
         self._open: list[Store] = []
 
-    async def opened(self, policy: StorePolicy = SWIFT) -> Store:
-        store = store_at(self.url, policy)
+    async def opened(self, policy: StorePolicy = SWIFT, server: str = "one") -> Store:
+        """A store that writes to the responses of this server."""
+        store = store_at(self.url, policy, server)
         await store.open()
         self._open.append(store)
         return store
@@ -111,7 +112,7 @@ def over(
     policy: StorePolicy = SWIFT,
 ) -> SqlStore:
     """A store of SQLite whose connections are of this class."""
-    return SqlStore(Sqlite(path, min(1.0, policy.patience), connection), policy)
+    return SqlStore(Sqlite(path, min(1.0, policy.patience), connection), policy, "one")
 
 
 def path_of(stores: Stores) -> Path:

@@ -238,7 +238,7 @@ def kept_by(policy: Policy, folder: Path) -> dict[str, Entry]:
     days = {"resp_1": 1, "resp_3": 3, "resp_5": 5}
 
     async def play() -> dict[str, Entry]:
-        store = store_at(f"sqlite:///{folder}/weft.db", SWIFT)
+        store = store_at(f"sqlite:///{folder}/weft.db", SWIFT, "one")
         await store.open()
         for id, age in days.items():
             await store.begin(entry(id))

@@ -132,6 +132,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.store.migrations",
         "weft.store.operations",
         "weft.store.writing",
+        "weft.store.lockfile",
+        "weft.store.leases",
         "weft.store.sql",
         "weft.store.sqlite",
         "weft.store.postgres",

@@ -236,7 +236,7 @@ async def test_what_the_store_does_not_take_is_not_lost_to_the_log(stores: Store
     log.append([long])
     with pytest.raises(StoreError, match="wait to be written"):
         log.flush()
-    await store.beat("one", "here", 1, 100.0)  # takes along what waits
+    await store.set_answered("resp_none", "resp_1")  # takes along what waits
     log.flush()
     await store.flushed("resp_1")
     assert await stored(store, "resp_1") == [ZERO, long]

@@ -132,7 +132,7 @@ async def test_what_has_ended_stays_as_it_is(stores: Stores) -> None:
     store.append("resp_1", log(2)[1])
     assert not await store.finish("resp_1", ending(log(2), status="failed"))
     assert not await store.ask_cancel("resp_1")
-    assert not await store.adopt("resp_1", "two", "one")
+    assert not await store.adopt("resp_1", "one")
     assert await store.entry("resp_1") == ended(entry(), ending(log(1)))
     assert await store.blocks("resp_1") == log(1)
 
@@ -175,7 +175,7 @@ async def test_dropped_blocks_are_told(stores: Stores) -> None:
         for _ in range(2):
             with pytest.raises(StoreError) as caught:
                 await store.flushed(id)
-            assert caught.value.kind == "torn"
+            assert caught.value.kind == "fenced"
     await store.flushed("resp_well")
     assert await store.blocks("resp_contradicted") == log(1)
     assert await store.blocks("resp_well") == log(1)
@@ -226,7 +226,7 @@ async def test_what_was_asked_to_stop_can_be_seen(stores: Stores) -> None:
 
 CONTESTS: dict[str, Callable[[Store, int], Awaitable[bool]]] = {
     "set_answered": lambda store, n: store.set_answered("resp_1", f"resp_next{n}"),
-    "adopt": lambda store, n: store.adopt("resp_1", f"heir{n}", "one"),
+    "adopt": lambda store, n: store.adopt("resp_1", "dead"),
     "finish": lambda store, n: store.finish("resp_1", ending(ended=200.0 + n)),
     "change": lambda store, n: store.change("resp_1", "cancelled", ("in_progress",)),
     "delete": lambda store, n: store.delete("", "resp_1"),
@@ -236,8 +236,8 @@ CONTESTS: dict[str, Callable[[Store, int], Awaitable[bool]]] = {
 @each_store
 async def test_a_contest_between_two_servers_has_one_winner(stores: Stores) -> None:
     one, two = await stores.opened(), await stores.opened()
-    for contest in CONTESTS.values():
-        await one.begin(entry())
+    for name, contest in CONTESTS.items():
+        await one.begin(entry(server="dead" if name == "adopt" else "one"))
         wins = await asyncio.gather(*(contest((one, two)[n % 2], n) for n in range(50)))
         assert sum(wins) == 1
         await one.delete("", "resp_1")
@@ -265,9 +265,10 @@ async def test_an_id_is_given_to_one_of_two_servers(stores: Stores) -> None:
 
 
 @each_store
-async def test_blocks_never_slip_in_behind_the_ending_of_another_server(stores: Stores) -> None:
-    """One server writes on while another, which holds it for dead, ends what it wrote."""
-    one, two = await stores.opened(), await stores.opened()
+async def test_blocks_never_slip_in_behind_a_server_that_took_over(stores: Stores) -> None:
+    """One server writes on while another, which holds it for dead, ends what it wrote: the log
+    stands still from the moment it is taken over."""
+    one, two = await stores.opened(), await stores.opened(server="two")
     for n in range(15):
         id = f"resp_{n}"
         await one.begin(entry(id))
@@ -275,22 +276,42 @@ async def test_blocks_never_slip_in_behind_the_ending_of_another_server(stores: 
             one.append(id, block)
             if block.number % 4 == n % 4:
                 await asyncio.sleep(0)
-        writing = asyncio.ensure_future(_unless_torn(one.flushed(id)))
-        while True:
-            seen = ending(await whole_log(two, id), status="failed")
-            if await _unless_torn(two.finish(id, seen)):
-                break
+        writing = asyncio.ensure_future(_unless_fenced(one.flushed(id)))
+        assert await two.adopt(id, "one")
+        seen = await whole_log(two, id)
+        assert await two.finish(id, ending(seen, status="failed"))
         await writing
     assert len(await audit(one)) == 15
 
 
-async def _unless_torn(what: Awaitable[T]) -> T | None:
+async def _unless_fenced(what: Awaitable[T]) -> T | None:
     try:
         return await what
     except StoreError as error:
-        if error.kind != "torn":
+        if error.kind != "fenced":
             raise
         return None
+
+
+@each_store
+async def test_who_lost_a_response_writes_nothing_to_it(stores: Stores) -> None:
+    one, two = await stores.opened(), await stores.opened(server="two")
+    await one.begin(entry(status="queued"), log(1))
+    assert await two.adopt("resp_1", "one")
+    taken = entry(status="queued", server="two")
+    for expected in (taken, ended(taken, ending(log(1)))):
+        one.append("resp_1", log(2)[1])
+        assert not await one.change("resp_1", "in_progress", ("queued",))
+        assert not await one.finish("resp_1", ending(log(2)))
+        assert not await one.adopt("resp_1", "one")
+        assert await two.entry("resp_1") == expected
+        assert await two.blocks("resp_1") == log(1)
+        await two.finish("resp_1", ending(log(1)))
+    one.append("resp_1", log(2)[1])
+    with pytest.raises(StoreError) as caught:
+        await one.flushed("resp_1")
+    assert caught.value.kind == "fenced"
+    assert await one.change("resp_1", "incomplete", ("completed",)), "what has ended is nobody's"
 
 
 # Who sees what
@@ -339,7 +360,6 @@ async def test_texts_are_kept_and_compared_as_they_are(stores: Stores) -> None:
             text,
             owner=text,
             model=text,
-            server=text,
             previous=text,
             conversation=text,
             answered=text,
@@ -349,7 +369,6 @@ async def test_texts_are_kept_and_compared_as_they_are(stores: Stores) -> None:
     for text, one in made.items():
         await store.begin(one)
         await store.create_conversation(Conversation(text, text, 1.0), [Item(text, b"{}")])
-        await store.beat(text, text, 1, 1.0)
     for text, one in made.items():
         store.append(text, log(1)[0])
         assert await store.owned(text, text) == one
@@ -359,7 +378,7 @@ async def test_texts_are_kept_and_compared_as_they_are(stores: Stores) -> None:
         assert await store.item(text, text) == Item(text, b"{}")
         assert await store.ask_cancel(text)
     assert await store.cancelling() == set(HOSTILE)
-    assert {one.id for one in await store.orphans(2.0, 1.0)} == set(HOSTILE)
+    assert {id for id, _ in await store.orphans()} == set(HOSTILE)
     for text in HOSTILE:
         assert await store.finish(text, ending(log(1)))
         assert await store.delete(text, text)
@@ -376,7 +395,6 @@ async def test_ids_that_are_too_long_are_refused(stores: Stores) -> None:
         store.begin(entry(long)),
         store.create_conversation(Conversation(long, "", 1.0)),
         store.add_items("conv_1", [Item(long, b"")]),
-        store.beat(long, "", 1, 1.0),
     ]
     for attempt in attempts:
         with pytest.raises(ClientError):
@@ -715,57 +733,6 @@ async def test_where_there_is_no_reasoning_nothing_is_written(stores: Stores) ->
 
 
 # Servers
-
-
-@each_store
-async def test_what_a_dead_server_left_is_an_orphan(stores: Stores) -> None:
-    store = await stores.opened()
-    for server in ("fresh", "stale", "killed", "unheard", "idle"):
-        await store.begin(entry(f"resp_{server}", server=server, created=10.0))
-        await store.begin(entry(f"resp_{server}_done", server=server))
-        await store.finish(f"resp_{server}_done", ending())
-    await store.begin(entry("resp_new", server="starting", created=95.0))
-    await store.finish("resp_idle", ending())
-    for server, pid, beaten in [
-        ("fresh", 1, 50.0),
-        ("stale", 2, 60.0),
-        ("killed", 3, 99.0),
-        ("idle", 4, 5.0),
-        ("fresh", 5, 98.0),
-    ]:
-        await store.beat(server, "here", pid, beaten)
-    asked: list[tuple[str, int]] = []
-
-    def alive(host: str, pid: int) -> bool:
-        asked.append((host, pid))
-        return pid != 3
-
-    orphans = {one.id for one in await store.orphans(100.0, 30.0)}
-    assert orphans == {"resp_stale", "resp_unheard"}
-    orphans = {one.id for one in await store.orphans(100.0, 30.0, alive)}
-    assert orphans == {"resp_stale", "resp_unheard", "resp_killed"}
-    assert sorted(asked) == [("here", 3), ("here", 5)]
-    assert await store.adopt("resp_stale", "fresh", "stale")
-    assert await store.adopt("resp_unheard", "fresh", "unheard")
-    assert not await store.adopt("resp_fresh", "idle", "stale")
-    assert await store.orphans(100.0, 30.0) == []
-
-
-@each_store
-async def test_servers_that_left_nothing_are_forgotten_with_age(stores: Stores) -> None:
-    store = await stores.opened()
-    await store.begin(entry(server="left"))
-    await store.beat("left", "here", 1, 5.0)
-    await store.beat("gone", "here", 2, 5.0)
-    await store.prune(10.0, 10.0)
-    asked: list[int] = []
-
-    def alive(host: str, pid: int) -> bool:
-        asked.append(pid)
-        return True
-
-    assert await store.orphans(6.0, 5.0, alive) == []
-    assert asked == [1]
 
 
 # Conversations

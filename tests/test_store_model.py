@@ -27,7 +27,6 @@ from weft.store.records import (
 
 IDS = st.sampled_from(["a", "b", "c"])
 OWNERS = st.sampled_from(["", "alice"])
-SERVERS = st.sampled_from(["one", "two", "three"])
 TIMES = st.integers(0, 10).map(float)
 STATUSES = st.sampled_from(["queued", "in_progress", "completed"])
 DATA = st.binary(max_size=20)
@@ -43,7 +42,7 @@ class Machine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         url = empty(self.kind, Path(self.folder.name))
-        self.stores = [store_at(url, SWIFT) for _ in range(2)]
+        self.stores = [store_at(url, SWIFT, server) for server in ("one", "two")]
         for store in self.stores:
             self.runner.run(store.open())
         self.numbers = count()
@@ -51,7 +50,7 @@ class Machine(RuleBasedStateMachine):
         self.logs: dict[str, list[Block]] = {}
         self.conversations: dict[str, Conversation] = {}
         self.items: dict[str, list[Item]] = {}
-        self.beats: dict[str, float] = {}
+        self.leases: set[str] = set()
         self.thoughts: dict[tuple[str, str], CallReasoning] = {}
 
     def teardown(self) -> None:
@@ -65,8 +64,9 @@ class Machine(RuleBasedStateMachine):
 
     # Responses
 
-    @rule(id=IDS, owner=OWNERS, created=TIMES, previous=st.none() | IDS, server=SERVERS)
-    def begin(self, id: str, owner: str, created: float, previous: str | None, server: str) -> None:
+    @rule(id=IDS, owner=OWNERS, created=TIMES, previous=st.none() | IDS, own=st.booleans())
+    def begin(self, id: str, owner: str, created: float, previous: str | None, own: bool) -> None:
+        server = self.stores[0].server if own else "three"
         new = entry(
             id, owner=owner, created=created, previous=previous, server=server, conversation=id
         )
@@ -81,6 +81,10 @@ class Machine(RuleBasedStateMachine):
     def runs(self, id: str) -> bool:
         return id in self.entries and self.entries[id].ended is None
 
+    def mine(self, id: str) -> bool:
+        """Whether the store whose turn it is can write to it."""
+        return self.runs(id) and self.entries[id].server == self.stores[0].server
+
     @rule(id=IDS, data=DATA, count=st.integers(1, 3))
     def append(self, id: str, data: bytes, count: int) -> None:
         blocks = self.logs.get(id, [])
@@ -91,7 +95,7 @@ class Machine(RuleBasedStateMachine):
             self.stores[0].append(id, block)
             await self.stores[0].flushed(id)
 
-        if self.runs(id):
+        if self.mine(id):
             blocks.append(block)
             self.runner.run(act())
         else:
@@ -103,19 +107,19 @@ class Machine(RuleBasedStateMachine):
     def finish(self, id: str, at: float, data: bytes, fresh: bool) -> None:
         """With a last block, or without."""
         blocks = self.logs.get(id, [])
-        if fresh and self.runs(id):
+        if fresh and self.mine(id):
             first = blocks[-1].first + blocks[-1].count if blocks else 0
             blocks.append(Block(len(blocks), first, 1, data))
         item = Item(f"{id}{next(self.numbers)}", data)
         how = ending(blocks, [item], ended=at, body=data)
 
         async def act() -> bool:
-            if fresh and self.runs(id):
+            if fresh and self.mine(id):
                 self.stores[0].append(id, blocks[-1])
             return await self.stores[0].finish(id, how)
 
-        assert self.runner.run(act()) == self.runs(id)
-        if self.runs(id):
+        assert self.runner.run(act()) == self.mine(id)
+        if self.mine(id):
             self.entries[id] = ended(self.entries[id], how)
             if id in self.conversations:
                 self.items[id].append(item)
@@ -123,7 +127,7 @@ class Machine(RuleBasedStateMachine):
     @rule(id=IDS)
     def finish_another_log(self, id: str) -> None:
         act = self.stores[0].finish(id, ending(events=99))
-        if self.runs(id):
+        if self.mine(id):
             with pytest.raises(StoreError):
                 self.runner.run(act)
         else:
@@ -145,6 +149,7 @@ class Machine(RuleBasedStateMachine):
     @rule(id=IDS, status=STATUSES, of=st.lists(STATUSES, max_size=3).map(tuple))
     def change(self, id: str, status: Status, of: tuple[Status, ...]) -> None:
         fits = id in self.entries and self.entries[id].status in of
+        fits = fits and (self.mine(id) or not self.runs(id))
         assert self.runner.run(self.stores[0].change(id, status, of)) == fits
         if fits:
             self.replace(id, status=status)
@@ -191,12 +196,6 @@ class Machine(RuleBasedStateMachine):
                     self.replace(id, pruned=True)
                     logs += 1
                 self.logs[id] = []
-        self.beats = {
-            name: beat
-            for name, beat in self.beats.items()
-            if beat >= before
-            or any(one.server == name and one.ended is None for one in self.entries.values())
-        }
         fresh = {key: one for key, one in self.thoughts.items() if one.created >= reasoning_before}
         old, self.thoughts = len(self.thoughts) - len(fresh), fresh
         found = self.runner.run(self.stores[0].prune(before, logs_before, reasoning_before))
@@ -204,30 +203,27 @@ class Machine(RuleBasedStateMachine):
 
     # Servers
 
-    @rule(server=SERVERS, now=TIMES)
-    def beat(self, server: str, now: float) -> None:
-        self.runner.run(self.stores[0].beat(server, "here", ord(server[0]), now))
-        self.beats[server] = now
+    @rule()
+    def take_lease(self) -> None:
+        if self.stores[0].server not in self.leases:
+            self.runner.run(self.stores[0].take_lease(3600.0))
+            self.leases.add(self.stores[0].server)
 
-    @rule(now=TIMES, limit=TIMES, dead=SERVERS)
-    def orphans(self, now: float, limit: float, dead: str) -> None:
-        def orphaned(one: Entry) -> bool:
-            seen = self.beats.get(one.server)
-            killed = seen is not None and ord(one.server[0]) == ord(dead[0])
-            return (one.created if seen is None else seen) <= now - limit or killed
+    @rule()
+    def orphans(self) -> None:
+        self.runner.run(self.stores[0].revoke_dead())
+        found = self.runner.run(self.stores[0].orphans())
+        left = [id for id, one in self.entries.items() if self.runs(id)]
+        left = [id for id in left if self.entries[id].server not in self.leases]
+        assert sorted(id for id, _ in found) == sorted(left)
 
-        found = self.runner.run(
-            self.stores[0].orphans(now, limit, lambda host, pid: pid != ord(dead[0]))
-        )
-        mine = [one for one in self.entries.values() if one.ended is None and orphaned(one)]
-        assert sorted(one.id for one in found) == sorted(one.id for one in mine)
-
-    @rule(id=IDS, server=SERVERS, of=SERVERS)
-    def adopt(self, id: str, server: str, of: str) -> None:
-        fits = self.runs(id) and self.entries[id].server == of
-        assert self.runner.run(self.stores[0].adopt(id, server, of)) == fits
+    @rule(id=IDS, right=st.booleans())
+    def adopt(self, id: str, right: bool) -> None:
+        of = self.entries[id].server if right and id in self.entries else "nobody"
+        fits = right and self.runs(id)
+        assert self.runner.run(self.stores[0].adopt(id, of)) == fits
         if fits:
-            self.replace(id, server=server)
+            self.replace(id, server=self.stores[0].server)
 
     # Conversations
 

@@ -217,7 +217,7 @@ def test_whichever_commit_is_cut_everyone_is_told_what_became_of_it(
     async def main(nth: int) -> int:
         stores = Stores("postgres", tmp_path)
         async with line(tmp_path, nth, heard) as (folder, cut):
-            store = store_at(through(stores.url, folder), PATIENT)
+            store = store_at(through(stores.url, folder), PATIENT, "one")
             acknowledged: set[str] = set()
             await scenario(store, acknowledged)
             assert len(acknowledged) == ALL
@@ -235,7 +235,7 @@ def test_whichever_commit_is_cut_everyone_is_told_what_became_of_it(
 @postgres_store
 async def test_who_won_is_told_so_although_the_answer_was_lost(stores: Stores) -> None:
     async with line(stores.folder, 3, True) as (folder, cut):
-        store = store_at(through(stores.url, folder), PATIENT)
+        store = store_at(through(stores.url, folder), PATIENT, "one")
         await store.open()
         await store.begin(entry())
         assert await store.set_answered("resp_1", "resp_2")

@@ -153,9 +153,8 @@ def test_a_log_that_cannot_be_read_keeps_no_gateway_from_starting(
         store = made.database.store
 
         async def spoil() -> None:
-            await store.begin(entry("resp_spoiled", server="dead", stream=True))
-            store.append("resp_spoiled", Block(0, 0, 1, block))
-            await store.flushed("resp_spoiled")
+            spoiled = entry("resp_spoiled", server="dead", stream=True)
+            await store.begin(spoiled, [Block(0, 0, 1, block)])
 
         made.database.run(spoil())
         running = made.start()

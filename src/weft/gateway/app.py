@@ -287,7 +287,9 @@ class Gateway:
 def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions | None:
     if not store.enabled:
         return None
-    policy = Policy(store.persist == "all", DAY * store.retention, DAY * store.log_retention)
+    policy = Policy(
+        store.persist == "all", DAY * store.retention, DAY * store.log_retention, store.lease
+    )
     persistence = Persistence(store_at(store.url), required=store.required)
     return Sessions(persistence, window, policy, keepalive)
 

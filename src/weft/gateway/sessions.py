@@ -5,7 +5,6 @@ client, and what a process that died left behind.
 import asyncio
 import itertools
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
@@ -29,6 +28,7 @@ from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import follow
 from weft.relay.persistence import (
+    TAKEN_OVER,
     Persistence,
     abandoned,
     last_snapshot,
@@ -47,11 +47,8 @@ COMPLETIONS = "openai-chat"
 CANCEL_POLL = 0.5
 """Seconds between two looks at what others want stopped here."""
 
-HEARTBEAT = 4
-"""So many of them between two signs of life of this process."""
-
-DEAD = 15.0
-"""Seconds without one after which what a process left is ended by another."""
+RENEWALS = 8
+"""Of a lease, before it runs out: and as often, a look at those of others."""
 
 RECOVERIES = 3
 """How often it is tried to end what a dead process left, before it is ended unread."""
@@ -109,6 +106,9 @@ class Policy:
     log_retention: float = 0.0
     """Seconds after which its log is."""
 
+    lease: float = 15.0
+    """Seconds that a server can be silent before another ends what it runs."""
+
 
 KEEP = Policy()
 
@@ -137,7 +137,7 @@ class Sessions:
         self._alone: set[Run] = set()
         """Those without a client of their own: they go on for whoever follows."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._care: asyncio.Task[None] | None = None
+        self._care: list[asyncio.Task[None]] = []
 
     @property
     def store(self) -> Store:
@@ -153,15 +153,17 @@ class Sessions:
         """`runs` are all that are under way in this process, at any time."""
         self._runs = runs
         await self.store.open()
-        await self._beat()
+        await self.store.take_lease(self._policy.lease)
+        create_task = asyncio.get_running_loop().create_task
+        self._care.append(create_task(self._keep_lease()))
         with suppress(StoreError):
             await self._recover_orphans()
             await self._prune()
-        self._care = asyncio.get_running_loop().create_task(self._maintain())
+        self._care.append(create_task(self._maintain()))
 
     async def close(self) -> None:
-        if self._care is not None:
-            self._care.cancel()
+        for task in self._care:
+            task.cancel()
         for run in list(self._running.values()):
             run.stop(SHUTTING_DOWN)
         if self._tasks:
@@ -169,22 +171,36 @@ class Sessions:
         await self.store.close()
 
     async def _maintain(self) -> None:
+        heartbeat = max(1, round(self._policy.lease / RENEWALS / CANCEL_POLL))
         for turn in itertools.count(1):
             await asyncio.sleep(CANCEL_POLL)
             try:
                 await self._poll_cancellations()
-                if turn % HEARTBEAT == 0:
-                    await self._beat()
+                if turn % heartbeat == 0:
                     await self._recover_orphans()
                     await self._prune()
             except StoreError as problem:
                 log.warning("the store: %s", problem)
-            except Exception as problem:  # whatever it is: others rely on our beat
+            except Exception as problem:  # whatever it is: it may pass
                 log.error("the store could not be looked after", exc_info=problem)
 
-    async def _beat(self) -> None:
-        persistence = self._persistence
-        await self.store.beat(persistence.server, persistence.host, os.getpid(), time.time())
+    async def _keep_lease(self) -> None:
+        """Renews the lease of this process, whatever else there is to do, and stops what was taken
+        from it while it was held for dead."""
+        while True:
+            await asyncio.sleep(self._policy.lease / RENEWALS)
+            before = self.store.server
+            try:
+                await self.store.renew_lease()
+            except StoreError as problem:
+                log.warning("the lease of this server could not be renewed: %s", problem)
+            except Exception as problem:  # whatever it is: others rely on our lease
+                log.error("the lease of this server could not be renewed", exc_info=problem)
+            if self.store.server != before:
+                log.warning("another server held this one for dead and took over what it ran")
+            for run in self._running.values():
+                if run.writer is not None and run.writer.server != self.store.server:
+                    run.stop(TAKEN_OVER)
 
     async def _poll_cancellations(self) -> None:
         """Stops what another process was asked to stop."""
@@ -196,11 +212,10 @@ class Sessions:
         """Ends what processes that died had not ended, and what the store took no end of: each on
         its own, so that one that cannot be ended keeps no other from it."""
         persistence = self._persistence
-        for entry in await self.store.orphans(time.time(), DEAD, self._is_alive):
-            if entry.server != persistence.server and await self.store.adopt(
-                entry.id, persistence.server, entry.server
-            ):
-                persistence.lost.add(entry.id)
+        await self.store.revoke_dead()
+        for id, server in await self.store.orphans():
+            if await self.store.adopt(id, server):
+                persistence.lost.add(id)
         for id in list(persistence.lost):
             try:
                 await self._recover(id)
@@ -230,19 +245,6 @@ class Sessions:
             now - LIFETIME,
         )
         self._pruned = now
-
-    def _is_alive(self, host: str, pid: int) -> bool:
-        if host != self._persistence.host:
-            return True  # as far as can be seen from here
-        if pid == os.getpid():
-            return False  # an earlier process had our number
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
 
     # Requests
 

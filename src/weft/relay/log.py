@@ -465,9 +465,11 @@ async def follow(
     Raises StoreError.
     """
     stored = StoredLog(store, id, number)
+    followed: Log | None = None
     while True:
         log = logs.get(id)
         if log is not None and number >= log.oldest:
+            followed = log
             events, upto, ended = log.since(number), log.shown, log.ended
             if events:
                 yield events
@@ -480,9 +482,11 @@ async def follow(
         if log is not None:
             log.flush()
             await store.flushed(id)
+        ended = not await store.runs(id)  # before its blocks: once it ended, they are all there
+        if ended and followed is not None:
+            number, followed = min(number, await _end_elsewhere(store, id, followed)), None
         if stored.number != number:
             stored = StoredLog(store, id, number)
-        ended = not await store.runs(id)  # before its blocks: once it ended, they are all there
         more = False
         async for events in stored.read(ended=ended):
             more, number = True, stored.number
@@ -492,3 +496,13 @@ async def follow(
             return
         if not more and log is None:
             await asyncio.sleep(POLL)
+
+
+async def _end_elsewhere(store: Store, id: str, log: Log) -> int:
+    """The number of the first event of the ending that another server gave a response, if one did:
+    it follows what the store had, which may be less than what was told here."""
+    entry = await store.entry(id)
+    if entry is None or entry.digest == log.digest:
+        return log.events
+    blocks = await store.blocks(id, entry.events - 2)
+    return blocks[-1].first if blocks else entry.events

@@ -6,8 +6,6 @@ between follows within moments. So whatever a client was told has ended can be r
 """
 
 import asyncio
-import os
-import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -19,6 +17,7 @@ from weft.assembler import Response
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects.base import Dialect
+from weft.dialects.faults import fault
 from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
@@ -49,6 +48,9 @@ _OUTPUTS = (b"_output", b"_approval_response")
 
 ANSWERED: tuple[Status, ...] = ("completed", "incomplete")
 """How a turn ends that led to an answer."""
+
+TAKEN_OVER = fault("server", "another server has taken over this response")
+"""What a client is told whose server was held for dead, and is not."""
 
 _json = msgspec.json.Encoder().encode
 
@@ -105,8 +107,6 @@ class Persistence:
         self.store = store
         self.required = required
         """Whether an answer that cannot be stored is an error to its client."""
-        self.host = socket.gethostname()
-        self.server = f"{self.host}:{os.getpid()}:{time.monotonic_ns()}"
         self.logs: dict[str, Log] = {}
         """Of what runs here."""
         self.scheduler = FlushScheduler()
@@ -129,6 +129,8 @@ class ResponseWriter:
         self._policy = policy
         self._log: Log | None = None
         self.required = persistence.required
+        self.server = ""
+        """The id of this server when it began: what another took over is no longer ours."""
 
     @property
     def log(self) -> Log:
@@ -154,7 +156,7 @@ class ResponseWriter:
         Raises Taken, StoreError."""
         id = self._policy.key or response_id
         log = Log(self._persistence.store, self._persistence.scheduler, id)
-        entry = self._entry(id, "in_progress", last_snapshot(first))
+        entry = await self._entry(id, "in_progress", last_snapshot(first))
         head = log.head(first) if first else ()
         await self._written(id, self._persistence.store.begin(entry, head))
         self._log = self._persistence.logs[id] = log
@@ -164,7 +166,8 @@ class ResponseWriter:
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
         """Stores that there is a response under this id, whatever becomes of it. Raises Taken,
         StoreError."""
-        await self._written(id, self._persistence.store.begin(self._entry(id, status, body)))
+        entry = await self._entry(id, status, body)
+        await self._written(id, self._persistence.store.begin(entry))
         log = Log(self._persistence.store, self._persistence.scheduler, id)
         self._log = self._persistence.logs[id] = log
 
@@ -182,8 +185,9 @@ class ResponseWriter:
         if not done.cancelled() and done.exception() is None:
             self._persistence.lost.add(id)
 
-    def _entry(self, id: str, status: Status, body: bytes | None) -> Entry:
+    async def _entry(self, id: str, status: Status, body: bytes | None) -> Entry:
         incoming, policy = self._incoming, self._policy
+        self.server = await self._persistence.store.leased()
         return Entry(
             id=id,
             owner=incoming.caller,
@@ -196,7 +200,7 @@ class ResponseWriter:
             background=incoming.background,
             stream=incoming.stream,
             visible=policy.visible,
-            server=self._persistence.server,
+            server=self.server,
             request=policy.request,
             input=policy.input,
             body=body,
@@ -252,20 +256,31 @@ class ResponseWriter:
         self, last: Sequence[Event], response: Response, outcome: "Callable[[], _Outcome]"
     ) -> None:
         log, incoming = self.log, self._incoming
-        rest = await log.close(last)
 
         def ended() -> Ending:
             return _ending(outcome(), response, incoming.conversation, self._policy.input)
 
         large = sum(len(event.data) for event in last) > LARGE
         ending = await asyncio.to_thread(ended) if large else ended()
-        ending = msgspec.structs.replace(
-            ending, digest=log.digest, events=log.events, size=log.size, rest=rest
-        )
-        await self._persistence.store.finish(log.id, ending)
+        try:
+            rest = await log.close(last)
+            ending = msgspec.structs.replace(
+                ending, digest=log.digest, events=log.events, size=log.size, rest=rest
+            )
+            await self._end(log.id, ending)
+        except StoreError:
+            self.give_up()
+            raise
         await self._resume(ending.status)
         log.end()
         self._persistence.logs.pop(log.id, None)
+
+    async def _end(self, id: str, ending: Ending) -> None:
+        """Raises StoreError, also if another server ended the response, or is about to: the client
+        must not be told an end that the store does not have. One that was deleted has none."""
+        store = self._persistence.store
+        if not await store.finish(id, ending) and await store.entry(id) is not None:
+            raise StoreError("another server has taken over the response", "fenced")
 
     def give_up(self) -> None:
         """Nothing more is stored: the store does not take it. What it took is ended later."""

@@ -24,7 +24,7 @@ from weft.parts import ErrorPart, Part
 from weft.relay.answer import Answer
 from weft.relay.deadlines import Deadlines, Interrupt, Stopped
 from weft.relay.incoming import Failed, IncomingRequest, Limits, codec_of
-from weft.relay.persistence import ResponseWriter
+from weft.relay.persistence import TAKEN_OVER, ResponseWriter
 from weft.relay.record import Record
 from weft.relay.redaction import ErrorRedactor
 from weft.relay.rendering import BodyOnly, Encoded, ErrorStream, Passthrough, Renderer
@@ -537,6 +537,8 @@ class PersistedStream:
             return
         writer.give_up()
         self._state.record.unstored = str(problem)
+        if isinstance(problem, StoreError) and problem.kind == "fenced":
+            raise Failed(TAKEN_OVER) from None  # the store has another end of it
         if writer.required and isinstance(problem, StoreError):
             raise Failed(fault("server", "the answer could not be stored")) from None
 
@@ -598,10 +600,8 @@ class PersistedStream:
         """Stores how it ended, if that is not stored yet."""
         writer = self._writer
         if writer is not None and writer.running and self._inner.ended:
-            try:
+            with suppress(StoreError):
                 await writer.finish(self._last, self._record, self._inner.encoding)
-            except StoreError:
-                writer.give_up()
 
 
 def error_stream(state: RequestState, request: Request) -> ErrorStream:

@@ -7,13 +7,15 @@
 3. What has ended stays: no block, no second ending, no other answer reaches it any more.
 4. A contest has one winner: `finish`, `set_answered`, `adopt` and `change` say True to one caller,
    in whatever process.
-5. No call blocks the event loop, and what waits to be written is bounded.
+5. A response that runs is written to by one server, the one that its entry names: blocks, endings
+   and changes of any other are refused.
+6. No call blocks the event loop, and what waits to be written is bounded.
 
 Every text may hold anything; the store never builds SQL from one. A caller that stops waiting for
 a write does not take it back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from weft.errors import ClientError, InternalError
@@ -39,7 +41,7 @@ ID_LENGTH = 512
 REASONING_SIZE = 1024 * 1024
 """Bytes of the reasoning of one call; more is refused with a ClientError."""
 
-Kind = Literal["busy", "full", "lost", "broken", "unknown", "torn", "newer", "closed"]
+Kind = Literal["busy", "full", "lost", "broken", "unknown", "torn", "fenced", "newer", "closed"]
 """Why the store could not do it:
 
 busy      another process held the database, or it was slow, for longer than we have patience
@@ -48,6 +50,7 @@ lost      there is no connection
 broken    the database reports a fault: of the disk, of the file, of a statement
 unknown   it took so long that nobody knows whether it was written
 torn      the log is not the one that the ending describes
+fenced    the response is not this server's (any more): it has ended, or another took it over
 newer     the database was made by a newer version of Weft
 closed    the store is not open
 """
@@ -103,7 +106,8 @@ class Store(Protocol):
     def append(self, id: str, block: Block) -> None:
         """Queues a piece of the log, to be written soon. Raises StoreError when the queue is full.
 
-        A block of a response that is not there, or has ended, is dropped: `flushed` tells.
+        A block of a response that is not there, has ended, or is another server's is dropped:
+        `flushed` tells.
         """
         ...
 
@@ -121,11 +125,11 @@ class Store(Protocol):
     async def finish(self, id: str, ending: Ending) -> bool:
         """Ends a response: the rest of its log, the ending, and the items for its conversation.
 
-        Returns whether this call ended it: False if it had ended before, or is not there. Items
-        are left out if the conversation is gone; one whose id it holds gets another. What is large
-        is written ahead, in pieces, and is there for nobody before the ending is. Raises StoreError
-        (`torn`) if the log is not the one described. If it raises, the response goes on running as
-        far as others can see: finish it again.
+        Returns whether this call ended it: False if it had ended before, is not there, or is
+        another server's. Items are left out if the conversation is gone; one whose id it holds
+        gets another. What is large is written ahead, in pieces, and is there for nobody before the
+        ending is. Raises StoreError (`torn`) if the log is not the one described. If it raises, the
+        response goes on running as far as others can see: finish it again.
         """
         ...
 
@@ -156,7 +160,8 @@ class Store(Protocol):
         ...
 
     async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
-        """Sets the status if it is one of those. Returns whether it was."""
+        """Sets the status if it is one of those, and no other server runs it. Returns whether it
+        did."""
         ...
 
     async def set_answered(self, id: str, next_id: str) -> bool:
@@ -220,29 +225,48 @@ class Store(Protocol):
 
     # Servers
 
-    async def beat(self, server: str, host: str, pid: int, now: float) -> None:
-        """Says that a server is alive."""
+    @property
+    def server(self) -> str:
+        """The id of the server that this store writes for. Another one after `take_lease`, and
+        whenever a lease was lost."""
         ...
 
-    async def orphans(
-        self, now: float, limit: float, alive: Callable[[str, int], bool] | None = None
-    ) -> list[Entry]:
-        """Unfinished entries whose server has not beaten for `limit` seconds, or is not alive.
+    async def take_lease(self, length: float) -> None:
+        """Becomes a server of its own, with a lease of so many seconds by the database's clock:
+        until it runs out, or is found to be dead, nobody takes over what it runs."""
+        ...
 
-        `alive` is asked with host and process id; of a host it knows nothing about it says True.
-        At most 100 at a time.
-        """
+    async def renew_lease(self) -> None:
+        """To be called several times during a lease. If the lease was revoked meanwhile, another is
+        taken, under another id: what ran under the old one is others' to end."""
+        ...
+
+    async def leased(self) -> str:
+        """Returns the id of this server, for a response to begin under. A lease that may have run
+        out is renewed first."""
+        ...
+
+    async def revoke_dead(self) -> None:
+        """Revokes the leases of servers that are dead: at once where the process is known to be,
+        and else when the lease has run out and nobody renews it for a while. To be called again
+        and again."""
+        ...
+
+    async def orphans(self) -> list[tuple[str, str]]:
+        """Unfinished responses whose server has no lease: the id of each, and of its server. At
+        most 1,000 at a time."""
+        ...
+
+    async def adopt(self, id: str, of: str) -> bool:
+        """Makes an unfinished entry of that server one of this. Returns whether it did: then no
+        write of the other reaches it any more."""
         ...
 
     async def begin_recovery(self, id: str) -> int | None:
-        """Says that somebody sets out to end what a dead process left, and removes the blocks of a
+        """Says that this server sets out to end what a dead one left, and removes the blocks of a
         batch that is not complete. Returns how often somebody has; None if it has ended, or is not
-        there.
+        this server's.
         """
-        ...
-
-    async def adopt(self, id: str, server: str, of: str) -> bool:
-        """Makes an unfinished entry of one server that of another. Returns whether it did."""
         ...
 
     # Conversations

@@ -104,6 +104,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX reasoning_created ON reasoning (created)",
     ),
     (
+        # No server of an earlier version has a lease: what it has not ended is taken over.
+        "DROP TABLE server",
+        """CREATE TABLE server (
+            name TEXT PRIMARY KEY,
+            host TEXT NOT NULL,
+            pid BIGINT NOT NULL,
+            until DOUBLE PRECISION NOT NULL
+        )""",
+    ),
+    (
         # A body or record that is large, in pieces: what one statement carries is bounded.
         """CREATE TABLE piece (
             response TEXT NOT NULL REFERENCES response ON DELETE CASCADE,

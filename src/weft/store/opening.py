@@ -25,8 +25,9 @@ server is tried again and again, as long as we have patience."""
 DEFAULT = StorePolicy()
 
 
-def store_at(url: str, policy: StorePolicy = DEFAULT) -> Store:
-    """Returns the store at an address, not yet open. Raises UnknownStore.
+def store_at(url: str, policy: StorePolicy = DEFAULT, server: str = "") -> Store:
+    """Returns the store at an address, not yet open. Raises UnknownStore. `server` is whose
+    responses it writes to, until it takes a lease.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user:password@host/database`.
     """
@@ -35,9 +36,9 @@ def store_at(url: str, policy: StorePolicy = DEFAULT) -> Store:
         raise UnknownStore("an address begins with sqlite:// or postgresql://")
     match scheme:
         case "sqlite":
-            return SqlStore(Sqlite(_path(rest), min(LOCK_WAIT, policy.patience)), policy)
+            return SqlStore(Sqlite(_path(rest), min(LOCK_WAIT, policy.patience)), policy, server)
         case "postgresql" | "postgres" if POSTGRES:
-            return SqlStore(Postgres(Secret(url), min(STATEMENT, policy.patience)), policy)
+            return SqlStore(Postgres(Secret(url), min(STATEMENT, policy.patience)), policy, server)
         case "postgresql" | "postgres":
             raise UnknownStore("PostgreSQL needs asyncpg: pip install 'weft[postgres]'")
         case _:

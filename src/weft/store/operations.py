@@ -16,7 +16,6 @@ from weft.errors import ClientError
 from weft.store.base import (
     BLOCKS_AT_A_TIME,
     CHAIN_LENGTH,
-    ENTRIES_AT_A_TIME,
     ID_LENGTH,
     REASONING_SIZE,
     Absent,
@@ -47,7 +46,7 @@ MOST = 10_000
 
 # Rows as values
 
-FLAGS = frozenset({"background", "stream", "visible", "cancelling", "pruned"})
+FLAGS = frozenset({"background", "stream", "visible", "cancelling", "pruned", "expired"})
 """SQLite tells them as 0 and 1."""
 
 
@@ -134,7 +133,7 @@ def begin(entry: Entry, first: Sequence[Block] = ()) -> Steps[None]:
         yield INSERT_BLOCK, (e.id, block.number, block.first, block.count, block.data)
 
 
-RUNNING = "SELECT conversation FROM response WHERE id = ? AND ended IS NULL"
+RUNNING = "SELECT conversation FROM response WHERE id = ? AND server = ? AND ended IS NULL"
 RUNS = "SELECT 1 FROM response WHERE id = ? AND ended IS NULL"
 EXTENT = """SELECT coalesce(max(number), -1) + 1, coalesce(sum(count), 0),
     coalesce(sum(length(data)), 0) FROM block WHERE response = ?"""
@@ -151,16 +150,18 @@ PIECES = "SELECT data FROM piece WHERE response = ? AND field = ? ORDER BY numbe
 DROP_PIECES = "DELETE FROM piece WHERE response = ? AND field = ? AND number >= ?"
 
 
-def store_piece(id: str, field: str, number: int, data: bytes) -> Steps[None]:
+def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> Steps[None]:
     """A piece of an answer that has not ended: there for nobody until it has."""
-    if (yield RUNNING, (id,)):
+    if (yield RUNNING, (id, server)):
         yield PIECE, (id, field, number, data)
 
 
-def finish(id: str, ending: Ending, pieces: Mapping[str, int] | None = None) -> Steps[bool]:
+def finish(
+    id: str, ending: Ending, server: str, pieces: Mapping[str, int] | None = None
+) -> Steps[bool]:
     """`pieces`: of how many each field consists that was stored ahead."""
     _short(*(item.id for item in ending.items))
-    running = yield RUNNING, (id,)
+    running = yield RUNNING, (id, server)
     if not running:
         return False
     logged = yield from extent(id)
@@ -274,8 +275,8 @@ def extent(id: str) -> Steps[Extent]:
 
 
 DELETE = "DELETE FROM response WHERE id = ? AND owner = ? RETURNING id"
-CHANGE = """UPDATE response SET status = ? WHERE id = ? AND status IN (?, ?, ?, ?, ?, ?)
-    RETURNING id"""
+CHANGE = """UPDATE response SET status = ? WHERE id = ? AND (ended IS NOT NULL OR server = ?)
+    AND status IN (?, ?, ?, ?, ?, ?) RETURNING id"""
 STATUSES = 6
 ANSWERED = "UPDATE response SET answered = ? WHERE id = ? AND answered IS NULL RETURNING id"
 SET_CONTEXT = """UPDATE asked SET context = ? WHERE response = ?
@@ -290,9 +291,9 @@ def delete(owner: str, id: str) -> Steps[bool]:
     return bool((yield DELETE, (id, owner)))
 
 
-def change(id: str, status: Status, of: tuple[Status, ...]) -> Steps[bool]:
+def change(id: str, status: Status, of: tuple[Status, ...], server: str) -> Steps[bool]:
     among = [*of, *[""] * STATUSES][:STATUSES]
-    return bool((yield CHANGE, (status, id, *among)))
+    return bool((yield CHANGE, (status, id, server, *among)))
 
 
 def set_answered(id: str, next_id: str) -> Steps[bool]:
@@ -319,8 +320,6 @@ PRUNE_LOGS = """UPDATE response SET pruned = TRUE WHERE id IN
     (SELECT id FROM response WHERE ended < ? AND NOT pruned AND events > 0
         ORDER BY ended LIMIT ?) RETURNING id"""
 PRUNE_LOG = "DELETE FROM block WHERE response = ?"
-PRUNE_SERVERS = """DELETE FROM server WHERE beat < ? AND NOT EXISTS
-    (SELECT 1 FROM response WHERE response.server = server.name AND ended IS NULL)"""
 
 
 def prune_entries(before: float) -> Steps[int]:
@@ -339,10 +338,6 @@ def prune_logs(before: float) -> Steps[int]:
 def prune_reasoning(before: float) -> Steps[int]:
     """Removes some of it, and says how much."""
     return len((yield PRUNE_REASONING, (before, PRUNED_AT_A_TIME)))
-
-
-def prune_servers(before: float) -> Steps[None]:
-    yield PRUNE_SERVERS, (before,)
 
 
 # Reasoning
@@ -388,55 +383,69 @@ def reasoning(owner: str, calls: Sequence[str], since: float) -> Steps[list[Call
 # Servers
 
 
-class Server(msgspec.Struct, frozen=True, gc=False):
-    name: str
-    host: str
-    pid: int
-    beat: float
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """The lease of a server, as it was read."""
+
+    server: str
+    until: float
+    """When it runs out, by the database's clock, in seconds since 1970."""
+
+    expired: bool
+    """Whether that was so when it was read."""
 
 
-BEAT = """INSERT INTO server (name, host, pid, beat) VALUES (?, ?, ?, ?)
-    ON CONFLICT (name) DO UPDATE
-    SET host = excluded.host, pid = excluded.pid, beat = excluded.beat"""
-FRESH = "SELECT name, host, pid, beat FROM server WHERE beat > ?"
-OF_SERVER = ENTRY + " WHERE r.server = ? AND r.ended IS NULL ORDER BY r.created LIMIT ?"
-OF_STALE = (
-    ENTRY
-    + """ WHERE r.ended IS NULL AND r.server IN (
-            SELECT server FROM response WHERE ended IS NULL
-            EXCEPT SELECT name FROM server WHERE beat > ?)
-        AND (r.created <= ? OR EXISTS (SELECT 1 FROM server WHERE name = r.server))
-        ORDER BY r.created LIMIT ?"""
-)
+CLOCK = "((julianday('now') - 2440587.5) * 86400.0)"
+"""The database's clock in seconds since 1970, as SQLite tells it: a file is on one machine, whose
+clock it is. Elsewhere another expression takes its place."""
+
+TAKE_LEASE = "INSERT INTO server (name, host, pid, until) VALUES (?, ?, ?, " + CLOCK + " + ?)"
+RENEW_LEASE = "UPDATE server SET until = " + CLOCK + " + ? WHERE name = ? RETURNING name"
+RELEASE_LEASE = "DELETE FROM server WHERE name = ?"
+LEASES = "SELECT name, until, until < " + CLOCK + " FROM server WHERE name <> ?"
+REVOKE_LEASE = "DELETE FROM server WHERE name = ? AND until = ? RETURNING name"
+ORPHANS_AT_A_TIME = 1000
+ORPHANS = """SELECT id, server FROM response WHERE ended IS NULL AND server IN (
+        SELECT server FROM response WHERE ended IS NULL EXCEPT SELECT name FROM server)
+    ORDER BY created LIMIT ?"""
+RUN_BY = "SELECT id FROM response WHERE id = ? AND server = ? AND ended IS NULL"
 ADOPT = "UPDATE response SET server = ? WHERE id = ? AND server = ? AND ended IS NULL RETURNING id"
 
 
-def beat(server: Server) -> Steps[None]:
-    _short(server.name)
-    yield BEAT, (server.name, server.host, server.pid, server.beat)
+def take_lease(server: str, host: str, pid: int, length: float) -> Steps[None]:
+    yield TAKE_LEASE, (server, host, pid, length)
 
 
-def fresh(since: float) -> Steps[list[Server]]:
-    """The servers that have beaten since then."""
-    return _each(Server, (yield FRESH, (since,)))
+def renew_lease(server: str, length: float) -> Steps[bool]:
+    return bool((yield RENEW_LEASE, (length, server)))
 
 
-def orphans(since: float, dead: Sequence[Server]) -> Steps[list[Entry]]:
-    """The unfinished entries of servers that have not beaten since then, and of these."""
-    found = list((yield OF_STALE, (since, since, ENTRIES_AT_A_TIME)))
-    for server in dead:
-        found += yield OF_SERVER, (server.name, ENTRIES_AT_A_TIME)
-    return (yield from _entries(found[:ENTRIES_AT_A_TIME]))
+def release_lease(server: str) -> Steps[None]:
+    yield RELEASE_LEASE, (server,)
+
+
+def leases(but: str) -> Steps[list[Lease]]:
+    """Those of the other servers."""
+    return _each(Lease, (yield LEASES, (but,)))
+
+
+def revoke_lease(lease: Lease) -> Steps[bool]:
+    """Only if nobody has renewed it."""
+    return bool((yield REVOKE_LEASE, (lease.server, lease.until)))
+
+
+def orphans() -> Steps[list[tuple[str, str]]]:
+    """The unfinished responses of servers that have no lease, and whose they are."""
+    return [(str(id), str(server)) for id, server in (yield ORPHANS, (ORPHANS_AT_A_TIME,))]
 
 
 BEGIN_RECOVERY = """UPDATE response SET recoveries = recoveries + 1
-    WHERE id = ? AND ended IS NULL RETURNING recoveries"""
+    WHERE id = ? AND server = ? AND ended IS NULL RETURNING recoveries"""
 DROP_INCOMPLETE = """DELETE FROM block WHERE response = ? AND number >
     coalesce((SELECT max(number) FROM block WHERE response = ? AND count > 0), -1)"""
 
 
-def begin_recovery(id: str) -> Steps[int | None]:
-    found = yield BEGIN_RECOVERY, (id,)
+def begin_recovery(id: str, server: str) -> Steps[int | None]:
+    found = yield BEGIN_RECOVERY, (id, server)
     if not found:
         return None
     yield DROP_INCOMPLETE, (id, id)
@@ -444,6 +453,8 @@ def begin_recovery(id: str) -> Steps[int | None]:
 
 
 def adopt(id: str, server: str, of: str) -> Steps[bool]:
+    if not (yield RUN_BY, (id, of)):
+        return False
     return bool((yield ADOPT, (server, id, of)))
 
 
@@ -551,6 +562,7 @@ def delete_item(id: str, item_id: str) -> Steps[bool]:
 
 LOCKS: Mapping[str, str] = {
     RUNNING: " FOR UPDATE",  # waits for whoever writes a block of it, and keeps others from it
+    RUN_BY: " FOR UPDATE",  # the same: no block of the old server's comes after it was taken over
     CONVERSATION_LOCKED: " FOR UPDATE",  # one at a time hands out positions
 }
 """What a database with many writers adds to a statement."""

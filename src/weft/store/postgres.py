@@ -12,11 +12,13 @@ What is told of a fault is its class and code: PostgreSQL's own words may hold p
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from itertools import count
+from pathlib import Path
 from re import sub
 from typing import Protocol, TypeVar
 
@@ -26,7 +28,7 @@ from weft.errors import WeftError
 from weft.scrub import Secret
 from weft.store.base import Kind, StoreError
 from weft.store.migrations import POSTGRES, migrated
-from weft.store.operations import LOCKS, dropped
+from weft.store.operations import CLOCK, LOCKS, dropped
 from weft.store.steps import Row, Steps
 from weft.store.texts import bound, heard, kept
 from weft.store.writing import Logged, Rejected, Work, runs
@@ -43,13 +45,17 @@ UNLIMITED = "SET LOCAL statement_timeout = 0"
 TICKET = "SELECT pg_current_xact_id()::text"
 FATE = "SELECT pg_xact_status($1::text::xid8)"
 APPEND = """WITH live AS MATERIALIZED (
-        SELECT id FROM response WHERE id = ANY($1::text[]) AND ended IS NULL FOR KEY SHARE)
+        SELECT id FROM response WHERE id = ANY($1::text[]) AND ended IS NULL AND server = $6::text
+        FOR KEY SHARE)
     INSERT INTO block (response, number, first, count, data)
     SELECT b.response, b.number, b.first, b.count, b.data
     FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bytea[])
         AS b (response, number, first, count, data)
     JOIN live ON live.id = b.response
     ON CONFLICT DO NOTHING"""
+
+NOW = "extract(epoch from clock_timestamp())::double precision"
+"""The server's clock, in seconds since 1970."""
 
 KINDS: dict[str, Kind | None] = {
     "08": "lost",
@@ -161,14 +167,18 @@ class Postgres:
 
     # Writing
 
-    async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+    def lock_path(self, server: str) -> Path:
+        """Seen by the other servers of this machine."""
+        return Path(os.environ.get("TMPDIR") or "/tmp", f"weft-server-{server}")
+
+    async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
         """Every commit of PostgreSQL is durable."""
         connection = await self._connected()
         try:
             async with _faults():
                 await connection.execute("BEGIN")
                 ticket = await _ticket(connection, batch)
-                missing = await _written(connection, batch)
+                missing = await _written(connection, batch, server)
         except Rejected:
             await self._rollback(connection)
             raise
@@ -232,9 +242,10 @@ class Postgres:
 
 @cache
 def numbered(statement: str) -> str:
-    """A statement as PostgreSQL wants it: parameters by number, and rows held on to."""
+    """A statement as PostgreSQL wants it: parameters by number, its clock, and rows held on to."""
     numbers = count(1)
-    return sub(r"\?", lambda _: f"${next(numbers)}", statement) + LOCKS.get(statement, "")
+    own = statement.replace(CLOCK, NOW)
+    return sub(r"\?", lambda _: f"${next(numbers)}", own) + LOCKS.get(statement, "")
 
 
 async def taken(connection: Connection, steps: Steps[T]) -> T:
@@ -255,11 +266,11 @@ async def _ticket(connection: Connection, batch: Sequence[Work]) -> str | None:
     return str((await connection.fetch(TICKET))[0][0])
 
 
-async def _written(connection: Connection, batch: Sequence[Work]) -> set[str]:
+async def _written(connection: Connection, batch: Sequence[Work], server: str) -> set[str]:
     missing: set[str] = set()
     for run in runs(batch):
         if isinstance(run, list):
-            missing |= await _appended(connection, run)
+            missing |= await _appended(connection, run, server)
             continue
         try:
             await taken(connection, run.steps())
@@ -270,7 +281,7 @@ async def _written(connection: Connection, batch: Sequence[Work]) -> set[str]:
     return missing
 
 
-async def _appended(connection: Connection, run: Sequence[Logged]) -> set[str]:
+async def _appended(connection: Connection, run: Sequence[Logged], server: str) -> set[str]:
     """Appends to the logs. Returns the responses of which a block was dropped."""
     status = await connection.execute(
         APPEND,
@@ -279,6 +290,7 @@ async def _appended(connection: Connection, run: Sequence[Logged]) -> set[str]:
         [block.first for _, block in run],
         [block.count for _, block in run],
         [block.data for _, block in run],
+        kept(server),
     )
     if int(status.rpartition(" ")[2]) == len(run):
         return set()

@@ -32,7 +32,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether it may be retrieved: the client's `store`."""
 
     server: str = ""
-    """The process that runs it."""
+    """The id of the server that runs it: nobody else can write to it."""
 
     request: bytes = b""
     """The client's body."""

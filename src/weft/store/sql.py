@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from weft.store import operations
 from weft.store.base import ENTRIES_AT_A_TIME, StoreError
-from weft.store.operations import Server
+from weft.store.leases import Leases
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -47,18 +48,25 @@ class Database(Protocol):
         """Takes steps that write nothing. Raises what they raise, or StoreError."""
         ...
 
-    async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
-        """Writes all of it in one transaction: see `writing.Write`."""
+    async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
+        """Writes all of it in one transaction: see `writing.Write`. Blocks of a response that is
+        not this server's are dropped."""
+        ...
+
+    def lock_path(self, server: str) -> Path:
+        """The file that a server keeps locked, where others of its machine can see it."""
         ...
 
 
 class SqlStore:
     """A Store; `base.py` says what each of its verbs promises."""
 
-    def __init__(self, database: Database, policy: StorePolicy) -> None:
+    def __init__(self, database: Database, policy: StorePolicy, server: str = "") -> None:
+        """`server` is whose responses are written to, until a lease is taken."""
         self._database = database
         self._policy = policy
-        self._writer = Writer(database.write, policy)
+        self._writer = Writer(self._write, policy)
+        self._leases = Leases(server, database.lock_path, self._writer.submit, self._read)
 
     @property
     def commits(self) -> int:
@@ -75,10 +83,16 @@ class SqlStore:
     async def close(self) -> None:
         if not self._writer.running:
             return
+        releasing = asyncio.ensure_future(self._leases.release())
+        await asyncio.sleep(0)  # it is queued
         try:
             await self._writer.stop()
         finally:
+            await asyncio.wait({releasing})
             await self._database.close()
+
+    async def _write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+        return await self._database.write(batch, durable, self._leases.server)
 
     async def _read(self, make: Callable[[], Steps[T]]) -> T:
         return await self._patiently(partial(self._database.read, make))
@@ -115,7 +129,7 @@ class SqlStore:
         if self._writer.holds(id):
             await self._writer.submit(operations.nothing)
         if self._writer.lacks(id):
-            raise StoreError("a part of the log was dropped: the response has ended", "torn")
+            raise StoreError("a part of the log was dropped: the response is not ours", "fenced")
 
     async def finish(self, id: str, ending: Ending) -> bool:
         pieces = None
@@ -130,7 +144,7 @@ class SqlStore:
         size += len(ending.rest.data) if ending.rest is not None else 0
         await self.room()
         ended = await self._writer.submit(
-            partial(operations.finish, id, ending, pieces), size, durable=True
+            partial(operations.finish, id, ending, self.server, pieces), size, durable=True
         )
         self._writer.forget(id)
         return ended
@@ -140,7 +154,7 @@ class SqlStore:
         starts = range(0, len(value), PIECE)
         for number, start in enumerate(starts):
             piece = value[start : start + PIECE]
-            make = partial(operations.store_piece, id, field, number, piece)
+            make = partial(operations.store_piece, id, self.server, field, number, piece)
             await self._writer.submit(make, len(piece))
         return len(starts)
 
@@ -163,7 +177,7 @@ class SqlStore:
         return await self._read(partial(operations.extent, id))
 
     async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
-        return await self._writer.submit(partial(operations.change, id, status, of))
+        return await self._writer.submit(partial(operations.change, id, status, of, self.server))
 
     async def set_answered(self, id: str, next_id: str) -> bool:
         return await self._writer.submit(partial(operations.set_answered, id, next_id))
@@ -198,7 +212,6 @@ class SqlStore:
         entries = await self._all(partial(operations.prune_entries, before))
         logs = await self._all(partial(operations.prune_logs, logs_before))
         reasoning = await self._all(partial(operations.prune_reasoning, reasoning_before))
-        await self._writer.submit(partial(operations.prune_servers, before))
         return Pruned(entries, logs, reasoning)
 
     async def _all(self, some: Callable[[], Steps[int]]) -> int:
@@ -225,24 +238,30 @@ class SqlStore:
 
     # Servers
 
-    async def beat(self, server: str, host: str, pid: int, now: float) -> None:
-        await self._writer.submit(partial(operations.beat, Server(server, host, pid, now)))
+    @property
+    def server(self) -> str:
+        return self._leases.server
 
-    async def orphans(
-        self, now: float, limit: float, alive: Callable[[str, int], bool] | None = None
-    ) -> list[Entry]:
-        since = now - limit
-        dead: list[Server] = []
-        if alive is not None:
-            fresh = await self._read(partial(operations.fresh, since))
-            dead = [server for server in fresh if not alive(server.host, server.pid)]
-        return await self._read(partial(operations.orphans, since, dead))
+    async def take_lease(self, length: float) -> None:
+        await self._leases.take(length)
+
+    async def renew_lease(self) -> None:
+        await self._leases.renew()
+
+    async def leased(self) -> str:
+        return await self._leases.held()
+
+    async def revoke_dead(self) -> None:
+        await self._leases.revoke_dead()
+
+    async def orphans(self) -> list[tuple[str, str]]:
+        return await self._read(operations.orphans)
+
+    async def adopt(self, id: str, of: str) -> bool:
+        return await self._writer.submit(partial(operations.adopt, id, self.server, of))
 
     async def begin_recovery(self, id: str) -> int | None:
-        return await self._writer.submit(partial(operations.begin_recovery, id))
-
-    async def adopt(self, id: str, server: str, of: str) -> bool:
-        return await self._writer.submit(partial(operations.adopt, id, server, of))
+        return await self._writer.submit(partial(operations.begin_recovery, id, self.server))
 
     # Conversations
 

@@ -64,12 +64,13 @@ ROWS = (1, 16, 64, 256)
 """How many blocks one statement appends: each lets other threads have the interpreter, and waits
 for it again, so few are better than many."""
 
-# The row of the response decides: one that is gone, or has ended, takes no more blocks.
+# The row of the response decides: one that is gone, has ended, or is another server's takes no more
+# blocks of ours.
 APPENDS = {
     size: "INSERT INTO block (response, number, first, count, data) SELECT * FROM (VALUES "
     + ", ".join([ROW] * size)
-    + """) WHERE EXISTS (SELECT 1 FROM response WHERE id = column1 AND ended IS NULL)
-        ON CONFLICT DO NOTHING"""
+    + """) WHERE EXISTS (SELECT 1 FROM response WHERE id = column1 AND ended IS NULL
+            AND server = ?) ON CONFLICT DO NOTHING"""
     for size in ROWS
 }
 NO_ROW: tuple[Value, ...] = (None,) * 5
@@ -154,8 +155,11 @@ class Sqlite:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reading, self._read, make)
 
-    async def write(self, batch: Sequence[Work], durable: bool) -> set[str]:
-        return await self._writing.do(lambda: self._write(batch, durable))
+    async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
+        return await self._writing.do(lambda: self._write(batch, durable, server))
+
+    def lock_path(self, server: str) -> Path:
+        return self._path.with_name(f"{self._path.name}-server-{server}")
 
     # In the thread that writes
 
@@ -166,12 +170,12 @@ class Sqlite:
         with self._faults(), transaction(self._connected(), "BEGIN IMMEDIATE") as connection:
             taken(connection, migrated(SQLITE))
 
-    def _write(self, batch: Sequence[Work], durable: bool) -> set[str]:
+    def _write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
         with self._faults():
             connection = self._connected()
             self._synchronize("FULL" if durable else "NORMAL")
             with transaction(connection, "BEGIN IMMEDIATE"):
-                return _written(connection, batch)
+                return _written(connection, batch, server)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -281,11 +285,11 @@ def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.
         raise
 
 
-def _written(connection: sqlite3.Connection, batch: Sequence[Work]) -> set[str]:
+def _written(connection: sqlite3.Connection, batch: Sequence[Work], server: str) -> set[str]:
     missing: set[str] = set()
     for run in runs(batch):
         if isinstance(run, list):
-            missing |= _appended(connection, run)
+            missing |= _appended(connection, run, server)
             continue
         try:
             taken(connection, run.steps())
@@ -294,7 +298,7 @@ def _written(connection: sqlite3.Connection, batch: Sequence[Work]) -> set[str]:
     return missing
 
 
-def _appended(connection: sqlite3.Connection, run: Sequence[Logged]) -> set[str]:
+def _appended(connection: sqlite3.Connection, run: Sequence[Logged], server: str) -> set[str]:
     """Appends to the logs. Returns the responses of which a block was dropped."""
     written = 0
     for start in range(0, len(run), ROWS[-1]):
@@ -304,7 +308,8 @@ def _appended(connection: sqlite3.Connection, run: Sequence[Logged]) -> set[str]
             (kept(id), b.number, b.first, b.count, b.data) for id, b in some
         ]
         rows += [NO_ROW] * (size - len(rows))
-        written += connection.execute(APPENDS[size], list(chain.from_iterable(rows))).rowcount
+        values = [*chain.from_iterable(rows), kept(server)]
+        written += connection.execute(APPENDS[size], values).rowcount
     return set() if written == len(run) else taken(connection, dropped(run))
 
 

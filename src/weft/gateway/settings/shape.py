@@ -173,6 +173,10 @@ class Store(Struct, frozen=True, forbid_unknown_fields=True):
     """Days after which the log of an answer is removed, and with it its resumption; the answer
     and the digest of the log stay. 0: never."""
 
+    lease: SomeSeconds = 15.0
+    """Seconds that a gateway can be silent before another on the same database ends its answers.
+    One whose process is gone, on the same machine, is found at once."""
+
 
 class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A place that answers. Its name stands before the slash of a model's."""
