@@ -99,7 +99,8 @@ async def test_a_long_end_is_stored_ahead_and_seen_by_nobody_before(stores: Stor
     assert [event async for some in elsewhere.read() for event in some] == [ZERO]
     assert log.shown == 1
     extent = await store.extent("resp_1")
-    assert (extent.events, extent.blocks) == (1, 51)
+    assert extent.events == 1
+    assert extent.blocks > 50
     body, record = b"b" * 3_000_000, b"r" * 5_000_001
     how = msgspec.structs.replace(ending(log, rest), body=body, record=record)
     assert await store.finish("resp_1", how)

@@ -103,7 +103,7 @@ def test_from_whichever_operation_on_all_fail_nothing_acknowledged_is_lost(
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_that_pass_are_not_even_noticed(name: str, tmp_path: Path) -> None:
-    Failing.prepare(name, lambda count: count in range(31, 90, 13))
+    Failing.prepare(name, lambda count: count in range(44, 103, 13))
     acknowledged: set[str] = set()
     asyncio.run(scenario(over(tmp_path / "store.db", Failing, PATIENT), acknowledged))
     assert (Failing.met >= 3, len(acknowledged)) == (True, ALL)
