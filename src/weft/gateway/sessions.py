@@ -3,10 +3,9 @@ client, and what a process that died left behind.
 """
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -52,6 +51,9 @@ RENEWALS = 8
 
 RECOVERIES = 3
 """How often it is tried to end what a dead process left, before it is ended unread."""
+
+OUT_OF_REACH = frozenset({"busy", "full", "lost", "closed"})
+"""Why nothing can be stored for now, whatever it is."""
 
 PRUNE = 3600.0
 """Seconds between two removals of what is old."""
@@ -154,12 +156,14 @@ class Sessions:
         self._runs = runs
         await self.store.open()
         await self.store.take_lease(self._policy.lease)
-        create_task = asyncio.get_running_loop().create_task
-        self._care.append(create_task(self._keep_lease()))
-        with suppress(StoreError):
-            await self._recover_orphans()
-            await self._prune()
-        self._care.append(create_task(self._maintain()))
+        often = self._policy.lease / RENEWALS
+        for pause, work in (
+            (often, self._keep_lease),
+            (CANCEL_POLL, self._poll_cancellations),
+            (often, self._recover_orphans),
+            (often, self._prune),
+        ):
+            self._care.append(asyncio.get_running_loop().create_task(_repeat(pause, work)))
 
     async def close(self) -> None:
         for task in self._care:
@@ -170,37 +174,16 @@ class Sessions:
             await asyncio.wait(self._tasks, timeout=CANCEL_WAIT)
         await self.store.close()
 
-    async def _maintain(self) -> None:
-        heartbeat = max(1, round(self._policy.lease / RENEWALS / CANCEL_POLL))
-        for turn in itertools.count(1):
-            await asyncio.sleep(CANCEL_POLL)
-            try:
-                await self._poll_cancellations()
-                if turn % heartbeat == 0:
-                    await self._recover_orphans()
-                    await self._prune()
-            except StoreError as problem:
-                log.warning("the store: %s", problem)
-            except Exception as problem:  # whatever it is: it may pass
-                log.error("the store could not be looked after", exc_info=problem)
-
     async def _keep_lease(self) -> None:
         """Renews the lease of this process, whatever else there is to do, and stops what was taken
         from it while it was held for dead."""
-        while True:
-            await asyncio.sleep(self._policy.lease / RENEWALS)
-            before = self.store.server
-            try:
-                await self.store.renew_lease()
-            except StoreError as problem:
-                log.warning("the lease of this server could not be renewed: %s", problem)
-            except Exception as problem:  # whatever it is: others rely on our lease
-                log.error("the lease of this server could not be renewed", exc_info=problem)
-            if self.store.server != before:
-                log.warning("another server held this one for dead and took over what it ran")
-            for run in self._running.values():
-                if run.writer is not None and run.writer.server != self.store.server:
-                    run.stop(TAKEN_OVER)
+        before = self.store.server
+        await self.store.renew_lease()
+        if self.store.server != before:
+            log.warning("another server held this one for dead and took over what it ran")
+        for run in self._running.values():
+            if run.writer is not None and run.writer.server != self.store.server:
+                run.stop(TAKEN_OVER)
 
     async def _poll_cancellations(self) -> None:
         """Stops what another process was asked to stop."""
@@ -219,8 +202,10 @@ class Sessions:
         for id in list(persistence.lost):
             try:
                 await self._recover(id)
-            except StoreError:
-                raise
+            except StoreError as problem:
+                if problem.kind in OUT_OF_REACH:
+                    raise
+                log.warning("response %s could not be recovered: %s", id, problem)
             except Exception as problem:
                 log.error("response %s could not be recovered", id, exc_info=problem)
             else:
@@ -473,6 +458,18 @@ class DetachedRun:
             self.begun.exception()  # its client may have left
         with suppress(StoreError):
             await self._run.fail(error)
+
+
+async def _repeat(pause: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Does it at once and again after each pause, whatever becomes of it: it may pass."""
+    while True:
+        try:
+            await work()
+        except StoreError as problem:
+            log.warning("the store: %s", problem)
+        except Exception as problem:
+            log.error("the store could not be looked after", exc_info=problem)
+        await asyncio.sleep(pause)
 
 
 def _can_go_on(turn: Entry) -> bool:
