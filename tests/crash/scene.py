@@ -232,9 +232,12 @@ class Scene:
             )
         )
 
-    def start(self) -> Gateway:
-        """One more gateway on the same database."""
-        return self._running.enter_context(gateway(self.settings, self.folder))
+    def start(
+        self, prefix: Sequence[str] = (), environment: dict[str, str] | None = None
+    ) -> Gateway:
+        """One more gateway on the same database; `prefix` is the command that runs it."""
+        made = gateway(self.settings, self.folder, prefix=prefix, environment=environment)
+        return self._running.enter_context(made)
 
     def start_and_kill(self, when: Callable[[], bool]) -> None:
         """Starts one, and kills it as soon as this is true, wherever it is on its way."""
