@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -83,14 +83,16 @@ class Gateway:
 
 @contextmanager
 def gateway(
-    settings: str, folder: Path, *arguments: str, environment: dict[str, str] | None = None
+    settings: str,
+    folder: Path,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    command: Sequence[str] = (str(Path(sys.executable).with_name("weft")), "serve"),
 ) -> Iterator[Gateway]:
     """Starts `weft serve` with a weft.toml of this text in a folder; stops it in the end."""
     (folder / "weft.toml").write_text(settings, encoding="utf-8")
-    command = Path(sys.executable).with_name("weft")
     process = subprocess.Popen(
-        [str(command), "serve", "--config", "weft.toml", "--host", "127.0.0.1", "--port", "0",
-         *arguments],
+        [*command, "--config", "weft.toml", "--host", "127.0.0.1", "--port", "0", *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
