@@ -147,6 +147,52 @@ def test_the_pieces_a_text_is_scanned_in_change_nothing(data: st.DataObject, tex
     assert (pieces.finished, pieces.viable) == (whole.finished, whole.viable)
 
 
+@st.composite
+def long_texts(draw: st.DrawFn) -> str:
+    """Objects and arrays of many members, perhaps broken somewhere, or cut."""
+    members = draw(st.lists(JSON.flatmap(spelled) | SOUP | mutated(), min_size=1, max_size=4))
+    text = ",".join(members * draw(st.integers(1, 5)))
+    opening = draw(
+        st.sampled_from(["[", '{"a":[', '{"a":', '{"a": {"b": ', "[[[[[", '{"a":[{"b":['])
+    )
+    place = draw(st.integers(0, len(text)))
+    return opening + text[:place] + draw(TOKENS | st.just("")) + text[place:] + closers(opening)
+
+
+@THOROUGH
+@given(data=st.data(), text=long_texts(), after=SOUP)
+def test_what_is_skipped_many_members_at_a_time_is_read_as_if_one_by_one(
+    data: st.DataObject, text: str, after: str
+) -> None:
+    """A single character is too little to skip anything."""
+    whole, pieces, single = scanned(text), scanned(*data.draw(cuts(text))), scanned(*text)
+    for scan in (whole, pieces):
+        assert (scan.finished, scan.viable) == (single.finished, single.viable)
+        scan.feed(after)
+    single.feed(after)
+    for scan in (whole, pieces):
+        assert (scan.finished, scan.viable) == (single.finished, single.viable)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        '"' + "x" * 200_000 + '"',
+        '"' + "\\n" * 100_000 + '"',
+        '"' + "\\u00e9x" * 30_000 + '"',
+        "[" + "1.5e3, " * 40_000 + "0]",
+        '{"a": [1, {"b": null}]},' * 10_000 + "0",
+    ],
+)
+@pytest.mark.parametrize("shift", range(7))
+def test_texts_longer_than_what_is_read_at_once(inner: str, shift: int) -> None:
+    scan = scanned(f'{{"{"k" * shift}":[{inner}')
+    assert scan.viable
+    assert not scan.finished
+    scan.feed("]}")
+    assert scan.finished
+
+
 @QUICK
 @given(text=OBJECTS.flatmap(spelled), blanks=st.text(" \t\r\n", max_size=4))
 def test_only_blanks_can_follow_what_is_finished(text: str, blanks: str) -> None:
