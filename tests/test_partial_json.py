@@ -6,7 +6,7 @@ import math
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.strategies import JSON, OBJECTS, QUICK, THOROUGH, cuts, spelled
@@ -14,6 +14,7 @@ from weft.partial_json import (
     Scan,
     canonical,
     escape,
+    is_json,
     join_halves,
     mended,
     parse,
@@ -111,6 +112,18 @@ ENDINGS = [*WORDS, *STRINGS, *(f"{string}:0" for string in STRINGS)]
 def can_be_completed(text: str) -> bool:
     """Whether some continuation of the text is JSON, found by trying."""
     return any(loads(text + ending + closers(text)) for ending in ENDINGS)
+
+
+@THOROUGH
+@given(text=SOUP | mutated() | st.text(max_size=8))
+@example("1e400")
+@example('{"a":-12.5E+309}')
+@example("[" + "9" * 400 + ".0]")
+@example('["\ud800"]')
+@example('["\\ud800"]')
+@example("[" * 5000 + "]" * 5000)
+def test_json_is_what_can_be_parsed(text: str) -> None:
+    assert is_json(text) != refused(text)
 
 
 # Scan

@@ -44,6 +44,8 @@ _SHORTEST = 32
 """Characters: fewer are read one by one."""
 _SLICE = 65536
 """Characters that a regular expression reads at most: while it does, nobody else runs."""
+_PERHAPS_INFINITE = re.compile(r"[-\s:,\[][0-9][0-9.]*+[eE]\+?[0-9]{3}|\A[-0-9]|[0-9]{200}")
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _HIGH = re.compile("[\ud800-\udbff]\\Z")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -273,6 +275,24 @@ def parse(text: str | bytes) -> object:
         raise ValueError("nested too deeply") from None
     except ValueError:
         return _parse_slowly(text)
+
+
+def is_json(text: str) -> bool:
+    """Whether `parse` takes it; no value is made of it, if that can be told without."""
+    try:
+        _raw(text)
+    except RecursionError:
+        return False
+    except ValueError:  # perhaps for a lone surrogate
+        pass
+    else:
+        if _PERHAPS_INFINITE.search(text) is None:
+            return True
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse_slowly(text: str | bytes) -> object:
