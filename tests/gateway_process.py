@@ -88,14 +88,14 @@ def gateway(
     *arguments: str,
     environment: dict[str, str] | None = None,
     prefix: Sequence[str] = (),
+    command: Sequence[str] = (str(Path(sys.executable).with_name("weft")), "serve"),
 ) -> Iterator[Gateway]:
     """Starts `weft serve` with a weft.toml of this text in a folder; stops it in the end. `prefix`
     is the command that runs it."""
     (folder / "weft.toml").write_text(settings, encoding="utf-8")
-    command = Path(sys.executable).with_name("weft")
     process = subprocess.Popen(
-        [*prefix, str(command), "serve", "--config", "weft.toml", "--host", "127.0.0.1",
-         "--port", "0", *arguments],
+        [*prefix, *command, "--config", "weft.toml", "--host", "127.0.0.1", "--port", "0",
+         *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

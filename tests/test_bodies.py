@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.strategies import QUICK
 from weft.errors import BadRequest
-from weft.gateway.bodies import LARGE, ClientGone, Shape, check, read
+from weft.gateway.bodies import SLICE as LARGE
+from weft.gateway.bodies import ClientGone, Shape, check, read
 from weft.gateway.doors import Shut
 
 SHAPE = Shape(depth=5, object_keys=4, array_items=6)
@@ -57,8 +58,8 @@ def test_a_body_is_refused_if_it_is_too_deep_or_too_wide_and_only_then(
         (b"", "the body is empty; expected a JSON object"),
         (b" \n", "the body is empty; expected a JSON object"),
         (b'{"a":{"b":[1,9223372036854775808]}}', "a.b[1]: the integer has more than 64 bits"),
-        (b'{"a":1e999}', "number out of range"),
-        (b'{"a":' + b"9" * 5000 + b"}", "integer value out of range"),
+        (b'{"a":1e999}', "a: the number is out of range"),
+        (b'{"a":' + b"9" * 5000 + b"}", "a: the integer has more than 64 bits"),
         (b"[" * 100_000, "nested deeper than 5 levels"),
         (b'{"a":1' * 100_000, "nested deeper than 5 levels"),
     ],

@@ -142,6 +142,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "L4 relay": (
         "weft.relay",
         "weft.relay.routing",
+        "weft.relay.offload",
         "weft.relay.incoming",
         "weft.relay.reasoning",
         "weft.relay.translation",

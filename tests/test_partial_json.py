@@ -6,7 +6,7 @@ import math
 from typing import Any, NoReturn
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.strategies import JSON, OBJECTS, QUICK, THOROUGH, cuts, spelled
@@ -14,6 +14,7 @@ from weft.partial_json import (
     Scan,
     canonical,
     escape,
+    is_json,
     join_halves,
     mended,
     parse,
@@ -113,6 +114,18 @@ def can_be_completed(text: str) -> bool:
     return any(loads(text + ending + closers(text)) for ending in ENDINGS)
 
 
+@THOROUGH
+@given(text=SOUP | mutated() | st.text(max_size=8))
+@example("1e400")
+@example('{"a":-12.5E+309}')
+@example("[" + "9" * 400 + ".0]")
+@example('["\ud800"]')
+@example('["\\ud800"]')
+@example("[" * 5000 + "]" * 5000)
+def test_json_is_what_can_be_parsed(text: str) -> None:
+    assert is_json(text) != refused(text)
+
+
 # Scan
 
 
@@ -145,6 +158,52 @@ def test_every_prefix_of_json_is_viable_and_none_of_an_object_is_finished(text: 
 def test_the_pieces_a_text_is_scanned_in_change_nothing(data: st.DataObject, text: str) -> None:
     whole, pieces = scanned(text), scanned(*data.draw(cuts(text)))
     assert (pieces.finished, pieces.viable) == (whole.finished, whole.viable)
+
+
+@st.composite
+def long_texts(draw: st.DrawFn) -> str:
+    """Objects and arrays of many members, perhaps broken somewhere, or cut."""
+    members = draw(st.lists(JSON.flatmap(spelled) | SOUP | mutated(), min_size=1, max_size=4))
+    text = ",".join(members * draw(st.integers(1, 5)))
+    opening = draw(
+        st.sampled_from(["[", '{"a":[', '{"a":', '{"a": {"b": ', "[[[[[", '{"a":[{"b":['])
+    )
+    place = draw(st.integers(0, len(text)))
+    return opening + text[:place] + draw(TOKENS | st.just("")) + text[place:] + closers(opening)
+
+
+@THOROUGH
+@given(data=st.data(), text=long_texts(), after=SOUP)
+def test_what_is_skipped_many_members_at_a_time_is_read_as_if_one_by_one(
+    data: st.DataObject, text: str, after: str
+) -> None:
+    """A single character is too little to skip anything."""
+    whole, pieces, single = scanned(text), scanned(*data.draw(cuts(text))), scanned(*text)
+    for scan in (whole, pieces):
+        assert (scan.finished, scan.viable) == (single.finished, single.viable)
+        scan.feed(after)
+    single.feed(after)
+    for scan in (whole, pieces):
+        assert (scan.finished, scan.viable) == (single.finished, single.viable)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        '"' + "x" * 200_000 + '"',
+        '"' + "\\n" * 100_000 + '"',
+        '"' + "\\u00e9x" * 30_000 + '"',
+        "[" + "1.5e3, " * 40_000 + "0]",
+        '{"a": [1, {"b": null}]},' * 10_000 + "0",
+    ],
+)
+@pytest.mark.parametrize("shift", range(7))
+def test_texts_longer_than_what_is_read_at_once(inner: str, shift: int) -> None:
+    scan = scanned(f'{{"{"k" * shift}":[{inner}')
+    assert scan.viable
+    assert not scan.finished
+    scan.feed("]}")
+    assert scan.finished
 
 
 @QUICK

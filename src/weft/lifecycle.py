@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from weft.findings import Code
-from weft.partial_json import parse, unwrapped
+from weft.partial_json import is_json, unwrapped
 from weft.parts import (
     ErrorPart,
     File,
@@ -172,11 +172,7 @@ def event_of(part: Part) -> Event:
 
 def parses(text: str) -> bool:
     """Whether this is one whole JSON value."""
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
+    return is_json(text)
 
 
 def meaning(text: str) -> tuple[str, Code | None]:

@@ -2,7 +2,8 @@
 
 A `Scan` follows JSON text piece by piece and tells at any point whether the text is *finished*
 (a whole object or array, so nothing legitimate can follow) and whether it is still *viable*
-(could become valid JSON). It reads each character once, however often it is asked.
+(could become valid JSON). It reads each character once, however often it is asked; members of
+objects and arrays that are whole are skipped by regular expressions, many at a time.
 """
 
 import json
@@ -13,10 +14,38 @@ from typing import NoReturn
 import msgspec
 
 _BLANKS = re.compile(r"[ \t\n\r]*")
-_PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
+_ESCAPED = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+_INSIDE = rf'(?:[^"\\\x00-\x1f]++|{_ESCAPED})*+'
+_IN_STRING = re.compile(_INSIDE)
 _HEX = frozenset("0123456789abcdefABCDEF")
 _DIGITS = frozenset("0123456789")
 _LITERALS = {"t": "rue", "f": "alse", "n": "ull"}
+_WS = r"[ \t\n\r]*+"
+_KEY = f'"{_INSIDE}"{_WS}:{_WS}'
+
+
+def _value_pattern(levels: int) -> str:
+    """A value that is whole, with objects and arrays down to so many levels."""
+    scalar = (
+        rf'"{_INSIDE}"|-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+|true|false|null'
+    )
+    if not levels:
+        return f"(?:{scalar})"
+    inner = _value_pattern(levels - 1)
+    array = rf"\[{_WS}(?:{inner}{_WS}(?:,{_WS}(?!\])|(?=\])))*+\]"
+    members = rf"\{{{_WS}(?:{_KEY}{inner}{_WS}(?:,{_WS}(?!\}})|(?=\}})))*+\}}"
+    return f"(?:{scalar}|{array}|{members})"
+
+
+_ELEMENTS = re.compile(f"{_WS}(?:{_value_pattern(2)}{_WS},{_WS})++")
+_MEMBERS = re.compile(f"{_WS}(?:{_KEY}{_value_pattern(2)}{_WS},{_WS})++")
+_NAMED = re.compile(_WS + _KEY)
+_SHORTEST = 32
+"""Characters: fewer are read one by one."""
+_SLICE = 65536
+"""Characters that a regular expression reads at most: while it does, nobody else runs."""
+_PERHAPS_INFINITE = re.compile(r"[-\s:,\[][0-9][0-9.]*+[eE]\+?[0-9]{3}|\A[-0-9]|[0-9]{200}")
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _HIGH = re.compile("[\ud800-\udbff]\\Z")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -97,9 +126,12 @@ class Scan:
     def feed(self, text: str) -> None:
         position, length = 0, len(text)
         while position < length and self._at is not _At.BROKEN:
-            if self._at is _At.STRING:
-                position = _PLAIN.match(text, position).end()  # type: ignore[union-attr]
-                if position < length:
+            if length - position > _SHORTEST and (skipped := self._skip(text, position)):
+                position = skipped
+            elif self._at is _At.STRING:
+                end = position + _SLICE
+                position = _IN_STRING.match(text, position, end).end()  # type: ignore[union-attr]
+                if position < length and position != end:
                     self._in_string(text[position])
                     position += 1
             elif self._at in _NUMBER:
@@ -112,6 +144,24 @@ class Scan:
                 if position < length:
                     self._between(text[position])
                     position += 1
+
+    def _skip(self, text: str, position: int) -> int:
+        """Skips members that are whole, each with the comma behind it, or else a key with its
+        colon; returns where they end, or 0 if there are none.
+        """
+        end = position + _SLICE
+        if self._at is _At.KEY or self._at is _At.FIRST_KEY:
+            if found := _MEMBERS.match(text, position, end):
+                self._at = _At.KEY
+            elif found := _NAMED.match(text, position, end):
+                self._at = _At.VALUE
+            return found.end() if found else 0
+        in_array = self._at is _At.VALUE and self._stack[-1:] == b"["
+        if in_array or self._at is _At.FIRST_ELEMENT:
+            if found := _ELEMENTS.match(text, position, end):
+                self._at = _At.VALUE
+            return found.end() if found else 0
+        return 0
 
     def _in_string(self, character: str) -> None:
         if character == '"':
@@ -225,6 +275,24 @@ def parse(text: str | bytes) -> object:
         raise ValueError("nested too deeply") from None
     except ValueError:
         return _parse_slowly(text)
+
+
+def is_json(text: str) -> bool:
+    """Whether `parse` takes it; no value is made of it, if that can be told without."""
+    try:
+        _raw(text)
+    except RecursionError:
+        return False
+    except ValueError:  # perhaps for a lone surrogate
+        pass
+    else:
+        if _PERHAPS_INFINITE.search(text) is None:
+            return True
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse_slowly(text: str | bytes) -> object:

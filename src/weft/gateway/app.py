@@ -66,7 +66,7 @@ class Gateway:
         server = settings.server
         limits = server.limits
         self.limit = limits.body
-        self.shape = Shape(limits.depth, limits.object_keys, limits.array_items)
+        self.shape = Shape(limits.depth, limits.object_keys, limits.array_items, limits.values)
         self.keepalive = server.keepalive
         self.reject_lossy = server.reject_lossy
         self.websocket_message = limits.websocket_message

@@ -1,12 +1,14 @@
 """Bodies of requests: read with a limit, and looked at before anybody parses them.
 
-The looks are cheap for ordinary bodies: what could be too deep, too wide or too large a number is
-found in the bytes first, and only then looked for in the values.
+The look is cheap for ordinary bodies: that something may be too wide, or too large a number, is
+found in the bytes first, and only then is each value looked at.
 """
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
-from itertools import accumulate
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from contextlib import suppress
+from itertools import accumulate, chain
+from math import isinf
 from typing import Any
 
 import msgspec
@@ -17,17 +19,22 @@ from weft.gateway.doors import Shut
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
-_SOME_STRINGS = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.)*+"){1,5000}+')
+SLICE = 64 * 1024
+"""Bytes that are looked at in one go: while a regular expression runs, no other thread does."""
+
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_CLOSED = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.)*+")*+[^"]*+', re.DOTALL)
+"""Everything before a string that does not end."""
+
+_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
+_TOKEN = re.compile(rb'["\[\]{},]|-?[0-9][0-9.eE+-]*+')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
-_PIECE = 65536
+_OTHERS = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE_NUMBER = re.compile(rb"\d{19}|[eE][+-]?\d{3}")
+_NUMERIC = frozenset(b"0123456789.eE+-")
+_QUOTE, _COMMA = ord('"'), ord(",")
+_LONGEST_NUMBER = 1000
 _INTEGERS = range(-(2**63), 2**63)
-
-
-LARGE = 256 * 1024
-"""Bodies over this size are looked at in a thread."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -36,6 +43,7 @@ class Shape(msgspec.Struct, frozen=True):
     depth: int = 64
     object_keys: int = 10_000
     array_items: int = 100_000
+    values: int = 1_000_000
 
 
 class ClientGone(Exception):
@@ -66,63 +74,158 @@ def _too_large(limit: int) -> Shut:
 
 
 def check(body: bytes, shape: Shape) -> None:
-    """Raises BadRequest for a body that no request of any dialect can be."""
-    if not body.strip():
+    """Raises BadRequest for a body that no request of any dialect can be.
+
+    The time is linear in the size, and no step of it is long: in a thread it lets others run.
+    """
+    if not body or body.isspace():
         raise BadRequest("", "the body is empty; expected a JSON object")
-    bare = _bare(body)
-    if _is_deeper(bare.translate(_STEPS, _OTHERS), shape.depth):
-        raise BadRequest("", f"nested deeper than {shape.depth} levels")
-    wide = bare.count(b",") >= min(shape.object_keys, shape.array_items)
-    if wide or _LARGE_NUMBER.search(bare):
-        _walk(_value(body), shape)
-
-
-def _bare(body: bytes) -> bytes:
-    """A body without its strings. Of a large one some at a time: others want to run meanwhile."""
-    if len(body) <= LARGE:
-        return _STRINGS.sub(b"", body)
-    pieces: list[bytes] = []
-    start = 0
-    while (some := _SOME_STRINGS.match(body, start)) is not None:
-        pieces.append(_STRINGS.sub(b"", some[0]))
-        start = some.end()
-    return b"".join([*pieces, body[start:]])
-
-
-def _is_deeper(steps: bytes, depth: int) -> bool:
-    """Whether steps up and down lead above a depth. What is far too deep is not read to its end."""
-    level = 0
-    for start in range(0, len(steps), _PIECE):
-        piece = memoryview(steps)[start : start + _PIECE].cast("b")
-        levels = list(accumulate(piece, initial=level))
-        if max(levels) > depth:
-            return True
+    level = values = 0
+    has_large_number = False
+    structure: list[bytes] = []
+    for bare in _without_strings(body):
+        marks = bare.translate(None, _OTHERS)
+        steps = marks.translate(_STEPS, b",")
+        levels = list(accumulate(memoryview(steps).cast("b"), initial=level))
+        if max(levels) > shape.depth:
+            raise BadRequest("", f"nested deeper than {shape.depth} levels")
         level = levels[-1]
+        values += marks.count(b",") + steps.count(1)
+        if values > shape.values:
+            raise BadRequest("", f"more than {shape.values} values")
+        structure.append(marks)
+        has_large_number = has_large_number or _LARGE_NUMBER.search(bare) is not None
+    may_be_wide = values >= min(shape.object_keys, shape.array_items)
+    if has_large_number or (may_be_wide and _is_wide(structure, shape)):
+        _Walk(body, shape).run()
+
+
+def _is_wide(structure: Iterable[bytes], shape: Shape) -> bool:
+    """Whether an object or array has too many members; `structure` is its brackets and commas."""
+    most_of = {ord("["): shape.array_items, ord("{"): shape.object_keys}
+    around: list[tuple[int, int]] = []
+    commas, most = 0, shape.values + 1
+    for mark in chain.from_iterable(structure):
+        if mark == _COMMA:
+            commas += 1
+            if commas >= most:
+                return True
+        elif mark in most_of:
+            around.append((commas, most))
+            commas, most = 0, most_of[mark]
+        elif around:
+            commas, most = around.pop()
     return False
 
 
-def _value(body: bytes) -> object:
+def _without_strings(body: bytes) -> Iterator[bytes]:
+    """The body in slices, without its strings."""
+    start, size = 0, len(body)
+    while start < size:
+        end = start + SLICE
+        while end < min(size, start + SLICE + 40) and body[end] in _NUMERIC:
+            end += 1  # a large number must not look like two small ones
+        closed = _CLOSED.match(body, start, end)
+        stop = closed.end() if closed is not None else end
+        yield _STRINGS.sub(b"", body[start:stop])
+        start = _end_of_string(body, stop) if body[stop : stop + 1] == b'"' else stop
+
+
+def _end_of_string(body: bytes, start: int) -> int:
+    """Where the string that starts here is over."""
+    position, size = start + 1, len(body)
+    while position < size:
+        end = position + SLICE
+        quote = body.find(b'"', position, end)
+        if body.find(b"\\", position, end if quote < 0 else quote) < 0:
+            if quote >= 0:
+                return quote + 1
+            position = end
+        else:
+            inside = _INSIDE.match(body, position, end)
+            position = inside.end() if inside is not None else end
+            if position < size and body[position] == _QUOTE:
+                return position + 1
+            if position == size - 1:  # a backslash with nothing behind it
+                break
+    return size
+
+
+class _Walk:
+    """Finds what is too wide or too large, and names it. What is not JSON is left to the parser."""
+
+    def __init__(self, body: bytes, shape: Shape) -> None:
+        self._body = body
+        self._shape = shape
+        self._around: list[tuple[bool, int, bytes]] = []
+        """The objects and arrays around the one that is read; of each, what is below."""
+        self._is_object = False
+        self._number = 0
+        """Of the member that is read."""
+        self._key = b""
+        """Its key, if it has one and that was read."""
+
+    def run(self) -> None:
+        """Raises BadRequest."""
+        body, size, position = self._body, len(self._body), 0
+        while position < size:
+            end = position + SLICE
+            token = _TOKEN.search(body, position, end)
+            if token is None:
+                position = end
+                continue
+            start = token.start()
+            if token.end() == end and start > position:  # a number, perhaps cut in two
+                position = start
+                continue
+            found, position = token[0], token.end()
+            if found == b'"':
+                position = _end_of_string(body, start)
+                if self._is_object and not self._key:
+                    self._key = body[start : min(position, start + 200)]
+            elif found == b",":
+                self._next_member()
+            elif found in b"[{":
+                self._around.append((self._is_object, self._number, self._key))
+                self._is_object, self._number, self._key = found == b"{", 0, b""
+            elif found not in b"]}":
+                self._check_number(found)
+            elif self._around:
+                self._is_object, self._number, self._key = self._around.pop()
+
+    def _next_member(self) -> None:
+        self._number += 1
+        self._key = b""
+        if not self._around:
+            return
+        what, most = ("array", self._shape.array_items)
+        if self._is_object:
+            what, most = ("object", self._shape.object_keys)
+        if self._number >= most:
+            members = "keys" if self._is_object else "items"
+            raise BadRequest(self._path(), f"an {what} of more than {most} {members}")
+
+    def _check_number(self, text: bytes) -> None:
+        if len(text) < 5:
+            return
+        is_integer = text.lstrip(b"-").isdigit()
+        if is_integer and (len(text) > 20 or int(text) not in _INTEGERS):
+            raise BadRequest(self._path(member=True), "the integer has more than 64 bits")
+        with suppress(ValueError):  # the parser says so
+            if len(text) > _LONGEST_NUMBER or isinf(float(text)):
+                raise BadRequest(self._path(member=True), "the number is out of range")
+
+    def _path(self, *, member: bool = False) -> str:
+        """Where it stands: the path of the object or array, or of its member."""
+        current = [(self._is_object, self._number, self._key)] if member else []
+        path = ""
+        for is_object, number, key in [*self._around, *current][1:]:
+            path += f".{_name(key)}" if is_object else f"[{number}]"
+        return path.removeprefix(".")
+
+
+def _name(key: bytes) -> str:
     try:
-        return msgspec.json.decode(body)
-    except RecursionError:
-        raise BadRequest("", "nested too deeply") from None
-    except ValueError as problem:
-        reason = str(problem).partition(" - at ")[0]  # which knows no keys
-        raise BadRequest("", reason[:1].lower() + reason[1:]) from None
-
-
-def _walk(value: object, shape: Shape) -> None:
-    """Looks at every value: how wide, how large."""
-    open: list[tuple[str, object]] = [("", value)]
-    while open:
-        path, one = open.pop()
-        if isinstance(one, dict):
-            if len(one) > shape.object_keys:
-                raise BadRequest(path, f"an object of more than {shape.object_keys} keys")
-            open += [(f"{path}.{key}" if path else key, inner) for key, inner in one.items()]
-        elif isinstance(one, list):
-            if len(one) > shape.array_items:
-                raise BadRequest(path, f"an array of more than {shape.array_items} items")
-            open += [(f"{path}[{place}]", inner) for place, inner in enumerate(one)]
-        elif isinstance(one, int) and one not in _INTEGERS:
-            raise BadRequest(path, "the integer has more than 64 bits")
+        return str(msgspec.json.decode(key))
+    except ValueError:  # of a long one, only the beginning
+        return key.decode("utf-8", "replace").strip('"')

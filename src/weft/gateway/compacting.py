@@ -22,6 +22,7 @@ from weft.gateway.sessions import DIALECT, Sessions, given_in, preamble_of, unkn
 from weft.parts import Usage
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
+from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.relay.stream import Stream
 
@@ -66,20 +67,21 @@ class Compact(Endpoint):
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
         """The request, with all that was said as its input."""
-        preamble = read_as(preamble_of, body)
+        preamble = await for_body(body, read_as, preamble_of, body)
         incoming = self._made(scope, body, self._model(preamble), False)
         if self._sessions is not None:
             incoming = await self._sessions.recalled(incoming, preamble)
         elif preamble.previous_response_id is not None:
             raise Failed(unknown(preamble.previous_response_id))
-        if not given_in(incoming.body.raw):
+        if not await for_body(body, given_in, incoming.body.raw):
             raise BadRequest("input", "missing; there is nothing to sum up")
         return incoming
 
     async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        items = given_in(incoming.body.raw)
+        raw = incoming.body.raw
+        items = await for_body(raw, given_in, raw)
         try:
-            body = _summing_up(incoming, items)
+            body = await for_body(raw, _summing_up, incoming, items)
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
         asking = IncomingRequest(

@@ -4,16 +4,15 @@
 in a header.
 """
 
-import asyncio
-
 import msgspec
 
 from weft.dialects.faults import fault
 from weft.gateway import answers
-from weft.gateway.bodies import LARGE, ClientGone
+from weft.gateway.bodies import ClientGone
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
 from weft.gateway.sessions import DIALECT, Sessions, preamble_of
 from weft.relay.incoming import Failed, IncomingRequest
+from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Routing, Target, UnknownModel
 from weft.relay.translation import forwarded_headers, translate
@@ -86,19 +85,14 @@ class CountTokens(Endpoint):
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
         place = target.upstream.place
-        body = await self._asking(incoming, target)
+        body = await for_body(incoming.body.raw, self._sent, incoming, target)
         if place.dialect == self._dialect:
             outgoing = Outgoing(self.PATH, body, forwarded_headers(incoming, place))
             told = await _told(target.upstream, outgoing)
             if told is not None:
                 return told, [(b"weft-upstream", place.name.encode())]
-        count = max(1, sum(map(len, _texts(msgspec.json.decode(body)))) // PER_TOKEN)
+        count = await for_body(body, _estimate, body)
         return self._written(count), [_ESTIMATED]
-
-    async def _asking(self, incoming: IncomingRequest, target: Target) -> bytes:
-        if len(incoming.body.raw) > LARGE:
-            return await asyncio.to_thread(self._sent, incoming, target)
-        return self._sent(incoming, target)
 
     def _sent(self, incoming: IncomingRequest, target: Target) -> bytes:
         """What is counted: the same, about the upstream's own model."""
@@ -121,7 +115,7 @@ class InputTokens(CountTokens):
         self._sessions = sessions
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        preamble = read_as(preamble_of, body)
+        preamble = await for_body(body, read_as, preamble_of, body)
         incoming = self._made(scope, body, self._model(preamble), bool(preamble.stream))
         if self._sessions is None:
             return incoming
@@ -155,6 +149,11 @@ async def _told(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
         return None
     finally:
         incoming.abort()
+
+
+def _estimate(body: bytes) -> int:
+    """About how many tokens a request is."""
+    return max(1, sum(map(len, _texts(msgspec.json.decode(body)))) // PER_TOKEN)
 
 
 def _texts(value: object) -> list[str]:

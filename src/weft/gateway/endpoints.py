@@ -27,6 +27,7 @@ from weft.relay.incoming import (
     RequestBody,
     bad_request,
 )
+from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.relay.stream import Stream
 
@@ -90,19 +91,13 @@ async def body_of(host: Host, scope: Scope, receive: Receive) -> bytes:
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
         raise Shut(415, fault("bad-request", message))
     body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
-    if len(body) > bodies.LARGE:
-        await asyncio.to_thread(bodies.check, body, host.shape)
-    else:
-        bodies.check(body, host.shape)
+    await for_body(body, bodies.check, body, host.shape)
     return body
 
 
 async def parsed(incoming: IncomingRequest, limits: Limits) -> None:
     """Parses a request, once for all targets. Raises Failed."""
-    if len(incoming.body.raw) > bodies.LARGE:
-        await asyncio.to_thread(incoming.checked, limits)
-    else:
-        incoming.checked(limits)
+    await for_body(incoming.body.raw, incoming.checked, limits)
 
 
 class Endpoint:
@@ -149,7 +144,7 @@ class Endpoint:
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
         """Raises BadRequest, or Failed."""
-        preamble = read_as(_preamble, body)
+        preamble = await for_body(body, read_as, _preamble, body)
         return self._made(scope, body, self._model(preamble), bool(preamble.stream))
 
     def _model(self, preamble: Preamble) -> str:
@@ -265,7 +260,7 @@ class Gemini(Endpoint):
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
         called = scope["path_params"]["call"].removeprefix("models/")
         name, _, verb = called.rpartition(":")
-        read_as(_preamble, body)
+        await for_body(body, read_as, _preamble, body)
         if not name or verb not in _VERBS:
             expected = " or ".join(_VERBS)
             message = f"no {verb[:100]!r} of a model here; expected {expected}"

@@ -13,6 +13,7 @@ from weft.gateway.sessions import Sessions, preamble_of
 from weft.gateway.stored import follow
 from weft.gateway.writers import EventStreamWriter
 from weft.relay.incoming import Failed, IncomingRequest, bad_request
+from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.store.base import StoreError
 
@@ -47,7 +48,7 @@ class RememberedMessages(Remembering, Messages):
 
 class Responses(Remembering):
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        preamble = read_as(preamble_of, body)
+        preamble = await for_body(body, read_as, preamble_of, body)
         incoming = self._made(scope, body, self._model(preamble), bool(preamble.stream))
         return await self._sessions.recalled(incoming, preamble)
 

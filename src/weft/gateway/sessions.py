@@ -26,6 +26,7 @@ from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import follow
+from weft.relay.offload import for_body, offload
 from weft.relay.persistence import (
     TAKEN_OVER,
     Persistence,
@@ -241,22 +242,23 @@ class Sessions:
             raise BadRequest("previous_response_id", message)
         if wish.background and wish.store is False:
             raise BadRequest("background", "what is not stored cannot run in the background")
-        new = history.given(wish.input)
-        if any(history.shape(one).type == REFERENCE for one in new):
-            new = await self._resolved(incoming.caller, new)
         raw = incoming.body.raw
+        new, has_references = await for_body(raw, _given, wish)
+        if has_references:
+            new = await self._resolved(incoming.caller, new)
         body, items = raw, new
         if wish.previous_response_id is not None:
-            items = history.joined(
-                await self._turns(incoming.caller, wish.previous_response_id), new
-            )
+            turns = await self._turns(incoming.caller, wish.previous_response_id)
+            items = await offload(history.joined, turns, new)
         elif conversation is not None:
-            items = history.joined(await self._items(incoming.caller, conversation), new)
+            said = await self._items(incoming.caller, conversation)
+            items = await offload(history.joined, said, new)
         if items is not new or wish.background or REFERENCE.encode() in body:
-            body = history.with_input(body, items, *_OURS)
+            body = await for_body(raw, history.with_input, body, items, *_OURS)
         visible = wish.store is not False
         is_kept = visible or conversation is not None or self._policy.everything
-        policy = StorePolicy(raw, _json(new), visible) if is_kept else None
+        kept = await for_body(raw, _json, new) if is_kept else b""
+        policy = StorePolicy(raw, kept, visible) if is_kept else None
         return replace(
             incoming,
             body=incoming.body if body is raw else RequestBody(DIALECT, body),
@@ -483,6 +485,12 @@ def _conversation(told: Json) -> str | None:
         return _name(told) if bytes(told)[:1] == b'"' else _named(told).id
     except ValueError:
         raise BadRequest("conversation", "expected an id, or an object with one") from None
+
+
+def _given(wish: ResponsesPreamble) -> tuple[list[Raw], bool]:
+    """The items of a request, and whether some are named by their ids. Raises BadRequest."""
+    items = history.given(wish.input)
+    return items, any(history.shape(one).type == REFERENCE for one in items)
 
 
 def given_in(body: bytes) -> list[Raw]:

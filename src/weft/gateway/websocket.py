@@ -46,6 +46,7 @@ from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
+from weft.relay.offload import for_body
 from weft.relay.persistence import last_snapshot
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
@@ -250,9 +251,7 @@ class _Talk:
         await self._tell(failed, stream=create.stream_id)
 
     async def _read(self, raw: bytes) -> tuple[_Create, dict[str, Raw]]:
-        if len(raw) > bodies.LARGE:
-            return await asyncio.to_thread(_decoded, raw, self._host.shape)
-        return _decoded(raw, self._host.shape)
+        return await for_body(raw, _decoded, raw, self._host.shape)
 
     def _incoming(self, id: str, create: _Create, body: dict[str, Raw]) -> IncomingRequest:
         """What the relay is asked; raises BadRequest, or Failed."""

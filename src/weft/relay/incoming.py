@@ -3,7 +3,6 @@
 import re
 import secrets
 from dataclasses import dataclass
-from functools import cached_property
 
 from msgspec import Raw
 
@@ -65,11 +64,15 @@ class RequestBody:
     def __init__(self, dialect: str, raw: bytes) -> None:
         self.dialect = dialect
         self.raw = raw
+        self._parsed: Parsed | None = None
 
-    @cached_property
+    @property
     def parsed(self) -> Parsed:
         """Raises BadRequest."""
-        return codec_of(self.dialect).parse(self.raw, Context(ids=Ids(secrets.token_bytes(16))))
+        if self._parsed is None:  # no cached_property: that locks one body for all of them
+            context = Context(ids=Ids(secrets.token_bytes(16)))
+            self._parsed = codec_of(self.dialect).parse(self.raw, context)
+        return self._parsed
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from weft.parts import (
     TextStart,
 )
 from weft.relay.incoming import Failed
+from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.record import Attempt
 from weft.relay.routing import Target
@@ -30,9 +31,6 @@ from weft.relay.stream import OpenStream, RequestState, refusal
 from weft.relay.translation import UpstreamRequest, translate
 from weft.upstream.base import Unreachable, error_of
 from weft.upstream.retry import wait
-
-LARGE = 1024 * 1024
-"""Bodies over this size are translated in a thread: the loop has others to serve."""
 
 _PROOF = re.compile(r"signature|encrypted[_ ]content|thinking block|reasoning item", re.IGNORECASE)
 """What upstreams say of a proof that they do not take back."""
@@ -103,8 +101,7 @@ async def _attempt(
 ) -> OpenStream:
     """Asks once, and reads until there is content."""
     work = partial(translate, state.incoming, restored, target, without_reasoning=without_reasoning)
-    large = len(state.incoming.body.raw) > LARGE
-    sent = await asyncio.to_thread(work) if large else work()
+    sent = await for_body(state.incoming.body.raw, work)
     stream: OpenStream | None = None
     try:
         stream = await _ask(state, sent)

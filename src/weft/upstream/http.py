@@ -91,22 +91,29 @@ class _Gate:
 class HttpIncoming:
     """One answer. Cancelling a `read` loses nothing: the next one goes on."""
 
-    __slots__ = ("_fault", "_line", "_upstream", "headers", "status")
+    __slots__ = ("_fault", "_line", "_taken", "_upstream", "headers", "status")
 
     def __init__(self, upstream: "HttpUpstream", line: Line) -> None:
         self._upstream = upstream
         self._line: Line | None = line
         self._fault: str | None = None
         """Why there is no more of it. No exception: one that was raised holds who raised it."""
+        self._taken = False
+        """Whether a part of what came was taken, perhaps in this turn of the loop."""
         self.status = line.status
         self.headers: Mapping[str, str] = line.headers
 
     async def read(self) -> bytes:
         line = self._line
         while line is not None:
-            if line.pieces:
+            if line.pieces and self._taken:
+                self._taken = False
+                await asyncio.sleep(0)  # others have their turn
+            elif line.pieces:
                 try:
-                    if data := line.take():
+                    data = line.take()
+                    self._taken = bool(line.pieces)
+                    if data:
                         return data
                 except Broken as problem:
                     line.fault = problem.with_traceback(None)  # its frames hold the line

@@ -22,8 +22,9 @@ HEAD_SIZE = 64 * 1024
 FIELDS = 128
 """Headers of an answer."""
 
-INFLATED = 8 * 1024 * 1024
-"""Bytes that one piece of a compressed answer may become."""
+TURN = 16 * 1024
+"""Bytes of an answer that are handed on in one turn of the loop. They may be hundreds of events,
+and what each of them means is found out before anybody else is served."""
 
 
 class Broken(Exception):
@@ -107,15 +108,34 @@ class Line(asyncio.Protocol):
             self._taker = None
 
     def take(self) -> bytes:
-        """Returns what has come and was not taken."""
-        pieces = self.pieces
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        self._unread = 0
-        if self._paused and self.transport is not None:
-            self._paused = False
-            self.transport.resume_reading()
-        return data if self._inflater is None else self._inflated(data, self._inflater)
+        """Returns what has come and was not taken: so much of it as one turn of the loop is for.
+        The rest stays in `pieces`.
+        """
+        data = self._next_piece()
+        if self._inflater is not None:
+            data = self._inflated(data, self._inflater)
+        if not self.pieces:
+            self._unread = 0
+            if self._paused and self.transport is not None:
+                self._paused = False
+                self.transport.resume_reading()
+        return data
+
+    def _next_piece(self) -> bytes:
+        pieces, size, count = self.pieces, 0, 0
+        if len(pieces) == 1 and len(pieces[0]) <= TURN:
+            return pieces.pop()
+        for piece in pieces:
+            size += len(piece)
+            count += 1
+            if size >= TURN:
+                break
+        data = pieces[0] if count == 1 else b"".join(pieces[:count])
+        if size <= TURN:
+            del pieces[:count]
+            return data
+        pieces[:count] = [data[TURN:]]
+        return data[:TURN]
 
     @property
     def reusable(self) -> bool:
@@ -172,8 +192,9 @@ class Line(asyncio.Protocol):
         if self.state is not State.ANSWERING or self.fault is not None or self._inflater:
             return False
         try:
-            data = self.take()
+            data = self.take() if self.pieces else b""
             more = not data or take(data)  # framing alone is nothing to hand on
+            more = more and not self.pieces  # the rest is for the next turn
         except Exception as problem:
             waiter.set_exception(problem)
             more = False
@@ -247,14 +268,15 @@ class Line(asyncio.Protocol):
             self._reusable = framed and self._parser.should_keep_alive()
 
     def _inflated(self, data: bytes, inflater: "zlib._Decompress") -> bytes:
+        """What a piece becomes: again no more than one turn is for."""
         found: bytes | None = None
         with suppress(zlib.error):
-            found = inflater.decompress(data, INFLATED)
+            found = inflater.decompress(data, TURN)
         if found is None:
             raise Broken("the response cannot be decompressed")
-        if len(found) >= INFLATED:
-            raise Broken("the decompressed response is too large")
-        if self.state is State.COMPLETE and not inflater.eof:
+        if len(found) == TURN:  # there may be more of it
+            self.pieces.insert(0, inflater.unconsumed_tail)
+        if self.state is State.COMPLETE and not self.pieces and not inflater.eof:
             raise Broken("the compressed response is cut off")
         return found
 

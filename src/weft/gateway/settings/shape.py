@@ -55,6 +55,9 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     array_items: Count = 100_000
     """Items of one JSON array."""
 
+    values: Count = 1_000_000
+    """Values of one JSON body, in all of its objects and arrays."""
+
     messages: Count = 10_000
     """Messages of a conversation."""
 

@@ -1,0 +1,224 @@
+"""The largest legal inputs of every kind, and some that are refused: what a loop may stall on."""
+
+import json
+import socket
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from tests.faults.upstream import LAST, STREAM, Flood, Step, Upstream, answer, chunk, stream
+from tests.faults.wires import (
+    CHAT,
+    DIALECTS,
+    GEMINI,
+    MESSAGES,
+    RESPONSES,
+    SPEECHES,
+    Object,
+    body_of,
+    event,
+    path_of,
+    posted,
+    typed,
+)
+
+MB = 1_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request, with the status of its answer and what is in it."""
+
+    name: str
+    request: bytes
+    status: int = 200
+    mark: bytes = b""
+
+
+# Requests
+
+
+def conversation(dialect: str, count: int) -> Object:
+    """So many messages, as a client of this dialect sends them."""
+    own = "model" if dialect == GEMINI else "assistant"
+    said = [((own, "user")[(count - number) % 2], f"message {number}") for number in range(count)]
+    match dialect:
+        case "gemini":
+            return {"contents": [{"role": role, "parts": [{"text": text}]} for role, text in said]}
+        case "openai-responses":
+            return {"input": [{"role": role, "content": text} for role, text in said]}
+    return {"messages": [{"role": role, "content": text} for role, text in said]}
+
+
+def spoken(dialect: str, text: str) -> Object:
+    """One message with this text."""
+    if dialect == GEMINI:
+        return {"contents": [{"role": "user", "parts": [{"text": text}]}]}
+    if dialect == RESPONSES:
+        return {"input": text}
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def texts(size: int) -> dict[str, str]:
+    """Texts that are so many bytes of JSON."""
+    return {
+        "ascii": "a" * size,
+        "lines": ("a" * 58 + "\n") * (size // 60),
+        "quotes": '"' * (size // 2),
+        "accents": "é" * (size // 6),  # six bytes each, as json.dumps writes them
+    }
+
+
+def arrays(size: int) -> list[object]:
+    """As many empty arrays as may be."""
+    return [[[]] * 99_000] * min(10, max(1, size // 300_000))
+
+
+def deep(size: int) -> list[object]:
+    """Objects as deep as they may be, one beside the other."""
+    one: object = 1
+    for _ in range(58):
+        one = {"a": one}
+    return [one] * min(15_000, size // 360)
+
+
+def requests(
+    upstream: Upstream, size: int, messages: int, pairs: Sequence[tuple[str, str]]
+) -> Iterator[Case]:
+    """Large requests of each of these pairs of client and upstream; `size` is in bytes."""
+    models = {one: upstream.script(stream(*SPEECHES[one].frames)) for one in DIALECTS}
+
+    def ask(name: str, client: str, target: str, more: Object, status: int = 200) -> Case:
+        model = f"{target}/{models[target]}"
+        body = body_of(client, model, True, **more)
+        request = posted(path_of(client, model, True), body)
+        return Case(f"{name}, {client} to {target}", request, status)
+
+    for client, target in pairs:
+        talk = conversation(client, messages)
+        yield ask(f"{messages} messages", client, target, talk)
+        too_many: Object = {key: [[]] * (size // 4) for key in talk}
+        yield ask("too many []", client, target, too_many, 400)
+        yield ask("wide", client, target, {"x_wide": arrays(size)})
+        yield ask("deep", client, target, {"x_deep": deep(size)})
+        for name, text in texts(size).items():
+            yield ask(name, client, target, spoken(client, text))
+
+
+# Answers
+
+
+def _chat(delta: Object, finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return event({"id": "c1", "object": "chat.completion.chunk", "model": "m", "choices": [choice]})
+
+
+def tiny(dialect: str) -> bytes:
+    """One of many frames, as small as an upstream of this dialect can make it."""
+    delta: Object = {"type": "text_delta", "text": "a"}
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    return {
+        CHAT: event({"choices": [{"delta": {"content": "a"}}]}),
+        RESPONSES: typed({"type": "response.output_text.delta", **place, "delta": "a"}),
+        MESSAGES: typed({"type": "content_block_delta", "index": 0, "delta": delta}),
+        GEMINI: event({"candidates": [{"content": {"parts": [{"text": "a"}]}}]}),
+    }[dialect]
+
+
+def _around(dialect: str) -> tuple[list[bytes], list[bytes]]:
+    """What stands before and behind the deltas of a text, so that it is one whole answer."""
+    frames, mark = SPEECHES[dialect].frames, b"Warp "
+    first = next(number for number, one in enumerate(frames) if mark in one)
+    if dialect == RESPONSES:  # which repeats the text
+        completed = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m",
+                     "status": "completed", "output": []}  # fmt: skip
+        return list(frames[:first]), [
+            typed({"type": "response.completed", "response": completed, "sequence_number": 9})
+        ]
+    return list(frames[:first]), list(frames[first + 2 :])
+
+
+def flood(dialect: str, size: int) -> list[Step]:
+    """So many bytes of tiny frames, as fast as they are taken."""
+    before, after = _around(dialect)
+    frame = tiny(dialect)
+    piece = chunk(frame * (65536 // len(frame)))
+    return [STREAM, *map(chunk, before), Flood(piece, size // len(piece)), *map(chunk, after), LAST]
+
+
+def arguments(size: int) -> str:
+    """Structured arguments: many small values, nested a little."""
+    one = {"path": "src/a.py", "lines": [1, 2, 3.5], "why": 'it "says" so', "on": True, "x": None}
+    return json.dumps({"edits": [one] * (size // 88)}, separators=(",", ":"))
+
+
+def called(size: int, piece: int) -> list[Step]:
+    """A call in small deltas of its arguments."""
+    text = arguments(size)
+    first = {"index": 0, "id": "call_1", "type": "function",
+             "function": {"name": "edit", "arguments": ""}}  # fmt: skip
+    deltas = [
+        _chat({"tool_calls": [{"index": 0, "function": {"arguments": text[at : at + piece]}}]})
+        for at in range(0, len(text), piece)
+    ]
+    reads = [chunk(b"".join(deltas[at : at + 100])) for at in range(0, len(deltas), 100)]
+    end = [chunk(_chat({}, "tool_calls")), chunk(b"data: [DONE]\n\n")]
+    return [STREAM, chunk(_chat({"tool_calls": [first]})), *reads, *end, LAST]
+
+
+def long_lines(dialect: str, size: int) -> list[Step]:
+    """A text in a few frames, each nearly as long as a line may be."""
+    before, after = _around(dialect)
+    text = "a line of text, and \\n" * (7 * MB // 22)
+    frame = tiny(dialect).replace(b'"a"', json.dumps(text).encode())
+    return [STREAM, *map(chunk, before), *[chunk(frame)] * (size // (7 * MB)),
+            *map(chunk, after), LAST]  # fmt: skip
+
+
+def whole(dialect: str, size: int) -> list[Step]:
+    """A body that is not streamed."""
+    body = SPEECHES[dialect].body
+    return [answer(body.replace(b"Warp and weft.", b"a line of text, and \\n" * (size // 22)))]
+
+
+def answers(
+    upstream: Upstream,
+    size: int,
+    call: int,
+    pairs: Sequence[tuple[str, str]] = tuple(product(DIALECTS, DIALECTS)),
+) -> Iterator[Case]:
+    """Large answers for each of these pairs of client and upstream; `size` is in bytes, as is
+    `call`, of the arguments of a call."""
+    flooding = {one: upstream.script(flood(one, size)) for one in DIALECTS}
+    lines = {one: upstream.script(long_lines(one, size)) for one in DIALECTS}
+    bodies = {one: upstream.script(whole(one, 7 * MB)) for one in DIALECTS}
+    calling = upstream.script(called(call, 20))
+
+    def ask(name: str, client: str, target: str, model: str, stream: bool = True) -> Case:
+        model = f"{target}/{model}"
+        request = posted(path_of(client, model, stream), body_of(client, model, stream))
+        return Case(f"{name}, {client} from {target}", request)
+
+    for client, target in pairs:
+        yield ask(f"{size // MB} MB of tiny frames", client, target, flooding[target])
+        yield ask(f"{size // MB} MB in long lines", client, target, lines[target])
+        yield ask("a body of 7 MB", client, target, bodies[target], False)
+        if target == CHAT:
+            yield ask(f"{call} bytes of arguments", client, target, calling)
+
+
+# The client
+
+
+def ask(port: int, case: Case) -> tuple[int, bytes]:
+    """Sends a request, and reads its answer as fast as it comes; returns the status of the answer
+    and its last bytes."""
+    with socket.create_connection(("127.0.0.1", port)) as channel:
+        head, _, body = case.request.partition(b"\r\n\r\n")
+        channel.sendall(head + b"\r\nConnection: close\r\n\r\n")
+        channel.sendall(body)
+        first = tail = b""
+        while data := channel.recv(1 << 20):
+            first = first or data[:64]
+            tail = (tail + data)[-4096:]
+    return int(first.split(b" ")[1]), tail
