@@ -1,7 +1,7 @@
 """Whatever stands in one field of a request: it is answered, or the client's own fault.
 
-Of every client dialect, over an upstream of every dialect, streamed or not. A request goes the whole
-way: it is read, rendered for its target, and its answer is told.
+Of every client dialect, over an upstream of every dialect, streamed or not. A request goes the
+whole way: it is read, rendered for its target, and its answer is told.
 """
 
 import copy
