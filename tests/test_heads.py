@@ -27,6 +27,18 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
         ("1.1", b"GET", b"/", [], ONE_HOST),
         ("1.1", b"GET", b"/", [HOST, HOST], ONE_HOST),
         ("1.0", b"GET", b"/", [HOST, HOST], ONE_HOST),
+        *(
+            (
+                "1.1",
+                b"GET",
+                b"/",
+                [HOST, (name.lower().encode(), b"a"), (b"x", b""), (name.lower().encode(), value)],
+                f"A request has one {name} header.",
+            )
+            for name in ("Authorization", "x-api-key", "x-goog-api-key", "Origin")
+            for value in (b"a", b"b", b"")
+        ),
+        ("1.1", b"GET", b"/", [HOST, (b"cookie", b"a"), (b"cookie", b"b")], None),
         ("1.1", b"POST", b"/", [HOST, coding(b"chunked")], None),
         ("1.1", b"POST", b"/", [HOST, coding(b"Chunked")], None),
         ("1.0", b"POST", b"/", [HOST, coding(b"chunked")], CHUNKED),

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from weft.assembler import Response
 from weft.findings import Finding
 from weft.gateway import logs
@@ -37,8 +40,8 @@ def test_what_is_logged_is_a_line_with_its_stack_and_without_secrets() -> None:
     handler = logs.Lines(SCRUB)
     with written() as lines:
         try:
-            raise ValueError("planted-secret\u2028\n in it")
-        except ValueError as problem:
+            raise OSError("planted-secret\u2028\n in it")
+        except OSError as problem:
             info = (type(problem), problem, problem.__traceback__)
         record = logging.LogRecord("weft.x", 40, "f", 1, "key %s", ("planted-secret",), info)
         record.request_id = "req_1"
@@ -52,8 +55,44 @@ def test_what_is_logged_is_a_line_with_its_stack_and_without_secrets() -> None:
         "message": "key ***",
         "id": "req_1",
     }
-    assert "ValueError" in stack
+    assert "builtins.OSError: ***" in stack
     assert "planted-secret" not in stack
+
+
+def test_a_stack_quotes_no_request() -> None:
+    """An exception quotes what it failed at; what led to it does, too."""
+    handler = logs.Lines(SCRUB)
+    with written() as lines:
+        try:
+            try:
+                raise KeyError("a planted prompt")
+            except KeyError as problem:
+                raise ValueError("a planted prompt") from problem
+        except ValueError as problem:
+            info = (type(problem), problem, problem.__traceback__)
+        handler.emit(logging.LogRecord("asyncio", 40, "f", 1, "x\nplanted", (), info))
+    (line,) = lines
+    assert line["message"] == "x"
+    stack = line["stack"]
+    assert stack.index("builtins.KeyError\n") < stack.index("builtins.ValueError\n")
+    assert "in test_a_stack_quotes_no_request" in stack
+    assert "planted prompt" not in stack.replace('raise KeyError("a planted prompt")', "").replace(
+        'raise ValueError("a planted prompt")', ""
+    )  # the source is no secret
+
+
+@given(st.text(), st.text())
+def test_what_a_finding_quotes_is_masked(quoted: str, other: str) -> None:
+    record = Record("req_1", "gemini", "a/m", "", False)
+    whole = f"call {quoted!r}: not {other!r}: dropped"
+    record.findings = tuple(
+        Finding("delta-late", 1, 2, whole[:length]) for length in (len(whole), len(whole) - 10)
+    )
+    line = logs.request(record, Scrubber())
+    found = line["findings"]
+    assert isinstance(found, list)
+    assert found[0]["detail"] == "call '…': not '…': dropped"
+    assert found[1]["detail"] == "call '…': not '…'"
 
 
 def test_a_request_is_one_line() -> None:
@@ -93,10 +132,28 @@ def test_a_client_that_left_is_called_so_and_errors_are_scrubbed() -> None:
     line = logs.request(record, SCRUB)
     assert (line["level"], line["error"]) == (
         "warning",
-        {"kind": "client-gone", "message": "the client went away"},
+        {"kind": "client-gone", "class": "cancelled", "message": "the client went away"},
     )
-    record.error = ErrorPart("upstream", "no planted-secret")
-    assert logs.request(record, SCRUB)["error"] == {"kind": "upstream", "message": "no ***"}
+    record.error = ErrorPart("truncated", "no planted-secret")
+    assert logs.request(record, SCRUB)["error"] == {
+        "kind": "truncated",
+        "class": "bad-upstream-answer",
+        "message": "no ***",
+    }
+
+
+def test_an_error_of_an_upstream_is_logged_by_class_code_and_status() -> None:
+    record = Record("req_1", "gemini", "a/m", "", False)
+    record.error = ErrorPart("upstream", "you asked: a planted prompt", "slow_down", 503)
+    assert logs.request(record, SCRUB)["error"] == {
+        "kind": "upstream",
+        "class": "overloaded",
+        "code": "slow_down",
+        "status": 503,
+    }
+    record.error = ErrorPart("upstream", "", "a planted prompt", 400)
+    found = logs.request(record, SCRUB)["error"]
+    assert found == {"kind": "upstream", "class": "bad-request", "status": 400}
 
 
 def test_a_log_that_cannot_be_written_stops_nobody() -> None:

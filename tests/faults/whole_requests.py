@@ -160,6 +160,7 @@ _RESPONSES: Object = {
     "background": False,
     "previous_response_id": None,
     "stream": False,
+    "stream_options": {"include_obfuscation": False},
 }
 
 _MESSAGES: Object = {

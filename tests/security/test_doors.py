@@ -67,8 +67,6 @@ WRONG: dict[str, tuple[str, ...]] = {
     "in x-api-key": ("x-api-key: nobody-knows-this-key",),
     "in x-goog-api-key": ("x-goog-api-key: nobody-knows-this-key",),
     "in a cookie": (f"Cookie: key={ALICE}; Authorization={ALICE}",),
-    "wrong first, then right": (
-        "Authorization: Bearer nobody-knows-this-key", f"x-api-key: {ALICE}"),
     "two": (f"Authorization: Bearer {ALICE},{ALICE}",),
     "a mark of SQL": ("Authorization: Bearer ' OR '1'='1",),
 }  # fmt: skip
@@ -82,6 +80,35 @@ def test_without_a_right_key_nobody_comes_in(locked: World, route: Route, wrong:
     assert found.headers["www-authenticate"] == "Bearer"
     assert error_seen(route.dialect, found.body).message
     assert ALICE not in repr(found)
+
+
+BOB = KEYS["bob"]
+TWICE: dict[str, tuple[str, ...]] = {
+    "Authorization": (f"Authorization: Bearer {ALICE}", f"Authorization: Bearer {BOB}"),
+    "the same Authorization": (f"Authorization: Bearer {ALICE}",) * 2,
+    "x-api-key": (f"x-api-key: {BOB}", f"x-api-key: {ALICE}"),
+    "x-goog-api-key": ("x-goog-api-key: nobody-knows-this-key", f"x-goog-api-key: {ALICE}"),
+    "Origin": (f"x-api-key: {ALICE}", "Origin: http://evil.example", "Origin: http://localhost"),
+    "keys of two clients": (f"Authorization: Bearer {ALICE}", f"x-api-key: {BOB}"),
+    "a wrong key, then a right one": ("Authorization: Bearer nobody", f"x-goog-api-key: {ALICE}"),
+    "a right key, then a wrong one": (f"x-api-key: {ALICE}", "x-goog-api-key: nobody"),
+}  # fmt: skip
+
+
+@routes
+@pytest.mark.parametrize("twice", TWICE)
+def test_who_says_twice_who_asks_is_a_bad_request(locked: World, route: Route, twice: str) -> None:
+    found = ask(locked, route.method, route.target, *TWICE[twice])
+    assert found.status == 400
+    assert error_seen(route.dialect, found.body).message
+    assert ALICE not in repr(found)
+
+
+@routes
+def test_one_key_may_be_shown_in_several_headers(locked: World, route: Route) -> None:
+    shown = (f"Authorization: Bearer {ALICE}", f"x-api-key: {ALICE}", "x-goog-api-key: ")
+    once = ask(locked, route.method, route.target, shown[0])
+    assert ask(locked, route.method, route.target, *shown).status == once.status
 
 
 @routes
@@ -273,6 +300,11 @@ def upgrade(world: World, *headers: str, host: str = "localhost") -> tuple[int, 
 @pytest.mark.parametrize("wrong", [one for one in WRONG if "60" not in one])
 def test_a_socket_is_not_opened_without_a_key(locked: World, wrong: str) -> None:
     assert upgrade(locked, *WRONG[wrong])[0] in (401, 403)
+
+
+@pytest.mark.parametrize("twice", TWICE)
+def test_a_socket_is_not_opened_by_two_who_ask(locked: World, twice: str) -> None:
+    assert upgrade(locked, *TWICE[twice])[0] == 400
 
 
 def test_a_socket_is_opened_with_a_key(locked: World) -> None:

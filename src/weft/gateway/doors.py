@@ -18,10 +18,10 @@ from weft.relay.incoming import Failed
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPEN = frozenset(("/health", "/ready"))
+"""Paths that need no key."""
+
 PROBED = frozenset(("/", "/api/hello"))
 """Where clients look whether there is a server, before they show a key."""
-
-"""Paths that need no key."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)
 _SAFE = ("GET", "HEAD")
@@ -90,20 +90,23 @@ class Doors:
             raise Shut(415, fault("bad-request", message))
 
     def _name(self, headers: Mapping[bytes, bytes]) -> str:
-        told = shown_key(headers)
-        if told is None:
+        told = shown_keys(headers)
+        if not told:
             message = "no key; expected Authorization: Bearer, x-api-key or x-goog-api-key"
             raise Shut(401, fault("auth", message))
-        digest = sha256(told).digest()
+        if len(told) > 1:
+            message = "the request shows different keys; send one, or the same in each header"
+            raise Shut(400, fault("bad-request", message))
+        digest = sha256(told.pop()).digest()
         found = [name for known, name in self._keys if hmac.compare_digest(known, digest)]
         if not found:
             raise Shut(401, fault("auth", "the key is not one of this server's"))
         return found[0]
 
 
-def shown_key(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """Returns the key that a request shows, in whichever header its client has for it."""
+def shown_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:
+    """Returns the keys that a request shows, in whichever headers its client has for them."""
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-    if scheme.lower() == b"bearer" and token.strip():
-        return token.strip()
-    return headers.get(b"x-api-key") or headers.get(b"x-goog-api-key")
+    bearer = token.strip() if scheme.lower() == b"bearer" else b""
+    shown = (bearer, headers.get(b"x-api-key", b""), headers.get(b"x-goog-api-key", b""))
+    return {key for key in shown if key}

@@ -1,9 +1,20 @@
 """Which heads of requests are refused though the parser takes them: two readers of one connection,
-such as a proxy and this server, could cut what follows differently, or read two hosts from them.
+such as a proxy and this server, could cut what follows differently, or read two hosts, two keys or
+two origins from them.
 """
 
 Headers = list[tuple[bytes, bytes]]
 """Names in lower case."""
+
+
+_ONCE = {
+    b"host": "Host",
+    b"authorization": "Authorization",
+    b"x-api-key": "x-api-key",
+    b"x-goog-api-key": "x-goog-api-key",
+    b"origin": "Origin",
+}
+"""What a request may say once: who decides by another of two decides about another request."""
 
 
 def fault_of(version: str, method: bytes, target: bytes, headers: Headers) -> str | None:
@@ -12,8 +23,10 @@ def fault_of(version: str, method: bytes, target: bytes, headers: Headers) -> st
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if version not in ("1.0", "1.1"):
         return "HTTP/1.1 and HTTP/1.0 are spoken here."
-    if len(hosts) > 1 or (version == "1.1" and not hosts):
-        return "A request has one Host header."
+    names = [name for name, _ in headers if name in _ONCE]
+    twice = next((_ONCE[name] for name in _ONCE if names.count(name) > 1), None)
+    if twice is not None or (version == "1.1" and not hosts):
+        return f"A request has one {twice or 'Host'} header."
     if codings and (version == "1.0" or codings != [b"chunked"]):
         return "The only Transfer-Encoding is chunked, once, in HTTP/1.1."
     if method == b"CONNECT":

@@ -1,12 +1,23 @@
-"""The log: one JSON object a line on standard error. Neither prompts nor answers, nor any key."""
+"""The log: one JSON object a line on standard error. Neither prompts nor answers, nor any key.
+
+Upstreams quote requests in their error messages, findings quote answers, and exceptions quote
+whatever they failed at. So an error is logged by its kind, class, code and status, with a message
+only where the words are our own; what a finding quotes is masked; of an exception the log has the
+class and the stack, and the message only if it comes from the system or from Weft.
+"""
 
 import logging
+import re
 import sys
 import time
 import traceback
 
 import msgspec
 
+from weft.assembler import Failure
+from weft.dialects.faults import class_of, extra_of
+from weft.errors import InternalError
+from weft.parts import ErrorKind, ErrorPart
 from weft.relay.record import Record
 from weft.scrub import Scrubber
 
@@ -16,6 +27,20 @@ _REFUSED = "ASGI callable returned without completing handshake."
 
 FINDINGS = 20
 """That one line names."""
+
+_OWN_WORDS = frozenset[ErrorKind](
+    ("truncated", "malformed", "empty", "timeout", "cancelled", "too-large")
+)
+"""Kinds of errors that Weft notices itself: their messages quote nobody."""
+
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""A code that is a word, not a sentence."""
+
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*+(?:'|\\?$)|"(?:[^"\\]|\\.)*+(?:"|\\?$)""", re.DOTALL)
+"""What a finding quotes, with the way Python quotes it; the last one may be cut off."""
+
+_PLAIN_SPOKEN = (OSError, InternalError)
+"""Exceptions whose messages quote no request and no answer."""
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -33,19 +58,39 @@ class Lines(logging.Handler):
                 "time": round(record.created, 3),
                 "level": record.levelname.lower(),
                 "from": record.name,
-                "message": self._scrub(record.getMessage()),
+                "message": self._scrub(_message(record)),
             }
             id = getattr(record, "request_id", None)
             if id is not None:
                 line["id"] = id
             if record.exc_info is not None:
-                line["stack"] = self._scrub("".join(traceback.format_exception(*record.exc_info)))
+                line["stack"] = self._scrub(_stack(record.exc_info[1]))
             write(line)
         except Exception:  # a log that cannot be written never ends a stream
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """There is nobody to tell."""
+
+
+def _message(record: logging.LogRecord) -> str:
+    """What was logged. Libraries that log an exception repeat its message below the first line."""
+    message = record.getMessage()
+    is_foreign = record.exc_info is not None and not record.name.startswith("weft")
+    return message.partition("\n")[0] if is_foreign else message
+
+
+def _stack(problem: BaseException | None) -> str:
+    """The stack of an exception and of those that led to it, without what they quote."""
+    lines: list[str] = []
+    seen: set[int] = set()
+    while problem is not None and id(problem) not in seen:
+        seen.add(id(problem))
+        own = f": {problem}" if isinstance(problem, _PLAIN_SPOKEN) else ""
+        name = f"{type(problem).__module__}.{type(problem).__qualname__}"
+        lines[:0] = [*traceback.format_tb(problem.__traceback__), f"{name}{own}\n"]
+        problem = problem.__cause__ or problem.__context__
+    return "".join(lines)
 
 
 def write(line: dict[str, object]) -> None:
@@ -92,14 +137,13 @@ def request(record: Record, scrub: Scrubber) -> dict[str, object]:
         line["attempts"] = len(record.attempts)
     if record.findings:
         line["findings"] = [
-            {"code": one.code, "at": one.at, "detail": scrub(one.detail)}
+            {"code": one.code, "at": one.at, "detail": _QUOTED.sub("'…'", scrub(one.detail))}
             for one in record.findings[:FINDINGS]
         ]
         if len(record.findings) > FINDINGS:
             line["more_findings"] = len(record.findings) - FINDINGS
     if failure is not None:
-        kind = "client-gone" if failure.kind == "cancelled" else failure.kind
-        line["error"] = {"kind": kind, "message": scrub(failure.message)}
+        line["error"] = _error(failure, scrub)
     if record.unstored is not None:
         line["unstored"] = scrub(record.unstored)
     if response is not None:
@@ -108,3 +152,18 @@ def request(record: Record, scrub: Scrubber) -> dict[str, object]:
         if usage is not None:
             line["tokens"] = [usage.input_tokens, usage.output_tokens]
     return line
+
+
+def _error(failure: ErrorPart | Failure, scrub: Scrubber) -> dict[str, object]:
+    """What an error was, without what it quotes."""
+    gone = failure.kind == "cancelled"
+    found: dict[str, object] = {"kind": "client-gone" if gone else failure.kind}
+    found["class"] = class_of(failure)
+    code = scrub(str(failure.code)) if failure.code is not None else ""
+    if _CODE.fullmatch(code):
+        found["code"] = code
+    if failure.status is not None:
+        found["status"] = failure.status
+    if failure.kind in _OWN_WORDS or extra_of(failure).connected is not None:
+        found["message"] = scrub(failure.message)
+    return found

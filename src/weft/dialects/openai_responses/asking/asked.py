@@ -269,6 +269,10 @@ class Thinking(Shape):
     generate_summary: str | None = None
 
 
+class StreamOptions(Shape):
+    """Its keys are of no interest here; that it is an object is."""
+
+
 class Body(Shape, kw_only=True):
     model: str
     input: str | list[Raw] | None = None

@@ -81,6 +81,8 @@ def parse(data: bytes, context: Context) -> Parsed:
 
 def _extra(data: bytes, body: asked.Body) -> dict[str, Raw]:
     found = keys_of(telling(unknown(data, asked.Body)))
+    if "stream_options" in found:
+        read(found["stream_options"], asked.StreamOptions, "stream_options")
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
         found["prompt_cache_retention"] = asked.raw(retention)
