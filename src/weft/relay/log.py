@@ -20,6 +20,7 @@ from hashlib import sha256
 import msgspec
 
 from weft.errors import InternalError
+from weft.relay.offload import offload
 from weft.sse import Event, write_events
 from weft.store.base import Store, StoreError
 from weft.store.records import Block
@@ -305,7 +306,7 @@ class Log:
         for event in last:
             sent = event.data if event.name == BODY else write_events([event])
             if len(sent) > LARGE:
-                await asyncio.to_thread(self._hash.update, sent)
+                await offload(self._hash.update, sent)
             else:
                 self._hash.update(sent)
             self._hidden += 1

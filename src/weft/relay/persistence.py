@@ -32,6 +32,7 @@ from weft.relay.log import (
     blocks_of,
     send_ahead,
 )
+from weft.relay.offload import offload
 from weft.relay.recovery import UNRECOVERABLE, Recovery, unanswered
 from weft.sse import Event
 from weft.store.base import Store, StoreError
@@ -261,7 +262,7 @@ class ResponseWriter:
             return _ending(outcome(), response, incoming.conversation, self._policy.input)
 
         large = sum(len(event.data) for event in last) > LARGE
-        ending = await asyncio.to_thread(ended) if large else ended()
+        ending = await offload(ended) if large else ended()
         try:
             rest = await log.close(last)
             ending = msgspec.structs.replace(
@@ -337,8 +338,8 @@ async def recovered(store: Store, entry: Entry) -> Ending:
     beside the loop, a block at a time. Raises StoreError."""
     recovery = Recovery(entry)
     async for events in StoredLog(store, entry.id).read():
-        await asyncio.to_thread(recovery.feed, events)
-    last, response, digest = await asyncio.to_thread(recovery.finish)
+        await offload(recovery.feed, events)
+    last, response, digest = await offload(recovery.finish)
     ending = await _ending_behind(store, entry, last, response)
     return msgspec.structs.replace(ending, digest=digest)
 
@@ -367,7 +368,7 @@ async def _ending_behind(
         return _ending(outcome, response, entry.conversation, entry.input)
 
     return msgspec.structs.replace(
-        await asyncio.to_thread(ending),
+        await offload(ending),
         events=extent.events + len(last),
         size=extent.size + ahead + len(rest.data),
         rest=rest,
