@@ -1,0 +1,230 @@
+"""An answer of any size up to the limit is told, stored, fetched, resumed and verified; and what a
+killed gateway left of it is ended, while others are served.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.crash.large import (
+    TEXT,
+    Told,
+    asked,
+    large_upstream,
+    lines_of,
+    pieces_in,
+    read_event,
+    read_stream,
+    text_in,
+    text_of,
+    told_text,
+)
+from tests.crash.scene import ended
+from tests.gateway_process import Gateway, gateway
+from tests.stores import KINDS, Kind, empty
+from weft.relay.log import blocks_of
+from weft.sse import Event
+from weft.store.opening import store_at
+from weft.store.records import Entry
+
+CLIENTS = ("openai-responses", "openai-chat", "anthropic-messages", "gemini")
+SIZES = [pytest.param(1), *(pytest.param(size, marks=pytest.mark.long) for size in (8, 20, 60))]
+PATIENCE = 120.0
+EVERY_SIZE = pytest.mark.parametrize("size", SIZES)
+EVERY_CLIENT = pytest.mark.parametrize("client", CLIENTS)
+EVERY_STORE = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[str]:
+    with large_upstream() as url:
+        yield url
+
+
+@contextmanager
+def serving(upstream: str, store: str, folder: Path) -> Iterator[Gateway]:
+    settings = (
+        f"[store]\nurl = {json.dumps(store)}\npersist = 'all'\n"
+        f"[upstreams.large]\ndialect = 'openai-chat'\nbase_url = '{upstream}'\n"
+        "api_key = 'sk-of-nobody-at-all'\nretry = { attempts = 1 }\n"
+    )
+    with gateway(settings, folder) as running:
+        yield running
+    assert '"level":"error"' not in running.stderr
+
+
+def streamed(url: str, client: str, model: str) -> Told:
+    path, body = asked(client, model, stream=True)
+    with httpx.stream("POST", url + path, json=body, timeout=PATIENCE) as answer:
+        assert answer.status_code == 200, answer.read()
+        return read_stream(client, lines_of(answer))
+
+
+def verified(folder: Path) -> str:
+    """What `weft verify` says: all that is stored is as it was streamed."""
+    weft = Path(sys.executable).with_name("weft")
+    command = [str(weft), "verify", "--config", "weft.toml"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@EVERY_CLIENT
+@EVERY_SIZE
+def test_an_answer_of_any_size_is_told_and_stored(
+    size: int, client: str, upstream: str, tmp_path: Path
+) -> None:
+    wanted, model = told_text(text_in(str(size))), f"large/{size}"
+    with serving(upstream, empty("sqlite", tmp_path), tmp_path) as running:
+        told = streamed(running.url, client, model)
+        assert told.text == wanted
+        path, body = asked(client, model, stream=False)
+        whole = httpx.post(running.url + path, json=body, timeout=PATIENCE)
+        assert whole.status_code == 200, whole.text[:1000]
+        assert told_text(text_of(client, whole.json())) == wanted
+        if client == "openai-responses":
+            assert told_text(told.snapshot) == wanted
+            _check_stored(running.url, told.id, wanted)
+            _check_stored(running.url, whole.json()["id"], wanted)
+        elif client == "openai-chat":
+            found = httpx.get(f"{running.url}/v1/chat/completions/{told.id}", timeout=PATIENCE)
+            assert told_text(text_of(client, found.json())) == wanted
+    verified(tmp_path)
+
+
+def _check_stored(url: str, id: str, wanted: tuple[int, str]) -> None:
+    """A stored response is fetched, and told once more from its first event on."""
+    path = f"{url}/v1/responses/{id}"
+    found = httpx.get(path, timeout=PATIENCE).json()
+    assert (found["status"], told_text(text_of("openai-responses", found))) == ("completed", wanted)
+    with httpx.stream("GET", path, params={"stream": "true"}, timeout=PATIENCE) as answer:
+        again = read_stream("openai-responses", lines_of(answer))
+    assert (again.text, again.last["status"]) == (wanted, "completed")
+
+
+@EVERY_SIZE
+def test_an_answer_of_any_size_goes_over_a_socket(size: int, upstream: str, tmp_path: Path) -> None:
+    with serving(upstream, empty("sqlite", tmp_path), tmp_path) as running:
+        address = running.url.replace("http", "ws", 1) + "/v1/responses"
+        told = Told()
+        with connect(address, max_size=None, open_timeout=PATIENCE, ping_timeout=None) as socket:
+            create = {"type": "response.create", "model": f"large/{size}", "input": "Tell me."}
+            socket.send(json.dumps(create))
+            while told.last.get("status") not in ("completed", "failed"):
+                read_event(told, "openai-responses", json.loads(socket.recv(PATIENCE)))
+        wanted = told_text(text_in(str(size)))
+        assert (told.last["status"], told.text, told_text(told.snapshot)) == (
+            "completed", wanted, wanted,
+        )  # fmt: skip
+        _check_stored(running.url, told.id, wanted)
+    verified(tmp_path)
+
+
+@EVERY_STORE
+@EVERY_SIZE
+def test_what_a_kill_leaves_of_an_answer_of_any_size_is_ended(
+    size: int, kind: Kind, upstream: str, tmp_path: Path
+) -> None:
+    store, model = empty(kind, tmp_path), f"large/{size}-held"
+    with serving(upstream, store, tmp_path) as first:
+        told = Told()
+        path, body = asked("openai-responses", model, stream=True)
+        with httpx.stream("POST", first.url + path, json=body, timeout=PATIENCE) as answer:
+            for line in lines_of(answer):
+                if line.startswith("data: "):
+                    read_event(told, "openai-responses", json.loads(line[6:]))
+                if told.size == len(text_in(model).encode()):
+                    break
+            os.kill(first.pid, signal.SIGKILL)
+            first.process.wait()
+    with serving(upstream, store, tmp_path) as second:
+        assert streamed(second.url, "openai-chat", "large/0").text == told_text(text_in("0"))
+        found = ended(second, told.id, PATIENCE)
+        assert found["status"] == "failed"
+        text = text_of("openai-responses", found)
+        assert text_in(model).startswith(text)
+        assert len(text) > len(text_in(model)) // 2, "what was told is flushed while it is told"
+    verified(tmp_path)
+
+
+ORPHANS = {0: 970, 1: 20, 8: 8, 20: 2}
+"""How many there are of each size, in megabytes."""
+
+
+async def leave_orphans(url: str) -> list[str]:
+    """Stores what a gateway leaves that was killed: responses that run, and their logs so far."""
+    store = store_at(url, server="dead")
+    await store.open()
+    ids: list[str] = []
+    for size, count in ORPHANS.items():
+        for number in range(count):
+            id = f"resp_{size}_{number}"
+            entry = Entry(
+                id=id, dialect="openai-responses", model="large/0", status="in_progress",
+                created=time.time(), stream=True, server="dead",
+                request=b'{"model":"large/0","input":"Tell me.","stream":true}',
+            )  # fmt: skip
+            await store.begin(entry)
+            for block in blocks_of(0, 0, _events(id, size)):
+                store.append(id, block)
+                await store.room()
+            ids.append(id)
+    await store.flushed(ids[-1])
+    await store.close()
+    return ids
+
+
+def _events(id: str, size: int) -> list[Event]:
+    """The log of a response that was cut in its text."""
+    snapshot = {"id": id, "object": "response", "created_at": 1, "status": "in_progress",
+                "model": "large/0", "output": []}  # fmt: skip
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "in_progress"}
+    part = {"type": "output_text", "text": "", "annotations": []}
+    place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
+    told: list[tuple[str, dict[str, object]]] = [
+        ("response.created", {"response": snapshot}),
+        ("response.in_progress", {"response": snapshot}),
+        ("response.output_item.added", {"output_index": 0, "item": {**item, "content": []}}),
+        ("response.content_part.added", {**place, "part": part}),
+    ]
+    delta = {**place, "delta": TEXT, "logprobs": []}
+    told += [("response.output_text.delta", delta)] * pieces_in(str(size))
+    return [
+        Event(name, json.dumps({"type": name, "sequence_number": at, **fields}).encode(), at)
+        for at, (name, fields) in enumerate(told)
+    ]
+
+
+@pytest.mark.long
+@EVERY_STORE
+def test_a_gateway_with_a_thousand_orphans_is_ready_as_soon_as_one_without(
+    kind: Kind, upstream: str, tmp_path: Path
+) -> None:
+    store = empty(kind, tmp_path)
+    started = time.monotonic()
+    with serving(upstream, store, tmp_path):
+        alone = time.monotonic() - started
+    ids = asyncio.run(leave_orphans(store))
+    started = time.monotonic()
+    with serving(upstream, store, tmp_path) as running:
+        assert time.monotonic() - started < alone + 2.0
+        waited: list[float] = []
+        for id in reversed(ids):  # the largest first
+            found = ended(running, id, PATIENCE)
+            assert found["status"] == "failed"
+            asking = time.monotonic()
+            assert streamed(running.url, "openai-chat", "large/0").text == told_text(text_in("0"))
+            waited.append(time.monotonic() - asking)
+        assert sorted(waited)[len(waited) // 2] < 1.0
+    verified(tmp_path)
