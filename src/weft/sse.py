@@ -31,6 +31,7 @@ _BOM = b"\xef\xbb\xbf"
 _LINE_ENDS = b"\r\n"
 _BLANK_LINES = frozenset((b"\n", b"\r\n", b"\r"))
 _GLUED = re.compile(rb"(?<=\})data: ?\[DONE\]\s*\Z")
+_GLUED_SIZE = len(b"data: [DONE]")
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -98,6 +99,11 @@ class FrameReader:
         self._fresh = False  # whether the next byte begins an event
         self.boundary = 0
         """Where the last event that was returned ended, counted over the whole input."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes of the event that is being read."""
+        return self._tail_size + self._size
 
     def feed(self, data: bytes) -> list[Frame]:
         """Returns the frames that these bytes complete.
@@ -256,7 +262,7 @@ class FrameReader:
 
     def _json_line(self, line: bytes, out: list[Frame]) -> None:
         """A JSON value may stand on one line or span many; it ends where it is finished."""
-        glued = _GLUED.search(line)
+        glued = _GLUED.search(line, len(line.rstrip()) - _GLUED_SIZE)
         if glued is not None:  # a body with a terminator right behind it
             self._json_line(line[: glued.start()], out)
             self._first_line(line[glued.start() :], out)

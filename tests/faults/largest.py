@@ -71,7 +71,7 @@ def texts(size: int) -> dict[str, str]:
 
 def arrays(size: int) -> list[object]:
     """As many empty arrays as may be."""
-    return [[[]] * 99_000] * min(10, max(1, size // 300_000))
+    return [[[]] * 49_000] * min(10, max(1, size // 300_000))
 
 
 def deep(size: int) -> list[object]:

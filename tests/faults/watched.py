@@ -74,14 +74,15 @@ class Sampler:
         self._loop.call_later(EVERY, self._beat)
 
     def _look(self) -> None:
-        own = threading.get_ident()
         while True:
             time.sleep(LONG / 3)
             if time.perf_counter() - self._wall > LONG and not self._seen:
+                frames = sys._current_frames()
+                names = {one.ident: one.name for one in threading.enumerate()}
                 self._seen = "\n".join(
-                    "".join(traceback.format_stack(frame)[-4:])
-                    for thread, frame in sys._current_frames().items()
-                    if thread != own
+                    "".join(traceback.format_stack(frame)[-5:])
+                    for thread, frame in frames.items()
+                    if thread == self._watched or names.get(thread, "").startswith("offload")
                 )
 
     def take(self) -> Measured:

@@ -7,7 +7,7 @@ status of its own; unless the upstream is silent for so long that the client mus
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,8 @@ STREAM: Headers = [
     (b"x-accel-buffering", b"no"),
 ]
 ARRAY: Headers = [JSON, *STREAM[1:]]
+SLICE = 256 * 1024
+"""Bytes that are sent at a time: what is large leaves as fast as its client reads it."""
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")
 _FINDINGS = 2048
 """Bytes of the header that lists what the upstream was not told, and what was repaired before the
@@ -75,7 +77,17 @@ async def body(send: Send, status: int, data: bytes, headers: Headers) -> None:
     length = (b"content-length", b"%d" % len(data))
     start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)
+    if len(data) > SLICE:
+        for one in _sliced(data):
+            await send({"type": "http.response.body", "body": one, "more_body": True})
+        data = b""
     await send({"type": "http.response.body", "body": data})
+
+
+def _sliced(data: bytes) -> Iterator[bytes]:
+    """What is sent, in pieces that a connection takes at once."""
+    for start in range(0, len(data), SLICE):
+        yield data[start : start + SLICE]
 
 
 async def failure(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
@@ -144,7 +156,7 @@ class StreamAnswer:
             while events := await stream.next():
                 if run.incoming.resumable and isinstance(writer, EventStreamWriter):
                     writer.log_id = stream.log_id
-                await self._put(writer.write(events))
+                await self._put_events(events)
                 await stream.flow(self._pass_on)
         except Failed as failed:
             await self._failed(failed)
@@ -159,7 +171,7 @@ class StreamAnswer:
     async def _failed(self, failed: Failed) -> None:
         self._quiet()
         if self._begun:
-            await self._put(self._writer.write(self._run.ending(failed.error)))
+            await self._put_events(self._run.ending(failed.error))
             await self._end()
         else:
             client = self._client
@@ -173,6 +185,13 @@ class StreamAnswer:
         data = self._writer.write(events)
         self._run.record.bytes_out += len(data)
         return self._client.write(data)
+
+    async def _put_events(self, events: Sequence[Event]) -> None:
+        """Sends events; large ones one by one, and in slices."""
+        large = sum([len(event.data) for event in events]) > SLICE
+        for some in [[event] for event in events] if large else [events]:
+            for data in _sliced(self._writer.write(some)):
+                await self._put(data)
 
     async def _put(self, data: bytes) -> None:
         self._writing = True

@@ -7,12 +7,19 @@ outside. Nothing of that matters once the wire has told why it ends.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from weft.codec import Pipe
 from weft.errors import TooLarge
 from weft.parts import ErrorPart, Finish, Part
+from weft.relay.offload import offload
 from weft.sse import Frame, FrameReader
 from weft.upstream.base import Incoming, Unreachable
+
+T = TypeVar("T")
+
+LARGE = 128 * 1024
+"""Bytes of one event, or of one answer: what is made of more takes long."""
 
 
 class Answer:
@@ -29,22 +36,42 @@ class Answer:
         self.parts: Sequence[Part] = ()
         """What the last read meant."""
         self.ended = False
+        self.is_long = False
+        """Whether the last read ended a large event."""
+        self._unread = b""
+        """What came, and was not taken at once."""
+        self._unwanted = False  # whether it ended here, and not where it comes from
         self._over = False  # whether nothing more can come
         self.broken: Unreachable | None = None
         """How the connection broke, if it did."""
 
     async def read(self) -> None:
         """Reads what the network has next, and leaves what it means in `parts`."""
-        try:
-            data = await self._incoming.read()
-        except Unreachable as problem:
-            self.broken = problem.with_traceback(None)  # its frames hold this
-            data = b""
-        if data:
-            self.take(data)
-        else:
+        data, self._unread = self._unread, b""
+        if not data:
+            try:
+                data = await self._incoming.read()
+            except Unreachable as problem:
+                self.broken = problem.with_traceback(None)  # its frames hold this
+        self.is_long = self.ends_large_event(data)
+        if not data:
             self._over = True
-            self._end(self._verdict())
+            await self._do(self._end, self._verdict())
+        else:
+            await self._do(self._take, data)
+            self._leave()
+
+    async def _do(self, work: Callable[[T], None], argument: T) -> None:
+        """Reads some of it: beside the loop, if that takes long."""
+        if self.is_long:
+            await offload(work, argument)
+        else:
+            work(argument)
+
+    def ends_large_event(self, data: bytes) -> bool:
+        """Whether these bytes, or the end of all, tell that a large event is whole."""
+        is_end = not data or b"\n" in data or b"\r" in data
+        return is_end and self._reader.pending > LARGE
 
     def _verdict(self) -> ErrorPart | None:
         """What a broken connection means; nothing, if the wire told before why it ends."""
@@ -54,25 +81,45 @@ class Answer:
 
     async def flow(self, taken: Callable[[bytes], bool]) -> None:
         """Has what comes taken at once; see Incoming.flow."""
-        if not self.ended:
+        if not self.ended and not self._unread:
             await self._incoming.flow(taken)
 
-    def take(self, data: bytes) -> None:
-        """These bytes came."""
+    def take(self, data: bytes) -> bool:
+        """These bytes came. Returns False if it takes long to find out what they mean: the next
+        `read` does."""
+        if self.ends_large_event(data):
+            self._unread = data
+            return False
+        self.is_long = False
+        self._take(data)
+        self._leave()
+        return True
+
+    def _take(self, data: bytes) -> None:
         self.size += len(data)
         if self._kept is not None:
             self._kept.append(data)
         if self.size > self._limit:
             error = ErrorPart("too-large", f"the answer is over {self._limit} bytes")
-            return self.fail(error)
+            return self._give_up(error)
         try:
             frames = self._reader.feed(data)
         except TooLarge as problem:
-            return self.fail(ErrorPart("too-large", str(problem)))
+            return self._give_up(ErrorPart("too-large", str(problem)))
         self.parts = parts = self.pipe.feed(frames)
         if parts and parts[-1].__class__ is Finish:
             self.ended = True
         return None
+
+    def _give_up(self, error: ErrorPart) -> None:
+        """Ends the answer with this error, perhaps not on the loop."""
+        self._unwanted = True
+        self._end(None if self.pipe.ending else error)
+
+    def _leave(self) -> None:
+        """Closes the connection, if no more is wanted of it."""
+        if self._unwanted:
+            self._incoming.abort()
 
     def fail(self, error: ErrorPart) -> None:
         """Ends the answer with this error, unless the wire told before why it ends."""

@@ -9,6 +9,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -32,9 +33,21 @@ def is_small(body: bytes) -> bool:
 
 
 async def offload(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Does it in the thread. Who is cancelled meanwhile waits no longer; what began is done."""
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_thread, lambda: work(*args, **kwargs))
+    """Does it in the thread. Who is cancelled goes on when it is over, or was not begun: nothing is
+    changed behind anybody's back.
+    """
+    job = _thread.submit(work, *args, **kwargs)
+    future = asyncio.wrap_future(job)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        job.cancel()
+        while not future.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((future,))
+        if not future.cancelled():
+            future.exception()  # nobody asks for it any more
+        raise
 
 
 async def for_body(body: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

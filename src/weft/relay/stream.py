@@ -20,10 +20,11 @@ from weft.dialects.base import Stage
 from weft.dialects.faults import fault
 from weft.errors import InternalError, WeftError
 from weft.findings import Finding, Findings
-from weft.parts import ErrorPart, Part
-from weft.relay.answer import Answer
+from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
+from weft.relay.answer import LARGE, Answer
 from weft.relay.deadlines import Deadlines, Interrupt, Stopped
 from weft.relay.incoming import Failed, IncomingRequest, Limits, codec_of
+from weft.relay.offload import offload
 from weft.relay.persistence import TAKEN_OVER, ResponseWriter
 from weft.relay.record import Record
 from weft.relay.redaction import ErrorRedactor
@@ -54,6 +55,17 @@ class RequestState:
     deadlines: Deadlines
     before_end: Callable[[Response], Awaitable[None]] | None = None
     """Done when all of an answer has come, before its client is told the end."""
+
+
+_DELTAS = frozenset((TextDelta, ReasoningDelta, ToolParamsDelta))
+
+
+def _takes_long(answer: Answer) -> bool:
+    """Whether it takes long to render the last read: a large event, or an end, with which some
+    dialects repeat all that came."""
+    return answer.is_long or (
+        answer.size > LARGE and not all(part.__class__ in _DELTAS for part in answer.parts)
+    )
 
 
 class Stream(Protocol):
@@ -141,6 +153,8 @@ class OpenStream:
         """All parts so far, until something is told."""
         self._waiting: list[Event] = []
         """Events that `next` returns before it reads on."""
+        self._unrendered = False
+        """Whether the parts of the last read are still to be rendered."""
         self._before_end = state.before_end
         self.delivered = False
         """Whether the client was told all of it, or how it failed."""
@@ -239,7 +253,7 @@ class OpenStream:
 
     async def fill(self) -> None:
         """Reads until there is something to tell, or all has come."""
-        while not self._waiting and not self._answer.ended:
+        while not self._waiting and (self._unrendered or not self._answer.ended):
             self._waiting = await self._more()
 
     async def next(self) -> list[Event]:
@@ -253,6 +267,8 @@ class OpenStream:
 
     async def _more(self) -> list[Event]:
         """Reads the next of the answer, or asks for its rest where it paused."""
+        if self._unrendered:
+            return await self._render(self._answer)
         if self._splice is not None and self._splice.paused:
             return await self._continue(self._splice)
         return await self._read(self._answer)
@@ -268,7 +284,7 @@ class OpenStream:
                 self._heard(answer)
             except Stopped as stopped:
                 answer.fail(stopped.error)
-        return self._rendered(answer)
+        return await self._render(answer)
 
     def _heard(self, answer: Answer) -> None:
         """Something came."""
@@ -276,7 +292,13 @@ class OpenStream:
         if not answer.ended and answer.pipe.ending:
             self._state.deadlines.ending()
 
+    async def _render(self, answer: Answer) -> list[Event]:
+        if _takes_long(answer):
+            return await offload(self._rendered, answer)
+        return self._rendered(answer)
+
     def _rendered(self, answer: Answer) -> list[Event]:
+        self._unrendered = False
         if self._first is not None:
             self._first += answer.parts
         return self._renderer.render(answer.parts)
@@ -291,7 +313,7 @@ class OpenStream:
     ) -> None:
         """As `flow`; events are written only if they could be stored first, where they must be."""
         answer, splice, renderer = self._answer, self._splice, self._renderer
-        if self._state.interrupt.reason is not None or self._waiting:
+        if self._state.interrupt.reason is not None or self._waiting or self._unrendered:
             return
         if splice is not None and splice.paused:  # nothing more of it is wanted
             return
@@ -303,8 +325,12 @@ class OpenStream:
             return try_store is not None and not try_store(events)
 
         def take(data: bytes) -> bool:
-            answer.take(data)
+            if not answer.take(data):
+                return False
             self._heard(answer)
+            if _takes_long(answer):
+                self._unrendered = True
+                return False
             events = renderer.render(answer.parts)
             if events and waits(events):
                 self._waiting += events
@@ -325,7 +351,7 @@ class OpenStream:
         self._first = None
         await self.read_all()
         self.deliver()
-        return self.body()
+        return await self.body()
 
     def deliver(self) -> None:
         """The client is told all of it at once."""
@@ -343,8 +369,13 @@ class OpenStream:
         if before_end is not None:
             await before_end(self.response)
 
-    def body(self) -> tuple[int, bytes]:
+    async def body(self) -> tuple[int, bytes]:
         """The status and the body of all that came."""
+        if self._answer.size > LARGE:
+            return await offload(self._rendered_body)
+        return self._rendered_body()
+
+    def _rendered_body(self) -> tuple[int, bytes]:
         dialect, answer = self._state.incoming.dialect, self._answer
         if dialect.body is None or dialect.write_error is None:
             raise InternalError(f"{dialect.name} has no bodies")
@@ -414,9 +445,11 @@ class OpenStream:
     def fail(self, error: ErrorPart) -> list[Event]:
         self.delivered = True
         waiting, self._waiting = self._waiting, []
-        if self._answer.ended:
-            return waiting
         with suppress(Exception):  # what broke it may break this too
+            if self._unrendered:
+                waiting += self._rendered(self._answer)
+            if self._answer.ended:
+                return waiting
             self._answer.fail(error)
             return waiting + self._rendered(self._answer)
         return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
@@ -560,11 +593,11 @@ class PersistedStream:
     async def whole(self) -> tuple[int, bytes]:
         inner = self._inner
         await inner.read_all()
-        status, body = inner.body()
+        status, body = await inner.body()
         if self._writer is not None and status == 200 and not self._writer.begun:
             id = inner.response_id
             await self._store(self._begin(self._writer, is_body=True))
-            status, body = (status, body) if inner.response_id == id else inner.body()
+            status, body = (status, body) if inner.response_id == id else await inner.body()
         if self._writer is not None and status == 200:
             await self._store(self._writer.whole(body, self._record))
         inner.deliver()

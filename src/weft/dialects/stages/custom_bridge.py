@@ -44,6 +44,8 @@ _LETTERS = re.compile(r'(?:[^"\\]+|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))*')
 
 _CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 _BLANKS = frozenset(" \t\r\n")
+_SKIPPED = re.compile(r'[^"\[\]{},]*')
+_SKIPPED_TEXT = re.compile(r'[^"\\]*')
 
 
 class _At(Enum):
@@ -73,7 +75,14 @@ class _Search:
 
     def feed(self, text: str) -> str | None:
         """Returns what follows the quote that opens the text, once that came."""
-        for position, letter in enumerate(text, 1):
+        position, length = 0, len(text)
+        while position < length and self._at is not _At.LOST:
+            if self._at in _SKIPS and not self._escaped:
+                position = _SKIPS[self._at].match(text, position).end()  # type: ignore[union-attr]
+                if position == length:
+                    break
+            letter = text[position]
+            position += 1
             if letter not in _BLANKS or self._at in (_At.NAME, _At.SKIPPED_TEXT):
                 self._at = _STEPS[self._at](self, letter)
             if self._at is _At.FOUND:
@@ -117,9 +126,6 @@ class _Search:
         self._escaped = letter == "\\" and not self._escaped
         return _At.SKIPPED_TEXT
 
-    def _stay(self, letter: str) -> _At:
-        return self._at
-
 
 _STEPS: dict[_At, Callable[[_Search, str], _At]] = {
     _At.OBJECT: _Search._object,
@@ -129,8 +135,11 @@ _STEPS: dict[_At, Callable[[_Search, str], _At]] = {
     _At.VALUE: _Search._value,
     _At.SKIPPED: _Search._skip,
     _At.SKIPPED_TEXT: _Search._skip_text,
-    _At.LOST: _Search._stay,
 }
+
+
+_SKIPS = {_At.SKIPPED: _SKIPPED, _At.SKIPPED_TEXT: _SKIPPED_TEXT}
+"""What need not be looked at letter by letter."""
 
 
 class _Where(Enum):
