@@ -91,6 +91,12 @@ def done(index: int, **item: Any) -> dict[str, Any]:
     return event("output_item.done", output_index=index, item=item)
 
 
+def opened(index: int, **more: Any) -> dict[str, Any]:
+    """The first part of a message begins: a text."""
+    part = text_part("")
+    return event("content_part.added", output_index=index, content_index=0, part=part, **more)
+
+
 def said(index: int, text: str, **more: Any) -> dict[str, Any]:
     """A delta of a text."""
     return event("output_text.delta", output_index=index, content_index=0, delta=text, **more)

@@ -20,29 +20,36 @@ SEVERAL = ("two-responses", "another-response-spliced-in")
 SINGLE = [path for path in CAPTURES if path.stem not in SEVERAL]
 
 ODD = {
-    "annotations-of-every-kind": ["event-unknown"],
+    "annotations-of-every-kind": ["start-missing", "event-unknown"],
     "arguments-only-at-the-end": ["whole-extends"],
-    "character-cut-in-two": ["surrogate-lone"],
+    "call-id-only-at-the-end": ["call-id-late", "call-id-late"],
+    "character-cut-in-two": ["start-missing", "surrogate-lone"],
     "deltas-before-their-item": ["start-missing"],
     "deltas-without-added": ["start-missing"],
     "diff-never-streamed": ["whole-extends"],
     "done-without-added": ["start-missing", "start-missing"],
-    "ids-rotate": ["item-id-contradicted"],
+    "ids-rotate": ["item-id-contradicted", "start-missing"],
     "response-id-rotates": ["response-id-changed"],
     "indexes-with-gaps": ["index-disordered", "index-disordered"],
     "index-zero-for-every-item": ["call-index-reused", "call-index-reused"],
     "item-added-twice": ["item-id-contradicted", "start-repeated", "end-repeated"],
     "item-that-says-nothing": ["end-missing"],
     "item-without-an-id": ["item-id-missing"],
-    "items-never-done": ["end-missing", "end-missing", "whole-extends", "end-missing"],
+    "items-never-done": [
+        *("start-missing", "end-missing", "end-missing", "whole-extends", "end-missing")
+    ],
+    "items-that-say-nothing": [*["end-missing"] * 2, "event-unknown", *["end-missing"] * 4],
     "items-only-in-the-terminal-event": ["start-missing"],
-    "no-indexes": ["index-missing"],
+    "never-created": ["metadata-missing"],
+    "no-indexes": ["index-missing", "start-missing"],
     "no-sequence-numbers": ["sequence-number-missing"],
     "one-call-under-two-items": ["call-repeated"],
     "one-id-for-two-calls": ["call-id-collision", "call-id-collision"],
     "sequence-number-twice": ["sequence-number-disordered"],
+    "text-without-its-part": ["start-missing"],
+    "tool-searches": ["call-id-changed"],
     "unknown-item-event-and-part": ["event-unknown", "event-unknown", "event-unknown"],
-    "whole-that-differs": ["whole-contradicts", "whole-contradicts"],
+    "whole-that-differs": ["start-missing", "whole-contradicts", "whole-contradicts"],
 }
 """What is noted in a capture. In all others nothing is."""
 

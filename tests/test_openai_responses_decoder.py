@@ -20,6 +20,7 @@ from tests.responses_events import (
     decoded,
     done,
     event,
+    opened,
     parts,
     raw,
     read,
@@ -58,7 +59,7 @@ from weft.request import Request, Tool
 
 def test_metadata_and_finish_come_from_the_snapshots() -> None:
     message = {"type": "message", "id": "m"}
-    response = read(added(0, **message), said(0, "a", item_id="m"), done(0, **message))
+    response = read(added(0, **message), opened(0), said(0, "a", item_id="m"), done(0, **message))
     assert (response.id, response.model, response.created) == ("resp_1", "m-2", 1790000000)
     assert response.usage is not None
     assert (response.usage.total_tokens, response.usage.cache_read_tokens) == (7, 1)
@@ -81,7 +82,7 @@ def test_full_values_verify_and_never_append() -> None:
 
 
 def test_a_whole_that_holds_more_completes_and_one_that_differs_is_noted() -> None:
-    begun = (added(0, type="message", id="m"), said(0, "Hel"))
+    begun = (added(0, type="message", id="m"), opened(0), said(0, "Hel"))
     more = read(*begun, done(0, type="message", content=[text_part("Hello")]))
     assert (more.text, codes(more)) == ("Hello", ["whole-extends"])
     other = read(*begun, done(0, type="message", content=[text_part("Bye")]))
@@ -432,6 +433,7 @@ def test_g2_without_an_index_the_item_id_tells_the_item() -> None:
     response = read(
         {"type": "response.output_item.added", "item": MESSAGE},
         {"type": "response.output_item.added", "item": CALL},
+        event("content_part.added", item_id="m", part=text_part("")),
         event("output_text.delta", item_id="m", delta="a"),
         event("function_call_arguments.delta", item_id="fc", delta="{}"),
         event("output_text.delta", item_id="m", delta="b"),
@@ -446,7 +448,7 @@ def test_g3_another_response_forgets_all_items() -> None:
     second = created(id="resp_2")
     cite = {"type": "url_citation", "url": "https://a.example"}
     annotate = event("output_text.annotation.added", output_index=0, annotation=cite)
-    stream = (CREATED, added(0, **MESSAGE), said(0, "a"), annotate)
+    stream = (CREATED, added(0, **MESSAGE), opened(0), said(0, "a"), annotate)
     both = decode_all(capture(*stream, second, *stream[1:], COMPLETED), DIALECT)
     assert [(one.response.id, one.response.text) for one in both] == [
         ("resp_1", "a"),
@@ -470,7 +472,7 @@ def test_g1_items_that_share_an_id_share_nothing_else() -> None:
                for at in (2, 3)]  # fmt: skip
     response = read(
         added(0, **MESSAGE), added(1, **MESSAGE), added(2, **thought), added(3, **thought),
-        said(0, "a"), said(1, "b"), said(0, "c"), *summary,
+        opened(0), said(0, "a"), opened(1), said(1, "b"), said(0, "c"), *summary,
         done(1, **MESSAGE), done(0, **MESSAGE), done(3, **thought), done(2, **thought),
     )  # fmt: skip
     texts = [one for one in response.items if isinstance(one, TextItem)]
@@ -486,6 +488,7 @@ def test_g4_items_overlap_and_end_in_any_order() -> None:
         added(1, **CALL),
         added(2, **MESSAGE),
         args(1, '{"a":'),
+        opened(2),
         said(2, "x"),
         args(1, "1}"),
         done(2, **MESSAGE, content=[text_part("x")]),
@@ -504,6 +507,7 @@ def test_g5_full_texts_verify_four_times_and_append_never() -> None:
     response = decoded(
         CREATED,
         added(0, **MESSAGE),
+        opened(0),
         said(0, "Hello"),
         event("output_text.done", output_index=0, content_index=0, text="Hello"),
         event("content_part.done", output_index=0, content_index=0, part=text_part("Hello")),
@@ -531,7 +535,8 @@ def test_g6_a_whole_completes_and_never_corrects(
         kind = "reasoning_summary_text" if name == "reasoning" else "output_text"
         pieces = [event(f"{kind}.delta", output_index=0, delta=one) for one in deltas]
         last = {"type": name, "id": "i", key: [{"type": "output_text", "text": whole}]}
-        response = read(added(0, type=name, id="i"), *pieces, done(0, **last))
+        begun = [added(0, type=name, id="i"), *([opened(0)] if name == "message" else [])]
+        response = read(*begun, *pieces, done(0, **last))
         assert (response.text or response.reasoning, codes(response)) == (text, found)
 
 
@@ -574,6 +579,7 @@ def test_g7_another_call_under_the_same_id_is_not_lost() -> None:
 def test_g7_an_index_that_is_used_again_is_another_item() -> None:
     response = read(
         added(0, **MESSAGE),
+        opened(0),
         said(0, "a"),
         done(0, **MESSAGE, content=[text_part("a")]),
         added(0, **CALL),
@@ -589,9 +595,11 @@ def test_g7_an_index_that_never_moves_still_tells_items_apart() -> None:
     second = {**MESSAGE, "id": "m2"}
     response = read(
         added(0, **MESSAGE),
+        opened(0),
         said(0, "a"),
         done(0, **MESSAGE, content=[text_part("a")]),
         added(0, **second),
+        opened(0),
         said(0, "b"),
         done(0, **second, content=[text_part("b")]),
     )
@@ -652,7 +660,7 @@ def test_g9_a_call_without_an_id_waits_for_it() -> None:
 
 def test_g10_what_is_still_open_is_closed_before_the_finish() -> None:
     open_items = [
-        added(0, **MESSAGE), said(0, "a"),
+        added(0, **MESSAGE), opened(0), said(0, "a"),
         added(1, type="reasoning", id="rs", summary=[]),
         added(2, **CALL), args(2, '{"a"'),
         added(3, type="web_search_call", id="ws"),
@@ -673,7 +681,7 @@ def test_g10_what_is_still_open_is_closed_before_the_finish() -> None:
 
 def test_g11_a_character_cut_in_two_is_whole_again() -> None:
     high, low = "\ud83d", "\ude00"
-    text = read(added(0, **MESSAGE), said(0, f"a{high}"), said(0, f"{low}b"),
+    text = read(added(0, **MESSAGE), opened(0), said(0, f"a{high}"), said(0, f"{low}b"),
                 done(0, **MESSAGE, content=[text_part("a😀b")]))  # fmt: skip
     assert (text.text, codes(text)) == ("a😀b", ["surrogate-lone"])
     box = {"type": "code_interpreter_call", "id": "ci", "container_id": "k"}
@@ -866,19 +874,21 @@ def test_i8_concluded_reasoning_stays_concluded_and_the_last_end_has_the_proof()
 def test_i9_the_text_is_the_joined_deltas_whatever_follows_them() -> None:
     response = read(
         added(0, **MESSAGE),
+        opened(0),
         said(0, "Hello"),
         event("output_text.done", output_index=0, content_index=0, text="Bye"),
         done(0, **MESSAGE, content=[text_part("Hello")]),
     )
     assert (response.text, response.findings) == ("Hello", ())
-    other = read(added(0, **MESSAGE), said(0, "Hello"), done(0, **MESSAGE, content=[text_part("")]))
+    empty = done(0, **MESSAGE, content=[text_part("")])
+    other = read(added(0, **MESSAGE), opened(0), said(0, "Hello"), empty)
     assert (other.text, codes(other)) == ("Hello", ["whole-contradicts"])
 
 
 def test_i10_numbers_and_indexes_with_gaps_lose_nothing() -> None:
     numbered = {**said(7, "a"), "sequence_number": 100}
     bare = {**said(7, "b"), "sequence_number": None}
-    response = read(added(7, **MESSAGE), numbered, bare, bare,
+    response = read(added(7, **MESSAGE), opened(7), numbered, bare, bare,
                     done(7, **MESSAGE, content=[text_part("abb")]))  # fmt: skip
     assert (response.text, codes(response)) == (
         "abb",
@@ -894,7 +904,7 @@ def test_i11_an_item_that_is_never_done_is_done_by_the_terminal_event() -> None:
         {"type": "web_search_call", "id": "ws", "action": {"type": "search"}},
     ]
     end = {**COMPLETED, "response": {**COMPLETED["response"], "output": output}}
-    begun = (added(0, **MESSAGE), said(0, "Hel"), added(1, **CALL), args(1, '{"a"'))
+    begun = (added(0, **MESSAGE), opened(0), said(0, "Hel"), added(1, **CALL), args(1, '{"a"'))
     search = added(2, type="web_search_call", id="ws")
     response = decoded(CREATED, *begun, search, end).response
     assert (response.text, [call.id for call in response.tool_calls]) == ("Hello", ["c", "ws"])
@@ -1032,7 +1042,7 @@ REPLAYED = [
 )
 def test_items_that_have_no_parts_of_their_own_go_back_as_they_came(name: str) -> None:
     item = {"type": name, "id": "i", "output": {"a": 1}, "call_id": "c"}
-    response = read(added(0, type=name, id="i"), done(0, **item))
+    response = read(added(0, type=name, id="i", call_id="c"), done(0, **item))
     (opaque,) = response.items
     assert opaque == Opaque(DIALECT, name, raw(item))
     assert response.findings == ()
@@ -1179,6 +1189,7 @@ def test_a_refusal_beside_text_has_an_id_of_its_own() -> None:
     refusal = {"type": "refusal", "refusal": "No"}
     response = read(
         added(0, **MESSAGE),
+        opened(0),
         said(0, "a"),
         event("content_part.added", output_index=0, content_index=1, part=refusal),
         event("refusal.delta", output_index=0, content_index=1, delta="No"),
@@ -1202,7 +1213,7 @@ def test_an_item_without_a_type_is_what_it_said() -> None:
 
 def test_a_null_delta_says_nothing() -> None:
     nothing = event("output_text.delta", output_index=0, content_index=0, delta=None)
-    response = read(added(0, **MESSAGE), nothing, done(0, **MESSAGE, content=[]))
+    response = read(added(0, **MESSAGE), opened(0), nothing, done(0, **MESSAGE, content=[]))
     assert ([one.text for one in response.items if isinstance(one, TextItem)], codes(response)) == (
         [""], [],
     )  # fmt: skip
@@ -1389,9 +1400,55 @@ def test_a_response_that_was_never_created_has_its_head_from_its_progress() -> N
     response = decoded(
         progress, progress, added(0, **MESSAGE), done(0, **MESSAGE), COMPLETED
     ).response
-    assert (response.id, response.findings) == ("resp_1", ())
+    assert (response.id, codes(response)) == ("resp_1", ["metadata-missing"])
     nothing = decoded(event("queued"), COMPLETED).response
-    assert codes(nothing) == ["metadata-missing"]
+    assert (nothing.id, codes(nothing)) == ("resp_1", ["metadata-missing"])
+
+
+@pytest.mark.parametrize("first", [{"type": "ping"}, added(0, **MESSAGE)], ids=["ping", "item"])
+def test_whatever_comes_before_the_response_is_created_is_noted(first: dict[str, Any]) -> None:
+    decoder = Decoder(DIALECT, context=Context(ids=Ids(b"1")))
+    decoder.feed(capture(first, CREATED, done(0, **MESSAGE), COMPLETED))
+    assert (decoder.response.id, codes(decoder.response)[0]) == ("resp_1", "metadata-missing")
+
+
+@pytest.mark.parametrize(
+    "spoken",
+    [
+        said(0, "a"),
+        event("output_text.done", output_index=0, content_index=0, text=""),
+        event("refusal.delta", output_index=0, content_index=0, delta="a"),
+        event("refusal.done", output_index=0, content_index=0, refusal="a"),
+        event("output_text.annotation.added", output_index=0, content_index=0, annotation={}),
+    ],
+    ids=lambda spoken: spoken["type"],
+)
+def test_a_text_whose_part_was_never_added_is_noted(spoken: dict[str, Any]) -> None:
+    end = done(0, **MESSAGE)
+    assert "start-missing" in codes(read(added(0, **MESSAGE), spoken, end))
+    kind = {"type": "refusal", "refusal": ""} if "refusal" in spoken["type"] else text_part("")
+    part = event("content_part.added", output_index=0, content_index=0, part=kind)
+    assert "start-missing" not in codes(read(added(0, **MESSAGE), part, spoken, end))
+    whole = added(0, **MESSAGE, content=[kind])  # its part came with the item
+    assert "start-missing" not in codes(read(whole, spoken, end))
+
+
+@pytest.mark.parametrize("kind", ["mcp_approval_request", "shell_call", "tool_search_output"])
+def test_a_call_or_a_result_that_never_came_is_none(kind: str) -> None:
+    """Of an item of another kind there is what was announced: items-that-say-nothing."""
+    response = read(added(0, type=kind, id="i", call_id="c", name="look", arguments="{}"))
+    assert (response.items, codes(response)) == ((), ["end-missing"])
+
+
+def test_a_call_id_that_changes_is_noted_and_the_first_one_stays() -> None:
+    other = {**CALL, "call_id": "d"}
+    response = read(added(0, **CALL), args(0, "{}"), done(0, **other, arguments="{}"))
+    assert [call.id for call in response.tool_calls] == ["c"]
+    assert codes(response) == ["call-id-changed"]
+    nameless = added(0, **{**CALL, "call_id": None})
+    late = read(nameless, args(0, "{}"), done(0, **CALL, arguments="{}"))
+    assert [call.id for call in late.tool_calls] == ["c"]
+    assert codes(late) == ["call-id-late"]
 
 
 def test_the_name_of_the_event_serves_where_its_data_has_no_type() -> None:

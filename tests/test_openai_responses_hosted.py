@@ -846,7 +846,7 @@ def test_a_client_s_tool_search_has_the_call_id_of_its_end() -> None:
         ToolCall("call_1", "tool_search", '{"paths":["a"]}', "tool_search_call", item_id="ts",
                  extra=item_extra(execution="client")),
     )  # fmt: skip
-    assert (response.finish_reason, response.findings) == ("tool-calls", ())
+    assert (response.finish_reason, codes(response)) == ("tool-calls", ["call-id-changed"])
     (text,) = at_once({**FIND, "arguments": '{"b":1}', "call_id": "call_1"}).tool_calls
     assert (text.id, text.params, text.provider_executed) == ("call_1", '{"b":1}', False)
     (bare,) = at_once({"type": "tool_search_call", "id": "ts"}).tool_calls

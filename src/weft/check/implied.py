@@ -131,6 +131,8 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
         {
             "after-terminal": "after-finish",
             "call-arguments-invalid": "arguments-invalid",
+            "call-id-changed": "call-id-changed",
+            "created-first": "metadata-missing",
             "data-invalid": "malformed",
             "index-changed": "id-reused start-missing",
             "index-repeated": "call-index-reused",
@@ -141,6 +143,8 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
             "item-not-done": "end-missing",
             "item-repeated": "start-repeated",
             "item-type-changed": "call-index-reused start-missing",
+            "part-kind": "start-missing",
+            "part-not-added": "start-missing",
             "snapshot-types": "field-coerced",
             "terminal-missing": "truncated openai-responses/done-missing",
             "terminal-repeated": "after-finish",

@@ -159,6 +159,8 @@ class ResponsesDecoder:
         if self._state is _State.CLOSED:
             self._findings.once("after-finish", "", "events after the terminal one: dropped")
         elif handler is not None:
+            if self._id is None and type not in _MAY_BEGIN:  # never-created
+                self._findings.once("metadata-missing", "", f"{type} came before response.created")
             if self._state is _State.READING or type in _TERMINAL:
                 handler(self, event, frame, out)
         elif event.object == wire.BODY:
@@ -255,6 +257,8 @@ class ResponsesDecoder:
         if event.response is None:
             self._findings.once("field-missing", "response", f"{event.type} without its response")
         response = event.response or wire.Response()
+        if self._id is None and not self._outputs and event.response is not None:
+            self._metadata(response, out)  # its only event
         self._check_id(event.response)
         self._end(response, response.status or _TERMINAL[event.type or frame.event], out)
 
@@ -371,6 +375,9 @@ _TERMINAL = {
     "response.done": "completed",
 }
 """Events that end a response, and its status where they do not tell it."""
+
+_MAY_BEGIN = frozenset({"response.created", "error"})
+"""Events that may come first; official clients refuse any other."""
 
 _AUDIO = ("delta", "done", "transcript.delta", "transcript.done")
 _CONTROL = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")

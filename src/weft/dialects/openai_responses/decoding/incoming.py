@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.dialects.base import Salvage
-from weft.parts import Json
+from weft.parts import Json, ToolCall
 from weft.request import Request
 
 GROWING = frozenset(
@@ -97,10 +97,12 @@ class Item(msgspec.Struct):
     tools: Json = UNSET
     fingerprint: str | None = None
 
-    def heads(self) -> Json:
+    def heads(self, call: ToolCall) -> Json:
         """What it tells of its call when that is announced: whatever its start has no field for."""
+        own = call.provider_executed and self.call_id != call.id
         return packed(
             known(
+                call_id=self.call_id if own else None,
                 namespace=self.namespace,
                 caller=self.caller,
                 environment=self.environment,

@@ -24,7 +24,7 @@ from weft.dialects.openai_responses.decoding import (
 )
 from weft.dialects.openai_responses.decoding import incoming as wire
 from weft.dialects.openai_responses.decoding.reading import Handler, Reading, Row
-from weft.dialects.openai_responses.decoding.states import Item, Stage
+from weft.dialects.openai_responses.decoding.states import Announced, Item, Stage
 from weft.dialects.openai_responses.wire import NAME
 from weft.parts import Opaque, Part
 
@@ -97,6 +97,17 @@ class Outputs:
         if id is not None and id != item.id and not item.minted:
             self._findings.once("item-id-contradicted", "", f"item {item.id!r} is now {id!r}")
 
+    def _check_call_id(self, item: Item, read: wire.Item) -> None:
+        """A call keeps its id from `added` to `done`; official clients refuse another (capture:
+        tool-searches).
+        """
+        if item.announced is None or item.stage is Stage.DONE:
+            return
+        before, now = item.announced.read.call_id, read.call_id
+        if before != now:
+            detail = f"item {item.id!r} was added with call_id {before!r}, and is done with {now!r}"
+            self._findings.once("call-id-changed" if before else "call-id-late", item.id, detail)
+
     def _told(
         self, event: wire.Event, read: wire.Item, out: list[Part], *, begins: bool = False
     ) -> Item:
@@ -128,8 +139,10 @@ class Outputs:
         row = _row(item, read)
         if item.stage is not Stage.DONE:
             item.stage = Stage.ADDED
-            if row is not None and isinstance(event.item, Raw):
-                row.added(self._reading, item, read, event.item, out)
+            if isinstance(event.item, Raw):
+                item.announced = item.announced or Announced(read, event.item)
+                if row is not None:
+                    row.added(self._reading, item, read, event.item, out)
 
     def done(self, event: wire.Event, out: list[Part]) -> None:
         raw = event.item if isinstance(event.item, Raw) else Raw(b"{}")
@@ -140,6 +153,7 @@ class Outputs:
         item = self._told(event, read, out)
         if item.stage is Stage.UNSEEN:
             self._findings.once("start-missing", item.id, f"item {item.id!r} was never added")
+        self._check_call_id(item, read)
         self._take(item, read, raw, out)
 
     def _take(self, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
@@ -193,10 +207,22 @@ class Outputs:
         """Ends texts and thoughts that were never ended, with all that is known of them."""
         for item in self:
             before = len(out)
-            self._close(item, out, whole=whole)
             silent = item in self._open and not item.said and item.call is None
+            if whole and silent:
+                self._end_as_announced(item, out)
+            self._close(item, out, whole=whole)
             if whole and (len(out) > before or silent):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
+
+    def _end_as_announced(self, item: Item, out: list[Part]) -> None:
+        """Nothing came of an item, and clients wait for its end (capture: item-that-says-nothing).
+        Of a call or a result nobody was told.
+        """
+        if item.announced is not None and not item.untellable:
+            read, raw = item.announced
+            told = wire.fields(raw)
+            told.pop("status", None)
+            self._take(item, read, wire.written(told), out)
 
     def _close(self, item: Item, out: list[Part], *, whole: bool) -> None:
         if item.said:
@@ -214,7 +240,9 @@ def _row(item: Item, read: wire.Item) -> Row | None:
     if item.type not in ITEMS and item.said:
         kind, _ = next(iter(item.said))
         item.type = "message" if kind in (texts.TEXT, texts.REFUSAL) else "reasoning"
-    return ITEMS.get(item.type or "")
+    row = ITEMS.get(item.type or "")
+    item.untellable = row is not None and not row.inert
+    return row
 
 
 def _is_another(item: Item, read: wire.Item, begins: bool) -> bool:
@@ -250,16 +278,14 @@ def _part(event: wire.Event, text: Handler, thought: Handler) -> Handler:
     return thought if type == "reasoning_text" else text
 
 
-_REPLAYED = (
-    "compaction",
-    "mcp_list_tools",
+_REPLAYED = ("compaction", "mcp_list_tools", "additional_tools")
+_REPLAYED_ANSWERS = (
     "function_call_output",
     "custom_tool_call_output",
     "computer_call_output",
     "apply_patch_call_output",
     "local_shell_call_output",
     "mcp_approval_response",
-    "additional_tools",
 )
 
 ITEMS: dict[str, Row] = {
@@ -270,7 +296,8 @@ ITEMS: dict[str, Row] = {
     **hosted.ITEMS,
     **shells.ITEMS,
     **remote.ITEMS,
-    **dict.fromkeys(_REPLAYED, Row(_opaque)),
+    **dict.fromkeys(_REPLAYED, Row(_opaque, inert=True)),
+    **dict.fromkeys(_REPLAYED_ANSWERS, Row(_opaque)),
 }
 """Every type of item that is known, and how it is read."""
 

@@ -160,7 +160,7 @@ class Reading:
             format=call.format,
             signature=call.signature,
             origin=call.origin,
-            extra=read.heads(),
+            extra=read.heads(call),
         )
         out.append(start)
         if item.waiting.length:
@@ -339,6 +339,9 @@ class Row(NamedTuple):
 
     done: Taker
     added: Taker = nothing_yet
+    inert: bool = False
+    """Whether it asks for nothing and answers nothing: a client may be told that it begins before
+    there is any part of it, and one that never ends is all that was announced."""
 
 
 def silent(prefix: str, names: Iterable[str]) -> dict[str, Handler]:

@@ -56,14 +56,18 @@ class Said:
         return told and len(self.whole or "") != self.length
 
 
-ANNOUNCED_BY_NAME = frozenset({"function_call", "custom_tool_call", "mcp_call"})
-"""Items of which nobody may hear before their call has a name and an id of its own."""
+class Announced(NamedTuple):
+    """An item as it was when it was added."""
+
+    read: wire.Item
+    raw: Raw
 
 
 class Item:
     """One output item. What it says is keyed by the kind of part and its index."""
 
     __slots__ = (
+        "announced",
         "call",
         "head",
         "id",
@@ -81,6 +85,7 @@ class Item:
         "stage",
         "step",
         "type",
+        "untellable",
         "waiting",
         "whole",
     )
@@ -93,6 +98,9 @@ class Item:
         self.name = ""
         self.phase: str | None = None
         self.stage = Stage.UNSEEN
+        self.announced: Announced | None = None
+        self.untellable = False
+        """It is a call, or what came of one: nobody may be told of it before it has parts."""
         self.said: dict[tuple[str, int], Said] = {}
         self.parts = 0
         """How many content parts a message has so far."""
@@ -128,7 +136,7 @@ class Item:
         """Whether something was said of it that has not come out as parts, and would later."""
         if self.step is Step.UNTOLD:
             params = self.waiting.length or self.inner.length or self.whole is not None
-            held = bool(params) or self.type in ANNOUNCED_BY_NAME
+            held = bool(params) or (self.untellable and not self.shown)
         elif self.step is Step.OPEN:
             held = self.whole is not None
         else:

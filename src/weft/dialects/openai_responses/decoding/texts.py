@@ -44,26 +44,41 @@ def say(reading: Reading, item: Item, kind: str, index: int, out: list[Part]) ->
     return said
 
 
-def text_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _spoken_of(reading: Reading, item: Item, kind: str, event: wire.Event, out: list[Part]) -> Said:
+    """The text that an event goes on with. Official clients have nowhere to put one whose part was
+    added neither with its item nor by itself (text-without-its-part).
+    """
     index = event.content_index or 0
-    said = item.said.get((TEXT, index)) or say(reading, item, TEXT, index, out)
+    said = item.said.get((kind, index))
+    if said is None:
+        said = say(reading, item, kind, index, out)
+        content = item.announced.read.content if item.announced else None
+        if index >= len(content or ()):
+            detail = f"{event.type} for part {index} of item {item.id!r}, which was not added"
+            reading.findings.once("start-missing", said.id, detail)
+    return said
+
+
+def text_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+    said = item.said.get((TEXT, event.content_index or 0))
+    said = said or _spoken_of(reading, item, TEXT, event, out)
     said.length += reading.more(TextDelta, said.id, event.delta, out)
 
 
 def _refusal_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    said = say(reading, item, REFUSAL, event.content_index or 0, out)
+    said = _spoken_of(reading, item, REFUSAL, event, out)
     said.length += reading.more(TextDelta, said.id, event.delta, out)
 
 
 def _text_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     part = wire.Part("output_text", event.text, annotations=event.annotations)
-    if event.text or event.annotations:
-        _take_part(reading, item, part, event.content_index or 0, out)
+    _spoken_of(reading, item, TEXT, event, out)
+    _take_part(reading, item, part, event.content_index or 0, out)
 
 
 def _refusal_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     if event.refusal:
-        said = say(reading, item, REFUSAL, event.content_index or 0, out)
+        said = _spoken_of(reading, item, REFUSAL, event, out)
         said.whole = whole_characters(event.refusal)
 
 
@@ -102,7 +117,7 @@ def _take_part(reading: Reading, item: Item, part: wire.Part, index: int, out: l
 
 def _annotation(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
     if isinstance(event.annotation, Raw):
-        said = say(reading, item, TEXT, event.content_index or 0, out)
+        said = _spoken_of(reading, item, TEXT, event, out)
         number = event.annotation_index
         if number is None:
             number = len(said.annotations)
@@ -200,7 +215,7 @@ def _kind(part: wire.Part) -> str | None:
     return TEXT if part.type in ("output_text", "text") or part.text is not None else None
 
 
-ITEMS = {"message": Row(message_done)}
+ITEMS = {"message": Row(message_done, inert=True)}
 
 EVENTS: dict[str, Handler] = {
     "response.output_text.delta": text_delta,

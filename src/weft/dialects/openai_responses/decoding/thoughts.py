@@ -170,7 +170,7 @@ def _conclude(reading: Reading, said: Said, out: list[Part], *, whole: bool = Tr
     out.append(ReasoningEnd(said.id, whole=said.whole if whole else None))
 
 
-ITEMS = {"reasoning": Row(done, added)}
+ITEMS = {"reasoning": Row(done, added, inert=True)}
 
 EVENTS: dict[str, Handler] = {
     "response.reasoning_summary_part.added": part_added,

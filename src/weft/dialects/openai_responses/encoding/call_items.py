@@ -148,7 +148,10 @@ class CallItem(Item):
         return text if inner.found else None
 
     def made(self, part: ToolCall, kept: Fields) -> None:
-        """Takes over the whole call, and what the decoder kept of it."""
+        """Takes over the whole call, and what the decoder kept of it, but for a call id that the
+        item was announced without: clients take it for another item then.
+        """
+        kept = {key: kept[key] for key in kept if key != "call_id" or key in self.fields}
         told = self.kind.asked(part.params)
         text = self._said(part.params) if self.inner is not None else None
         if text is not None and fields(part.params) is None:  # cut inside of it
