@@ -29,6 +29,7 @@ from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Step, Upstream
 from tests.faults.upstream import chunk as piece
 from tests.faults.world import until
 from tests.stores import KINDS, Kind, entry
+from weft.gateway.sessions import RECOVERIES
 from weft.relay.log import pack
 from weft.sse import Event
 from weft.store.records import Block
@@ -160,6 +161,31 @@ def test_a_log_that_cannot_be_read_keeps_no_gateway_from_starting(
         running = made.start()
         assert ended(running, "resp_spoiled")["status"] in ("completed", "failed")
         assert resumed(running, "resp_spoiled").startswith(told)
+
+
+def test_what_cannot_be_recovered_is_given_up_and_keeps_nothing_else_from_its_end(
+    staged: Upstream, tmp_path: Path
+) -> None:
+    with scene("sqlite", tmp_path, staged, "lease = 0.4") as made:
+        store = made.database.store
+
+        async def leave() -> None:
+            await store.begin(entry("resp_1", server="dead", dialect="klingon", created=1.0))
+            await store.begin(entry("resp_2", server="dead", created=2.0, stream=True))
+
+        made.database.run(leave())
+        running = made.start()
+        assert ended(running, "resp_2")["status"] == "failed"
+
+        def given_up() -> bool:
+            found = made.database.entry("resp_1")
+            return found is not None and found.status == "failed"
+
+        until(given_up, "the end of what cannot be recovered")
+        found = made.database.entry("resp_1")
+        assert found is not None
+        assert b"could not be read" in (found.record or b"")
+    assert running.stderr.count("response resp_1 could not be recovered") == RECOVERIES
 
 
 def test_an_upstream_with_statuses_of_its_own_is_stored_all_the_same(

@@ -357,9 +357,11 @@ async def _ending_behind(
 ) -> Ending:
     """The ending of a response whose log is stored, but for these last events; without its digest.
     Raises StoreError."""
-    extent = await store.extent(entry.id)
-    blocks = blocks_of(extent.blocks, extent.events, last)
-    rest, ahead = await send_ahead(store, entry.id, blocks)
+    extent, rest, size = await store.extent(entry.id), None, 0
+    if last:
+        blocks = blocks_of(extent.blocks, extent.events, last)
+        rest, ahead = await send_ahead(store, entry.id, blocks)
+        size = ahead + len(rest.data)
 
     def ending() -> Ending:
         body = last_snapshot(last)
@@ -370,7 +372,7 @@ async def _ending_behind(
     return msgspec.structs.replace(
         await offload(ending),
         events=extent.events + len(last),
-        size=extent.size + ahead + len(rest.data),
+        size=extent.size + size,
         rest=rest,
     )
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from msgspec.structs import replace
 
-from weft.assembler import Response
+from weft.assembler import Failure, Response
 from weft.codec import Pipe, fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
@@ -76,7 +76,10 @@ class Recovery:
 def unanswered(entry: Entry, error: ErrorPart, number: int = -1) -> tuple[list[Event], Response]:
     """The events that end a response of which nothing can be read, behind those numbered up to
     `number`; and the fold of them."""
-    stream = ErrorStream(DIALECTS[entry.dialect], request_of(entry), int(entry.created), entry.id)
+    dialect = DIALECTS.get(entry.dialect)
+    if dialect is None:  # another version of Weft may know it
+        return [], Response(entry.id, error=Failure(error.kind, error.message))
+    stream = ErrorStream(dialect, request_of(entry), int(entry.created), entry.id)
     events = stream.events(error, GAP) if number < 0 else stream.rest(error, number + GAP)
     return events, stream.response
 
