@@ -133,7 +133,8 @@ class Sessions:
         self._alone: set[Run] = set()
         """Those without a client of their own: they go on for whoever follows."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._care: list[asyncio.Task[None]] = []
+        self._care: asyncio.Task[None] | None = None
+        self._lease: asyncio.Task[None] | None = None
 
     @property
     def store(self) -> Store:
@@ -150,20 +151,21 @@ class Sessions:
         self._runs = runs
         await self.store.open()
         await self.store.take_lease(self._policy.lease)
-        create_task = asyncio.get_running_loop().create_task
-        self._care.append(create_task(self._keep_lease()))
+        self._lease = asyncio.get_running_loop().create_task(self._keep_lease())
         with suppress(StoreError):
             await self._recover_orphans()
             await self._prune()
-        self._care.append(create_task(self._maintain()))
+        self._care = asyncio.get_running_loop().create_task(self._maintain())
 
     async def close(self) -> None:
-        for task in self._care:
-            task.cancel()
+        if self._care is not None:
+            self._care.cancel()
         for run in list(self._running.values()):
             run.stop(SHUTTING_DOWN)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CANCEL_WAIT)
+        if self._lease is not None:
+            self._lease.cancel()
         await self.store.close()
 
     async def _maintain(self) -> None:
