@@ -3,6 +3,7 @@
 python -m tests.store_child endure URL SERVER     until killed
 python -m tests.store_child contest URL SERVER    once, after a line on stdin
 python -m tests.store_child open URL SERVER       once, after a line on stdin
+python -m tests.store_child serve URL SERVER      until killed: with a lease, and one response
 """
 
 import asyncio
@@ -45,7 +46,15 @@ async def contest(store: Store, server: str) -> None:
     say(*(one.id for one, won in zip(entries, wins, strict=True) if won))
 
 
-VERBS = {"endure": endure, "contest": contest}
+async def serve(store: Store, server: str) -> None:
+    """Says the id of its server, which is that of the response, too."""
+    await store.take_lease(36_000.0)
+    await store.begin(entry(store.server, server=store.server))
+    say(store.server)
+    sys.stdin.readline()
+
+
+VERBS = {"endure": endure, "contest": contest, "serve": serve}
 
 
 async def main(verb: str, url: str, server: str) -> None:

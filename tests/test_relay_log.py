@@ -284,3 +284,40 @@ async def test_who_follows_sees_each_event_once_from_memory_and_from_the_store(
     logs.clear()
     assert await early == [ZERO, *told]
     assert await late == told
+
+
+@QUICK
+@given(first=TOLD, shown=st.lists(EVENTS, max_size=6), last=TOLD)
+def test_who_follows_what_another_server_ended_is_told_that_end(
+    tmp_path_factory: pytest.TempPathFactory,
+    first: list[Event],
+    shown: list[Event],
+    last: list[Event],
+) -> None:
+    """Behind what was shown here, of which the store has only the first."""
+    folder = tmp_path_factory.mktemp("log")
+    assert asyncio.run(_followed(folder, first, shown, last)) == [*first, *shown, *last]
+
+
+async def _followed(
+    folder: Path, first: list[Event], shown: list[Event], last: list[Event]
+) -> list[Event]:
+    stores = Stores("sqlite", folder)
+    one, two = await stores.opened(), await stores.opened(server="two")
+    log = await begun(one, FlushScheduler(), "resp_1", first)
+    logs, heard = {"resp_1": log}, list[Event]()
+    following = follow(one, logs, "resp_1")
+    heard += await anext(following)
+    if shown:
+        log.append(shown)
+        heard += await anext(following)
+    assert await two.adopt("resp_1", "one")
+    ended = Log(two, FlushScheduler(), "resp_1")  # what the other server makes of what is stored
+    ended.head(first)
+    assert await two.finish("resp_1", ending(ended, ended.close(last)))
+    log.close([Event("", b"an end that nobody is told")])
+    log.end(stored=False)
+    logs.clear()
+    heard += [event async for some in following for event in some]
+    await stores.close()
+    return heard

@@ -141,6 +141,7 @@ class Sessions:
         """Those without a client of their own: they go on for whoever follows."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._care: list[asyncio.Task[None]] = []
+        self._lease: asyncio.Task[None] | None = None
 
     @property
     def store(self) -> Store:
@@ -157,14 +158,14 @@ class Sessions:
         self._runs = runs
         await self.store.open()
         await self.store.take_lease(self._policy.lease)
-        often = self._policy.lease / RENEWALS
+        create_task, often = asyncio.get_running_loop().create_task, self._policy.lease / RENEWALS
+        self._lease = create_task(_repeat(often, self._keep_lease))
         for pause, work in (
-            (often, self._keep_lease),
             (CANCEL_POLL, self._poll_cancellations),
             (often, self._recover_orphans),
             (often, self._prune),
         ):
-            self._care.append(asyncio.get_running_loop().create_task(_repeat(pause, work)))
+            self._care.append(create_task(_repeat(pause, work)))
 
     async def close(self) -> None:
         for task in self._care:
@@ -173,6 +174,8 @@ class Sessions:
             run.stop(SHUTTING_DOWN)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CANCEL_WAIT)
+        if self._lease is not None:
+            self._lease.cancel()
         await self.store.close()
 
     async def _keep_lease(self) -> None:

@@ -17,6 +17,7 @@ _YEAR = 31_536_000
 
 Seconds = Annotated[float, Meta(ge=0, le=_YEAR)]
 SomeSeconds = Annotated[float, Meta(gt=0, le=_YEAR)]
+LeaseSeconds = Annotated[float, Meta(ge=1, le=_YEAR)]
 Days = Annotated[float, Meta(ge=0, le=36_525)]
 Amount = Annotated[int, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
@@ -176,7 +177,7 @@ class Store(Struct, frozen=True, forbid_unknown_fields=True):
     """Days after which the log of an answer is removed, and with it its resumption; the answer
     and the digest of the log stay. 0: never."""
 
-    lease: SomeSeconds = 15.0
+    lease: LeaseSeconds = 15.0
     """Seconds that a gateway can be silent before another on the same database ends its answers.
     One whose process is gone, on the same machine, is found at once."""
 

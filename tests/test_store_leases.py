@@ -1,0 +1,179 @@
+"""Leases: who is alive is decided by the database's clock and by locks that die with their process;
+a lease that was revoked is never renewed.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.stores import Stores, each_store, ending, entry, path_of, sqlite_store
+from tests.test_store_processes import child, said
+from weft.store.base import Store
+from weft.store.lockfile import LockFile, is_abandoned, remove
+
+AT_ONCE = 0.001
+"""Seconds of a lease that has run out when anybody looks at it."""
+
+HOURS = 36_000.0
+PATIENCE = 20.0
+
+
+async def until(true: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not await true():
+            await asyncio.sleep(0.005)
+
+
+async def serving(stores: Stores, length: float) -> Store:
+    """A store with a lease, and one response under way: its id is the server's."""
+    store = await stores.opened()
+    await store.take_lease(length)
+    await store.begin(entry(store.server, server=store.server))
+    return store
+
+
+async def left(store: Store) -> set[str]:
+    """What is found to have been left by others, after one look."""
+    await store.revoke_dead()
+    return {one.id for one in await store.orphans()}
+
+
+@each_store
+async def test_what_a_server_with_a_lease_runs_is_nobody_elses(stores: Stores) -> None:
+    one, two = await serving(stores, HOURS), await serving(stores, AT_ONCE)
+    assert one.server != two.server
+    for _ in range(3):
+        assert await left(two) == set()
+    assert await one.leased() == one.server
+    await one.renew_lease()
+    assert await one.finish(one.server, ending())
+
+
+@each_store
+async def test_what_a_server_leaves_when_it_stops_is_left_at_once(stores: Stores) -> None:
+    one, two = await serving(stores, HOURS), await serving(stores, HOURS)
+    stopped = one.server
+    await one.close()
+    assert await left(two) == {stopped}
+    assert await two.adopt(stopped, stopped)
+    assert await left(two) == set()
+    assert await two.finish(stopped, ending())
+
+
+@each_store
+async def test_a_lease_that_is_not_renewed_is_revoked(stores: Stores) -> None:
+    """Though the process is there, as one that is frozen is."""
+    one, two = await serving(stores, AT_ONCE), await serving(stores, AT_ONCE)
+    frozen = one.server
+
+    async def revoked() -> bool:
+        return await left(two) == {frozen}
+
+    await until(revoked)
+    assert await one.finish(frozen, ending()), "whoever comes first"
+    await one.begin(entry("resp_late", server=one.server))
+    assert await two.adopt("resp_late", frozen)
+    await one.renew_lease()
+    assert one.server != frozen
+    assert not await one.finish("resp_late", ending())
+    assert await two.finish("resp_late", ending())
+
+
+@each_store
+async def test_a_lease_that_ran_out_is_renewed_before_anything_begins(stores: Stores) -> None:
+    one, two = await serving(stores, AT_ONCE), await serving(stores, AT_ONCE)
+    frozen = one.server
+
+    async def revoked() -> bool:
+        return frozen in await left(two)
+
+    await until(revoked)
+    fresh = await one.leased()
+    assert fresh == one.server != frozen
+
+
+@each_store
+async def test_a_lease_that_ran_out_and_is_renewed_stays(stores: Stores) -> None:
+    """As after the database was away for all of them, or where the clock of one is wrong: whoever
+    looks finds each time that it has run out, and each time another one."""
+    one, two = await serving(stores, AT_ONCE), await serving(stores, AT_ONCE)
+    before = one.server
+    for _ in range(20):
+        await one.renew_lease()
+        assert await left(two) == set()
+    assert one.server == before
+
+
+@each_store
+async def test_a_process_that_was_killed_is_found_at_once_and_a_frozen_one_is_not(
+    stores: Stores,
+) -> None:
+    two = await serving(stores, HOURS)
+    with child("serve", stores.url, "") as process:
+        (server,) = await asyncio.to_thread(said, process)
+        os.kill(process.pid, signal.SIGSTOP)
+        for _ in range(3):
+            assert await left(two) == set()
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        assert await left(two) == {server}
+
+
+@sqlite_store
+async def test_locks_lie_beside_the_database_and_go_with_their_server(stores: Stores) -> None:
+    path = path_of(stores)
+    one, two = await serving(stores, AT_ONCE), await serving(stores, AT_ONCE)
+
+    def locks() -> set[str]:
+        return {found.name for found in path.parent.glob(f"{path.name}-server-*")}
+
+    assert locks() == {f"{path.name}-server-{store.server}" for store in (one, two)}
+    frozen = one.server
+
+    async def revoked() -> bool:
+        return frozen in await left(two)
+
+    await until(revoked)
+    assert locks() == {f"{path.name}-server-{two.server}"}
+    await one.renew_lease()
+    assert locks() == {f"{path.name}-server-{store.server}" for store in (one, two)}
+    await one.close()
+    await two.close()
+    assert locks() == set()
+
+
+@sqlite_store
+async def test_without_a_lock_the_lease_decides(stores: Stores) -> None:
+    """A file that is gone is no sign of death."""
+    one, two = await serving(stores, HOURS), await serving(stores, HOURS)
+    path = path_of(stores)
+    path.with_name(f"{path.name}-server-{one.server}").unlink()
+    assert await left(two) == set()
+
+
+# Locked files
+
+
+def test_a_locked_file_is_abandoned_when_its_process_let_go_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert not is_abandoned(path), "a file that is not there says nothing"
+    held = LockFile(path)
+    assert not is_abandoned(path)
+    with pytest.raises(FileExistsError):
+        LockFile(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    held.release()
+    held.release()
+    assert not path.exists()
+    path.touch()
+    assert is_abandoned(path)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    assert not is_abandoned(link)
+    remove(path)
+    remove(path)
+    assert not path.exists()
