@@ -1,15 +1,21 @@
 """The largest legal inputs of every kind, and some that are refused: what a loop may stall on."""
 
 import json
+import os
+import re
 import socket
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
+from pathlib import Path
+
+import msgspec
 
 from tests.faults.upstream import LAST, STREAM, Flood, Step, Upstream, answer, chunk, stream
+from tests.faults.watched import Measured
 from tests.faults.wires import (
     CHAT,
-    DIALECTS,
     GEMINI,
     MESSAGES,
     RESPONSES,
@@ -21,18 +27,20 @@ from tests.faults.wires import (
     posted,
     typed,
 )
+from tests.faults.world import places
+from tests.gateway_process import gateway
 
 MB = 1_000_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """One request, with the status of its answer and what is in it."""
+    """One request of a client, and the status of its answer."""
 
     name: str
     request: bytes
     status: int = 200
-    mark: bytes = b""
+    client: str = CHAT
 
 
 # Requests
@@ -82,27 +90,36 @@ def deep(size: int) -> list[object]:
     return [one] * min(15_000, size // 360)
 
 
+def _asking(
+    upstream: Upstream, name: str, pair: tuple[str, str], more: Object, status: int = 200
+) -> Case:
+    client, target = pair
+    model = f"{target}/{upstream.script(stream(*SPEECHES[target].frames))}"
+    body = body_of(client, model, True, **more)
+    request = posted(path_of(client, model, True), body)
+    return Case(f"{name}, {client} to {target}", request, status, client)
+
+
+def conversations(
+    upstream: Upstream, messages: int, pairs: Sequence[tuple[str, str]]
+) -> Iterator[Case]:
+    """Requests of so many messages, for each of these pairs of client and upstream."""
+    for pair in pairs:
+        yield _asking(upstream, f"{messages} messages", pair, conversation(pair[0], messages))
+
+
 def requests(
     upstream: Upstream, size: int, messages: int, pairs: Sequence[tuple[str, str]]
 ) -> Iterator[Case]:
-    """Large requests of each of these pairs of client and upstream; `size` is in bytes."""
-    models = {one: upstream.script(stream(*SPEECHES[one].frames)) for one in DIALECTS}
-
-    def ask(name: str, client: str, target: str, more: Object, status: int = 200) -> Case:
-        model = f"{target}/{models[target]}"
-        body = body_of(client, model, True, **more)
-        request = posted(path_of(client, model, True), body)
-        return Case(f"{name}, {client} to {target}", request, status)
-
-    for client, target in pairs:
-        talk = conversation(client, messages)
-        yield ask(f"{messages} messages", client, target, talk)
-        too_many: Object = {key: [[]] * (size // 4) for key in talk}
-        yield ask("too many []", client, target, too_many, 400)
-        yield ask("wide", client, target, {"x_wide": arrays(size)})
-        yield ask("deep", client, target, {"x_deep": deep(size)})
+    """Large requests of every kind; `size` is in bytes."""
+    yield from conversations(upstream, messages, pairs)
+    for pair in pairs:
+        too_many: Object = {key: [[]] * (size // 4) for key in conversation(pair[0], 1)}
+        yield _asking(upstream, "too many []", pair, too_many, 400)
+        yield _asking(upstream, "wide", pair, {"x_wide": arrays(size)})
+        yield _asking(upstream, "deep", pair, {"x_deep": deep(size)})
         for name, text in texts(size).items():
-            yield ask(name, client, target, spoken(client, text))
+            yield _asking(upstream, name, pair, spoken(pair[0], text))
 
 
 # Answers
@@ -171,7 +188,7 @@ def long_lines(dialect: str, size: int) -> list[Step]:
     before, after = _around(dialect)
     text = "a line of text, and \\n" * (7 * MB // 22)
     frame = tiny(dialect).replace(b'"a"', json.dumps(text).encode())
-    return [STREAM, *map(chunk, before), *[chunk(frame)] * (size // (7 * MB)),
+    return [STREAM, *map(chunk, before), *[chunk(frame)] * max(1, size // (7 * MB)),
             *map(chunk, after), LAST]  # fmt: skip
 
 
@@ -181,44 +198,89 @@ def whole(dialect: str, size: int) -> list[Step]:
     return [answer(body.replace(b"Warp and weft.", b"a line of text, and \\n" * (size // 22)))]
 
 
+def _answered(name: str, client: str, target: str, model: str, stream: bool = True) -> Case:
+    model = f"{target}/{model}"
+    request = posted(path_of(client, model, stream), body_of(client, model, stream))
+    return Case(f"{name}, {client} from {target}", request, client=client)
+
+
+def flooded(upstream: Upstream, size: int, client: str, target: str) -> Case:
+    name = f"{size // MB} MB of tiny frames"
+    return _answered(name, client, target, upstream.script(flood(target, size)))
+
+
 def answers(
-    upstream: Upstream,
-    size: int,
-    call: int,
-    pairs: Sequence[tuple[str, str]] = tuple(product(DIALECTS, DIALECTS)),
+    upstream: Upstream, size: int, call: int, pairs: Sequence[tuple[str, str]]
 ) -> Iterator[Case]:
-    """Large answers for each of these pairs of client and upstream; `size` is in bytes, as is
-    `call`, of the arguments of a call."""
-    flooding = {one: upstream.script(flood(one, size)) for one in DIALECTS}
-    lines = {one: upstream.script(long_lines(one, size)) for one in DIALECTS}
-    bodies = {one: upstream.script(whole(one, 7 * MB)) for one in DIALECTS}
-    calling = upstream.script(called(call, 20))
-
-    def ask(name: str, client: str, target: str, model: str, stream: bool = True) -> Case:
-        model = f"{target}/{model}"
-        request = posted(path_of(client, model, stream), body_of(client, model, stream))
-        return Case(f"{name}, {client} from {target}", request)
-
+    """Large answers of every kind, for each of these pairs of client and upstream; `size` is in
+    bytes, as is `call`, of the arguments of a call."""
     for client, target in pairs:
-        yield ask(f"{size // MB} MB of tiny frames", client, target, flooding[target])
-        yield ask(f"{size // MB} MB in long lines", client, target, lines[target])
-        yield ask("a body of 7 MB", client, target, bodies[target], False)
+        yield flooded(upstream, size, client, target)
+        lines = upstream.script(long_lines(target, size))
+        yield _answered(f"{size // MB} MB in long lines", client, target, lines)
+        body = upstream.script(whole(target, 7 * MB))
+        yield _answered("a body of 7 MB", client, target, body, False)
         if target == CHAT:
-            yield ask(f"{call} bytes of arguments", client, target, calling)
+            calling = upstream.script(called(call, 20))
+            yield _answered(f"{call} bytes of arguments", client, target, calling)
 
 
-# The client
+# The client and the gateway
 
 
-def ask(port: int, case: Case) -> tuple[int, bytes]:
-    """Sends a request, and reads its answer as fast as it comes; returns the status of the answer
-    and its last bytes."""
+ENDS = {
+    CHAT: re.compile(rb'"finish_reason":\s?"'),
+    RESPONSES: re.compile(rb'"status":\s?"completed"'),
+    MESSAGES: re.compile(rb'"stop_reason":\s?"'),
+    GEMINI: re.compile(rb'"finishReason":\s?"'),
+}
+"""What only a whole answer says, streamed or not."""
+
+
+def ask(port: int, case: Case) -> tuple[int, bool, bytes]:
+    """Sends a request, and reads its answer as fast as it comes; returns the status of the answer,
+    whether it is whole, and its last bytes."""
     with socket.create_connection(("127.0.0.1", port)) as channel:
         head, _, body = case.request.partition(b"\r\n\r\n")
         channel.sendall(head + b"\r\nConnection: close\r\n\r\n")
         channel.sendall(body)
         first = tail = b""
+        is_whole = False
         while data := channel.recv(1 << 20):
             first = first or data[:64]
+            is_whole = is_whole or ENDS[case.client].search(tail[-100:] + data) is not None
             tail = (tail + data)[-4096:]
-    return int(first.split(b" ")[1]), tail
+    return int(first.split(b" ")[1]), is_whole, tail
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A gateway whose loop is sampled."""
+
+    port: int
+
+    def stalls(self) -> Measured:
+        """What was measured since it was asked last."""
+        _, _, tail = ask(
+            self.port, Case("stalls", b"GET /stalls HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        )
+        return msgspec.json.decode(tail.partition(b"\r\n\r\n")[2], type=Measured)
+
+    def run(self, case: Case) -> str:
+        """Does it; returns what is wrong with the answer, or nothing."""
+        status, is_whole, tail = ask(self.port, case)
+        if status == case.status and is_whole == (status == 200):
+            return ""
+        return f"{case.name}: {status}, expected {case.status}: {tail[-300:]!r}"
+
+
+@contextmanager
+def watched(folder: Path, upstream: Upstream) -> Iterator[Watch]:
+    """A gateway with an upstream of each dialect, and no store: that has tests of its own."""
+    settings = "[store]\nenabled = false\n" + places(upstream.url)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = (sys.executable, "-m", "tests.faults.watched")
+    with gateway(settings, folder, environment=environment, command=command) as running:
+        made = Watch(int(running.url.rpartition(":")[2]))
+        made.stalls()  # how long it took to start is no matter
+        yield made

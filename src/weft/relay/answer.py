@@ -41,6 +41,7 @@ class Answer:
         self._unread = b""
         """What came, and was not taken at once."""
         self._unwanted = False  # whether it ended here, and not where it comes from
+        self._aborted = False
         self._over = False  # whether nothing more can come
         self.broken: Unreachable | None = None
         """How the connection broke, if it did."""
@@ -119,7 +120,7 @@ class Answer:
     def _leave(self) -> None:
         """Closes the connection, if no more is wanted of it."""
         if self._unwanted:
-            self._incoming.abort()
+            self.abort()
 
     def fail(self, error: ErrorPart) -> None:
         """Ends the answer with this error, unless the wire told before why it ends."""
@@ -127,7 +128,7 @@ class Answer:
 
     def cut(self, error: ErrorPart | None) -> None:
         """Ends the answer now, with this error, if there is one."""
-        self._incoming.abort()
+        self.abort()
         self._end(error)
 
     def _end(self, error: ErrorPart | None) -> None:
@@ -160,7 +161,10 @@ class Answer:
         return kind.startswith("application/json")
 
     def abort(self) -> None:
-        self._incoming.abort()
+        """Closes the connection. Once that is done, `fail` need not be called on the loop."""
+        if not self._aborted:
+            self._aborted = True
+            self._incoming.abort()
 
     async def drain(self, grace: float, limit: int = 65536) -> None:
         """Reads what little may come after the end, so that the connection can be used again."""
@@ -174,4 +178,4 @@ class Answer:
         except (Unreachable, TimeoutError):
             size = limit
         if size >= limit:
-            self._incoming.abort()
+            self.abort()

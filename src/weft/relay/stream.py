@@ -455,8 +455,15 @@ class OpenStream:
         return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
 
     async def abandon(self, error: ErrorPart) -> None:
-        self.fail(error)
+        await self.fail_for_nobody(error)
         self.abort()
+
+    async def fail_for_nobody(self, error: ErrorPart) -> list[Event]:
+        """As `fail`, for the log alone."""
+        self._answer.abort()
+        if self._answer.size > LARGE:
+            return await offload(self.fail, error)
+        return self.fail(error)
 
     def abort(self) -> None:
         """Nothing of it is wanted."""
@@ -621,8 +628,8 @@ class PersistedStream:
 
     async def abandon(self, error: ErrorPart) -> None:
         """Stores what had come, with the end that nobody is told."""
-        self._last = self._inner.fail(error)
-        await self._inner.abandon(error)
+        self._last = await self._inner.fail_for_nobody(error)
+        self._inner.abort()
         await self._settle()
 
     async def close(self) -> None:

@@ -1,0 +1,149 @@
+"""Work beside the event loop: one thread, which nobody is left behind by."""
+
+import asyncio
+import threading
+from itertools import product
+from typing import NoReturn
+
+import pytest
+
+from tests.faults.wires import CHAT, DIALECTS, SPEECHES, event
+from tests.played import BODY, Play, Played
+from tests.test_relay_run import World, asked, place, within
+from weft import assemble, decode, decode_all
+from weft.partial_json import escape
+from weft.relay.answer import LARGE
+from weft.relay.offload import FEW, SMALL, for_body, is_small, offload
+from weft.upstream.line import TURN
+
+
+def test_work_is_done_in_one_thread_however_much_there_is() -> None:
+    async def main() -> set[int]:
+        return set(await asyncio.gather(*(offload(threading.get_ident) for _ in range(20))))
+
+    (thread,) = asyncio.run(main())
+    assert thread != threading.get_ident()
+
+
+def test_what_goes_wrong_is_told() -> None:
+    def fail() -> NoReturn:
+        raise LookupError("gone")
+
+    with pytest.raises(LookupError, match="gone"):
+        asyncio.run(offload(fail))
+
+
+def test_whoever_is_cancelled_waits_until_what_was_begun_is_over() -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(10)
+        done.set()
+
+    async def main() -> bool:
+        task = asyncio.ensure_future(offload(work))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        for _ in range(3):  # however often
+            task.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert not task.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return done.is_set()
+
+    assert asyncio.run(main())
+
+
+def test_what_was_not_begun_is_not_done_for_whoever_was_cancelled() -> None:
+    go_on, done = threading.Event(), threading.Event()
+
+    async def main() -> None:
+        first = asyncio.ensure_future(offload(go_on.wait, 10))
+        second = asyncio.ensure_future(offload(done.set))
+        await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        go_on.set()
+        assert await first
+        await offload(int)  # what comes later finds that it was left out
+
+    asyncio.run(main())
+    assert not done.is_set()
+
+
+@pytest.mark.parametrize(
+    ("body", "small"),
+    [
+        (b"x" * SMALL, True),
+        (b"x" * (SMALL + 1), False),
+        (b"{" * FEW, True),
+        (b"{" * (FEW + 1), False),
+    ],
+)
+def test_a_small_body_is_read_at_once(body: bytes, small: bool) -> None:
+    assert is_small(body) == small
+    thread = asyncio.run(for_body(body, threading.get_ident))
+    assert (thread == threading.get_ident()) == small
+
+
+# Answers
+
+PAIRS = list(product(DIALECTS, DIALECTS))
+
+TEXT = 'said "so",\n and é ' * (LARGE // 9)
+
+
+def long_stream(dialect: str) -> bytes:
+    """A text in two frames, each of them large, in an answer of this dialect."""
+    text = escape(TEXT).encode()
+    stream = b"".join(SPEECHES[dialect].frames).replace(b"Warp and weft.", text * 2)
+    return stream.replace(b"Warp ", text).replace(b"and weft.", text)
+
+
+@pytest.mark.parametrize(("client", "upstream"), PAIRS)
+def test_large_events_are_told_like_small_ones(client: str, upstream: str) -> None:
+    stream = long_stream(upstream)
+    pieces = [stream[at : at + TURN] for at in range(0, len(stream), TURN)]
+    world = World([Played(place(dialect=upstream), Play(pieces))])
+    told = within(lambda: world.told(asked(client)), 60)
+    response = assemble(decode([told], client))
+    assert (response.text, response.finish_reason) == (TEXT * 2, "stop")
+    (record,) = world.records
+    assert (record.error, record.findings) == (None, ())
+
+
+@pytest.mark.parametrize(("client", "upstream"), PAIRS)
+def test_a_large_body_is_told_like_a_small_one(client: str, upstream: str) -> None:
+    body = SPEECHES[upstream].body.replace(b"Warp and weft.", escape(TEXT).encode())
+    pieces = [body[at : at + TURN] for at in range(0, len(body), TURN)]
+    world = World([Played(place(dialect=upstream), Play(pieces, headers=BODY))])
+    status, told = within(lambda: world.whole(asked(client, stream=False)), 60)
+    (found,) = decode_all(told, client)
+    assert (status, found.response.text) == (200, TEXT)
+
+
+def test_an_event_that_is_too_large_ends_the_answer_and_its_connection() -> None:
+    head = b'data: {"choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n'
+    line = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 9_000_000
+    pieces = [line[at : at + 99_999] for at in range(0, len(line), 99_999)]
+    upstream = Played(place(), Play([head, *pieces, b'"}}]}\n\n']))
+    told = within(lambda: World([upstream]).told(asked()), 60)
+    response = assemble(decode([told], CHAT))
+    assert response.error is not None
+    assert (response.text, response.error.kind) == ("hello", "upstream")
+    assert [answer.aborted for answer in upstream.answers] == [True]
+
+
+def test_an_answer_of_many_events_and_no_end_is_cut() -> None:
+    piece = event({"choices": [{"index": 0, "delta": {"content": "x" * 100}}]}) * 100
+    upstream = Played(place(), Play([piece] * 50))
+    world = World([upstream])
+    told = within(lambda: world.told(asked("openai-responses")), 60)
+    response = assemble(decode([told], "openai-responses"))
+    assert response.error is not None
+    assert response.text == "x" * 500_000
