@@ -198,6 +198,16 @@ def test_a_capture_is_one_chat_answer_in_both_forms(told: tuple[str, Path]) -> N
         assert completed(body("openai-chat", one.fold)) == streamed
 
 
+@examples(300)
+@given(soup=st.lists(ANY_PART, max_size=16), native=st.booleans())
+def test_any_parts_are_one_chat_answer_in_both_forms(soup: list[Part], native: bool) -> None:
+    first = ResponseMetadata("r", model="m", dialect="openai-chat" if native else None)
+    parts, _ = guarded([first, *soup])
+    parts, fold = guarded(tame(parts))
+    streamed = completion(events("openai-chat", parts, fold))
+    assert without_details(completed(body("openai-chat", fold))) == without_details(streamed)
+
+
 FOLDS: dict[str, Callable[[list[Json]], Json]] = {"anthropic-messages": message, "gemini": answer}
 
 

@@ -26,18 +26,23 @@ from weft.parts import (
 )
 
 
-def response_to_parts(response: Response) -> list[Part]:
+def response_to_parts(response: Response, *, in_place: bool = False) -> list[Part]:
     """Returns legal parts that fold to this response, but for its error.
 
     Parts that share an item come one after the other, and a source inside the text it is for:
-    its own, else the one before it. Only a source before all texts stands where it stood.
+    its own, else the one before it. Only a source before all texts stands where it stood. With
+    `in_place` every item stands where the fold has it, sources too.
     """
     out: list[Part] = [
         ResponseMetadata(response.id, response.model, response.created, response.dialect)
     ]
-    sources = _placed(response.items)
-    cited = {id(source) for inside in sources.values() for source in inside}
-    for item in _grouped(one for one in response.items if id(one) not in cited):
+    items: Sequence[Item] = response.items
+    sources: Placed = {}
+    if not in_place:
+        sources = _placed(items)
+        cited = {id(source) for inside in sources.values() for source in inside}
+        items = _grouped(one for one in items if id(one) not in cited)
+    for item in items:
         out += _SAY[item.__class__](item, sources)
     out.append(
         Finish(

@@ -12,26 +12,28 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.assembler import Assembler, Item, ReasoningItem, Response, TextItem, merged
+from weft.assembler import Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
 from weft.dialects.openai_chat import written
+from weft.dialects.openai_chat.encoding.writers import ChunkWriter, MessageWriter, Writer
 from weft.dialects.openai_chat.errors import Failed, error_written
 from weft.dialects.openai_chat.fields import Field
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.openai_chat.written import Carried
+from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
     File,
     Finish,
     Opaque,
-    ParamsFormat,
     Part,
     ReasoningDelta,
     ReasoningEnd,
@@ -53,54 +55,26 @@ from weft.sse import DONE, Event
 
 _json = msgspec.json.Encoder().encode
 
-_EMPTY, _NULL = b'""', b"null"
 
-_PARAMS: dict[ParamsFormat, bytes] = {
-    "json": b'"function":{"arguments":',
-    "text": b'"custom":{"input":',
-}
-"""How an entry of `tool_calls` goes on, up to the params."""
+class Fold(Protocol):
+    """What the encoder reads of the fold: whole texts, by their ids."""
 
+    def text(self, id: str) -> str: ...
 
-class _Chunks:
-    """What the chunks of one response have in common."""
-
-    __slots__ = ("_created", "_id", "_null", "asked", "head", "model", "tail")
-
-    def __init__(self, id: str, created: int, model: str, *, asked: bool) -> None:
-        self._id = id
-        self._created = created
-        self.model = model
-        self.asked = asked
-        """Whether the client asked for usage; it is null then on all chunks but the last."""
-        self._null = b',"usage":null}' if asked else b"}"
-        self.head = self._start() + b'[{"index":0,"delta":'
-        self.tail = b',"logprobs":null,"finish_reason":null}]' + self._null
-
-    def _start(self) -> bytes:
-        known = (_json(self._id), self._created, _json(self.model))
-        head = b'{"id":%b,"object":"chat.completion.chunk","created":%d,"model":%b,' % known
-        return head + b'"choices":'
-
-    def delta(self, delta: bytes) -> Event:
-        return Event("", self.head + delta + self.tail)
-
-    def finish(self, word: str) -> Event:
-        end = b'[{"index":0,"delta":{},"logprobs":null,"finish_reason":%b}]' % _json(word)
-        return Event("", self._start() + end + self._null)
-
-    def usage(self, usage: written.Usage) -> Event:
-        return Event("", b'%b[],"usage":%b}' % (self._start(), _json(usage)))
+    def reasoning(self, id: str) -> str: ...
 
 
 class ChatEncoder:
     """Writes one response. `fold` is the fold of the very parts it is fed."""
 
-    def __init__(self, context: Context, fold: Assembler, findings: Findings) -> None:
+    def __init__(
+        self, context: Context, fold: Fold, findings: Findings, writer: Writer | None = None
+    ) -> None:
+        asked = context.request is not None and context.request.include_usage
         self._context = context
         self._fold = fold
         self._carried = Carried(findings, (NAME, context.origin))
-        self._chunks = _Chunks("", 0, "", asked=False)
+        self._writer: Writer = writer or ChunkWriter(asked=asked)
         self._content = Field(b"content")
         self._refusal = Field(b"refusal")
         self._reasoning = Field(b"reasoning_content")
@@ -150,56 +124,50 @@ class ChatEncoder:
         self._carried.ours = part.dialect == NAME
         self._carried.model = part.model
         self._usage = part.usage
-        self._chunks = chunks = _Chunks(
+        self._writer.begin(
             written.response_id(context),
             context.now if part.created is None else part.created,
             context.model_name(part.model),
-            asked=context.request is not None and context.request.include_usage,
+            (self._content, self._refusal, self._reasoning),
         )
-        for field in (self._content, self._refusal, self._reasoning):
-            field.frame(chunks.head, chunks.tail)
-        self._params_tail = b"}}]}" + chunks.tail
+        self._params_tail = b"}}]}" + self._writer.tail
         self._begins = True
 
-    def _begin_message(self, content: bytes, out: list[Event]) -> None:
+    def _begin_message(self, content: str | None, out: list[Event]) -> None:
         """Writes the role, and what `content` is so far, if nothing was said before."""
         if self._begins:
             self._begins = False
-            delta = b'{"role":"assistant","content":%b,"refusal":null}' % content
-            out.append(self._chunks.delta(delta))
+            self._writer.role(content, out)
 
     def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
         self._error = part
 
     def _on_finish(self, part: Finish, out: list[Event]) -> None:
-        self._begin_message(_EMPTY, out)
+        self._begin_message("", out)
         if self._sources:
             self._cite(out)
         told = merged(self._usage, part.usage)
-        usage = self._carried.usage(told) if self._chunks.asked else UNSET
+        usage = self._carried.usage(told) if self._writer.asked else UNSET
         if self._error is not None:
             error = error_written(self._error, ours=self._carried.ours)
-            out.append(Event("", _json(Failed(error, usage))))
+            self._writer.failed(error, usage, out)
         else:
-            self._chunks.model = part.model or self._chunks.model
             asked = bool(self._heads)
             word = self._carried.finish(part.reason, self._words, asked=asked)
-            out.append(self._chunks.finish(word))
-            if usage is not UNSET:
-                out.append(self._chunks.usage(usage))
+            self._writer.finish(word, part.model, usage, out)
         self._carried.stop_sequence(part.stop_sequence)
         out.append(Event("", DONE))
 
     # Text and reasoning
 
     def _begin(self, field: Field, part: TextStart | ReasoningStart) -> None:
-        if self._floor is field:
+        if self._writer.joins(field, self._floor):
             self._carried.joined(part)
         self._floor = field
         field.start(part.id)
 
     def _text_start(self, part: TextStart, out: list[Event]) -> None:
-        self._begin_message(_NULL if part.refusal else _EMPTY, out)
+        self._begin_message(None if part.refusal else "", out)
         self._texts[part.id] = field = self._refusal if part.refusal else self._content
         self._begin(field, part)
 
@@ -225,12 +193,15 @@ class ChatEncoder:
     def _sign(self, part: TextEnd, out: list[Event]) -> None:
         extra = self._carried.signed(part)
         if isinstance(extra, Raw):
-            out.append(self._chunks.delta(b'{"extra_content":%b}' % bytes(extra)))
+            self._writer.signed(extra, out)
 
     def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
-        self._begin_message(_NULL, out)
+        self._begin_message(None, out)
         self._thoughts[part.id] = part
-        self._begin(self._reasoning, part)
+        if self._writer.joins_thoughts:
+            self._reasoning.start(part.id)
+        else:
+            self._begin(self._reasoning, part)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[Event]) -> None:
         field = self._reasoning
@@ -259,17 +230,15 @@ class ChatEncoder:
             out.append(Event("", self._reasoning.head + _json(delta) + self._reasoning.tail))
 
     def _conclude(self, part: ReasoningEnd, out: list[Event]) -> None:
-        """Details repeat the text. A reader takes it from them only in a delta that has no other
-        reasoning, so they go out beside the last of it.
-        """
         held, self._held = self._held, ""
         text = self._fold.reasoning(part.id)
-        details = self._carried.proof(part, self._thoughts[part.id], text)
+        start = self._thoughts[part.id]
+        details = self._carried.proof(part, start, text)
         if details and self._floor is self._reasoning:
             self._floor = None  # readers know by the proof that it is over
-        if held or details:
-            thought = written.Thought(held or UNSET, details or UNSET)
-            out.append(self._chunks.delta(_json(thought)))
+        if self._writer.joins_thoughts and self._reasoning.said[0] != part.id:
+            self._carried.bound(part, start, text)
+        self._writer.thought(held, details, out)
 
     # Calls
 
@@ -278,16 +247,13 @@ class ChatEncoder:
             self._announce(part, out)
 
     def _announce(self, part: ToolParamsStart | ToolCall, out: list[Event]) -> None:
-        self._begin_message(_NULL, out)
+        self._begin_message(None, out)
         self._carried.kind(part)
-        index = len(self._heads)
-        entry = b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[part.format])
-        self._heads[part.id] = self._chunks.head + entry
         self._floor = None
         early = isinstance(part, ToolParamsStart) and not self._carried.ours
         extra = self._carried.envelope(part) if early else UNSET
-        call = _json(written.call(part, "", index=index, extra=extra))
-        out.append(self._chunks.delta(b'{"tool_calls":[%b]}' % call))
+        call = written.call(part, extra)
+        self._heads[part.id] = self._writer.call(call, len(self._heads), part.format, out)
 
     def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
         head = self._heads.get(part.id)
@@ -302,11 +268,7 @@ class ChatEncoder:
             return
         if part.invalid == "stream-failed":
             self._words = written.CUT_WORDS
-        extra = self._carried.extra(part)
-        if isinstance(extra, Raw):  # the official client wants a function in each entry of one
-            entry = self._heads[part.id] + b'""}'
-            data = b'%b,"extra_content":%b}]}%b' % (entry, bytes(extra), self._chunks.tail)
-            out.append(Event("", data))
+        self._writer.made(part, self._heads[part.id], self._carried.extra(part), out)
 
     def _is_whole(self, part: ToolCall, out: list[Event]) -> bool:
         """Writes a call that was not announced, if it can be written."""
@@ -329,8 +291,7 @@ class ChatEncoder:
     def _cite(self, out: list[Event]) -> None:
         texts = self._content.said
         places = written.places((id, len(self._fold.text(id))) for id in texts)
-        annotations = _json(written.annotations(self._sources, places))
-        out.append(self._chunks.delta(b'{"annotations":%b}' % annotations))
+        self._writer.annotations(written.annotations(self._sources, places), out)
 
 
 _HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {
@@ -358,69 +319,40 @@ _HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {
 # A response that is not streamed
 
 
+class _Texts:
+    """The texts of a response, by their ids."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+
+    def text(self, id: str) -> str:
+        return self._texts[TextItem, id]
+
+    def reasoning(self, id: str) -> str:
+        return self._texts[ReasoningItem, id]
+
+    @cached_property
+    def _texts(self) -> dict[tuple[type[Item], str], str]:
+        said = (one for one in self._items if isinstance(one, TextItem | ReasoningItem))
+        return {(one.__class__, one.id): one.text for one in said}
+
+
+_DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
+
+
 def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:
     """Returns the `chat.completion` of a fold; of a failed one, the error body.
 
     It says what the stream of the same parts says, but for the order of text, reasoning and
     calls. Whatever it cannot say leaves a finding.
     """
-    ours = response.dialect == NAME
     if response.error is not None:
+        ours = response.dialect == NAME
         return _json(Failed(error_written(response.error, ours=ours)))
-    carried = Carried(findings or Findings(), (NAME, context.origin), ours=ours)
-    carried.model = response.model
-    carried.stop_sequence(response.stop_sequence)
-    cut = any(call.invalid == "stream-failed" for call in response.invalid_tool_calls)
-    words = written.CUT_WORDS if cut else written.WORDS
-    reason = response.finish_reason
-    message = _message(response, carried)
-    asked = message.tool_calls is not UNSET
-    word = None if reason is None else carried.finish(reason, words, asked=asked)
-    completion = written.Completion(
-        id=written.response_id(context),
-        created=context.now if response.created is None else response.created,
-        model=context.model_name(response.model),
-        choices=[written.Choice(message, word)],
-        usage=carried.usage(response.usage),
-    )
-    return _json(completion)
-
-
-def _message(response: Response, carried: Carried) -> written.Message:
-    items = response.items
-    texts = [item for item in items if isinstance(item, TextItem)]
-    thoughts = [item for item in items if isinstance(item, ReasoningItem)]
-    calls = [item for item in items if isinstance(item, ToolCall) and carried.call(item)]
-    sources = [item for item in items if isinstance(item, Source) and carried.citation(item)]
-    places = written.places((item.id, len(item.text)) for item in texts if not item.refusal)
-    proofs = [proof for item in thoughts for proof in carried.proof(item, item, item.text)]
-    signed = [extra for extra in map(carried.signed, texts) if isinstance(extra, Raw)]
-    _note_losses(response, carried)
-    spoken = not items or (isinstance(items[0], TextItem) and not items[0].refusal)
-    return written.Message(
-        content=response.text or ("" if spoken else None),
-        refusal=response.refusal or None,
-        reasoning_content=response.reasoning or UNSET,
-        reasoning_details=proofs or UNSET,
-        tool_calls=[_whole_call(call, carried) for call in calls] or UNSET,
-        annotations=written.annotations(sources, places) or UNSET,
-        extra_content=signed[-1] if signed else UNSET,
-    )
-
-
-def _whole_call(call: ToolCall, carried: Carried) -> written.Call:
-    carried.kind(call)
-    return written.call(call, call.params, extra=carried.extra(call))
-
-
-def _note_losses(response: Response, carried: Carried) -> None:
-    """What has no place in a message: some items, and the bounds between those of a kind."""
-    said: set[tuple[type[Item], bool]] = set()
-    for item in response.items:
-        if isinstance(item, TextItem | ReasoningItem):
-            kind = (item.__class__, isinstance(item, TextItem) and item.refusal)
-            if kind in said and not carried.apart(item):
-                carried.joined(item)
-            said.add(kind)
-        elif item.__class__ in written.UNSAID:
-            carried.nothing(item)
+    writer = MessageWriter()
+    encoder = ChatEncoder(context, _Texts(response.items), findings or Findings(), writer)
+    parts = response_to_parts(response, in_place=True)
+    if response.finish_reason is None:
+        parts.pop()
+    encoder.feed([part for part in parts if part.__class__ not in _DELTAS])
+    return writer.body(response)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.assembler import ReasoningItem, TextItem
 from weft.context import Context
 from weft.dialects.envelope import sealed, sealed_call
 from weft.dialects.openai_chat.wire import extra_content
@@ -55,15 +54,6 @@ UNSAID: dict[type[Part], str] = {
     Opaque: "items of a dialect have no field",
 }
 """Parts that cannot be said here, and why."""
-
-Start = TextStart | ReasoningStart | TextItem | ReasoningItem
-
-START_TYPES: dict[type[Start], str] = {
-    TextStart: "text-start",
-    TextItem: "text-start",
-    ReasoningStart: "reasoning-start",
-    ReasoningItem: "reasoning-start",
-}
 
 KINDS: dict[ParamsFormat, str] = {"json": "function", "text": "custom"}
 """The two kinds of calls that the wire has, by the format of their params."""
@@ -188,21 +178,16 @@ def response_id(context: Context) -> str:
     return context.response_id or context.ids.mint("chatcmpl").replace("_", "-", 1)
 
 
-def call(
-    part: ToolParamsStart | ToolCall,
-    params: str,
-    *,
-    index: int | UnsetType = UNSET,
-    extra: Json = UNSET,
-) -> Call:
-    """A call by the format of its params: JSON is a function's, free text a custom tool's."""
+def call(part: ToolParamsStart | ToolCall, extra: Json = UNSET) -> Call:
+    """A call without its params yet, by their format: JSON is a function's, free text a custom
+    tool's.
+    """
     text = part.format == "text"
     return Call(
-        index=index,
         id=part.id,
         type=KINDS[part.format],
-        function=UNSET if text else Function(part.name, params),
-        custom=Custom(part.name, params) if text else UNSET,
+        function=UNSET if text else Function(part.name, ""),
+        custom=Custom(part.name, "") if text else UNSET,
         extra_content=extra,
     )
 
@@ -275,12 +260,10 @@ class Carried:
 
     __slots__ = ("_findings", "_origins", "_sealed", "_signed", "model", "ours")
 
-    def __init__(
-        self, findings: Findings, origins: tuple[str | None, ...], *, ours: bool = False
-    ) -> None:
+    def __init__(self, findings: Findings, origins: tuple[str | None, ...]) -> None:
         self._findings = findings
         self._origins = origins
-        self.ours = ours
+        self.ours = False
         self.model: str | None = None
         """Who answered."""
         self._sealed = -1
@@ -293,21 +276,22 @@ class Carried:
         """A part that has no place here at all."""
         self.lost(part.type, UNSAID[part.__class__])
 
-    def joined(self, part: Start) -> None:
+    def joined(self, part: TextStart | ReasoningStart) -> None:
         """A part that readers will take for more of the one before it."""
-        self.lost(START_TYPES[part.__class__], "joined to the one before it")
+        self.lost(part.type, "joined to the one before it")
 
-    def apart(self, item: TextItem | ReasoningItem) -> bool:
-        """Whether readers of a message tell an item apart from the one before it: by its proof, if
-        it says nothing, or by its details, if they repeat what it says.
+    def bound(self, part: ReasoningEnd, start: ReasoningStart, text: str) -> None:
+        """Readers of a message tell a thought apart from the one before it by its proof, if it says
+        nothing, or by its details, if they repeat what it says.
         """
-        if isinstance(item, TextItem):
-            return False
-        if item.text:
-            return self.ours and isinstance(item.extra, Raw) and _repeated(item.extra) == item.text
-        return bool(item.signature or item.encrypted or item.redacted)
+        if text:
+            apart = self.ours and isinstance(part.extra, Raw) and _repeated(part.extra) == text
+        else:
+            apart = bool(part.signature or part.encrypted or part.redacted)
+        if not apart:
+            self.joined(start)
 
-    def signed(self, part: TextEnd | TextItem) -> Json:
+    def signed(self, part: TextEnd) -> Json:
         """What a text brought for its way back."""
         if self.ours and isinstance(part.extra, Raw):
             return one_line(part.extra)
@@ -326,7 +310,7 @@ class Carried:
     def kind(self, part: ToolParamsStart | ToolCall) -> None:
         written = KINDS[part.format]
         if part.kind != written:
-            self.lost(part.type, f"kind {part.kind} is written as {written}")
+            self.lost("tool-call", f"kind {part.kind} is written as {written}")
 
     def extra(self, part: ToolCall) -> Json:
         """What the call brought for its way back."""
@@ -351,8 +335,8 @@ class Carried:
 
     def proof(
         self,
-        part: ReasoningEnd | ReasoningItem,
-        start: ReasoningStart | ReasoningItem,
+        part: ReasoningEnd,
+        start: ReasoningStart,
         text: str,
     ) -> list[Raw]:
         """The details that this dialect's decoder left in `extra`; a foreign proof, sealed."""
