@@ -6,7 +6,7 @@ import socket as sockets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,14 @@ from tests.faults.wires import CHAT, SPEECHES
 from tests.gateway_process import Gateway as Process
 from tests.gateway_process import gateway
 from tests.open_responses import ERROR_FRAME, EVENT, TERMINAL, Object, problems, terminal
+from tests.raw_http import Client
 from weft.gateway.app import Gateway
+from weft.gateway.memory import Memory
 from weft.gateway.protocol import DoorLimits, protocol
 from weft.gateway.recent import MOST
 from weft.gateway.server import Server, listen
 from weft.gateway.settings import load
+from weft.gateway.sockets import protocol as socket_protocol
 from weft.gateway.websocket import WAITING, ResponsesSocket
 from weft.gateway.writers import SocketWriter
 from weft.sse import DONE, Event
@@ -326,10 +329,10 @@ def test_events_keep_their_numbers_where_errors_and_the_terminator_are_left_out(
         Event("", DONE),
     ]
     assert SocketWriter().write(events) == [
-        '{"type":"a","sequence_number":0}',
-        '{"type":"b","sequence_number":2}',
+        b'{"type":"a","sequence_number":0}',
+        b'{"type":"b","sequence_number":2}',
     ]
-    assert SocketWriter("x").write(events)[0] == '{"stream_id":"x","type":"a","sequence_number":0}'
+    assert SocketWriter("x").write(events)[0] == b'{"stream_id":"x","type":"a","sequence_number":0}'
 
 
 # Going on
@@ -624,6 +627,110 @@ def test_a_message_over_the_limit_closes_the_socket(far: Upstream, tmp_path: Pat
             assert closed(socket)[0] == 1009
 
 
+def frame(opcode: int, data: bytes, *, last: bool = True, size: int | None = None) -> bytes:
+    """A frame of a client, whose mask changes nothing; `size` is told instead of its own."""
+    told = len(data) if size is None else size
+    head = bytes([opcode | (0x80 if last else 0)])
+    length = bytes([0xFE]) + told.to_bytes(2) if told < 65536 else b"\xff" + told.to_bytes(8)
+    return head + (bytes([0x80 | told]) if told < 126 else length) + bytes(4) + data
+
+
+TEXT, CONTINUED = 1, 0
+KEY = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+
+
+def raw_socket(process: Process) -> Client:
+    """A WebSocket whose frames are made by hand."""
+    client = Client(int(process.url.rpartition(":")[2]))
+    lines = ["GET /v1/responses HTTP/1.1", "Host: localhost", "Connection: Upgrade",
+             "Upgrade: websocket", "Sec-WebSocket-Version: 13", KEY, "", ""]  # fmt: skip
+    client.send("\r\n".join(lines).encode())
+    assert client.head()[0] == 101
+    return client
+
+
+def close_code(client: Client) -> int:
+    """Reads the close frame, which is the next, and the end of the connection behind it."""
+    head, size = client.exactly(2)
+    assert head == 0x88
+    code = int.from_bytes(client.exactly(size)[:2])
+    assert client.socket.recv(1) == b""  # the end, and no reset
+    return code
+
+
+NOT_UTF8: dict[str, tuple[bytes, ...]] = {
+    "a bare byte": (frame(TEXT, b'{"type": "\xff"}'),),
+    "half a character": (frame(TEXT, b"\xe2\x82"),),
+    "a surrogate": (frame(TEXT, b"\xed\xa0\x80"),),
+    "in pieces": (frame(TEXT, b"{", last=False), frame(CONTINUED, b"\xff}")),
+    "with more behind it": (frame(TEXT, b"\xff"), frame(TEXT, b" " * 3_000_000)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_UTF8)
+def test_a_text_that_is_not_utf_8_closes_the_socket(world: World, name: str) -> None:
+    with raw_socket(world.process) as client:
+        for one in NOT_UTF8[name]:
+            client.send(one)
+        assert close_code(client) == 1007
+    assert "UnicodeDecodeError" not in world.process.stderr
+
+
+def test_a_character_may_be_cut_in_two(world: World) -> None:
+    whole = json.dumps({**CREATE, "input": "é"}, ensure_ascii=False).encode()
+    cut = whole.index("é".encode()) + 1
+    with raw_socket(world.process) as client:
+        client.send(frame(TEXT, whole[:cut], last=False) + frame(CONTINUED, whole[cut:]))
+        client.until(b'"type":"response.completed"')
+
+
+LARGE = 40 * 1024 * 1024
+TOO_LARGE: dict[str, tuple[bytes, ...]] = {
+    "in one frame": (frame(TEXT, b" " * LARGE),),
+    "in pieces": tuple(
+        frame(TEXT if number == 0 else CONTINUED, b" " * 1_000_000, last=False)
+        for number in range(40)
+    ),
+    "as it is told": (frame(TEXT, b"{", size=2**62),),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_client_that_still_writes_reads_that_its_message_is_too_large(
+    world: World, name: str
+) -> None:
+    """It reads when all of it is written."""
+    with raw_socket(world.process) as client:
+        for one in TOO_LARGE[name]:
+            client.send(one)
+        assert close_code(client) == 1009
+
+
+def test_the_websockets_package_reads_that_its_message_is_too_large(socket: Connection) -> None:
+    with suppress(ConnectionClosed):
+        say(socket, " " * LARGE)
+    assert closed(socket)[0] == 1009
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "store"), [(9, True), pytest.param(60, False, marks=pytest.mark.long)]
+)
+def test_events_of_any_size_go_out_in_one_message(
+    world: World, megabytes: int, store: bool
+) -> None:
+    """Those at the end repeat all of the answer."""
+    piece = "0123456789" * 50_000
+    delta = SPEECH.content[0].replace(b"Warp ", piece.encode())
+    deltas = [delta for _ in range(2 * megabytes)]
+    model = world.upstream.script(stream(*SPEECH.head, *deltas, *SPEECH.end))
+    with connect(world.address, proxy=None, max_size=None) as socket:
+        say(socket, chat(model, store=store))
+        frames = turn(socket)
+        assert terminal(frames)["status"] == "completed"
+        assert text_of(frames) == piece * 2 * megabytes
+        assert is_answered(socket)
+
+
 def test_too_many_messages_that_wait_close_the_socket(world: World, socket: Connection) -> None:
     model = world.upstream.script((STREAM, SILENCE))
     say(socket, chat(model))
@@ -777,7 +884,13 @@ def limited(folder: Path, lifetime: float) -> Iterator[str]:
     """The address of sockets that may be used for so many seconds, in this process."""
     (folder / "weft.toml").write_text(DEMO, encoding="utf-8")
     app = Limited(Gateway(load(folder / "weft.toml", {})), lifetime)
-    config = uvicorn.Config(app, http=protocol(DoorLimits()), lifespan="off", log_config=None)
+    config = uvicorn.Config(
+        app,
+        http=protocol(DoorLimits()),
+        ws=socket_protocol(Memory(1 << 30)),
+        lifespan="off",
+        log_config=None,
+    )
     ready = threading.Event()
     server = Server(config, app, drain=0.0, ready=ready.set)
     listening = listen("127.0.0.1", 0)

@@ -83,6 +83,13 @@ class Outlet(asyncio.Transport):
     def resume_reading(self) -> None:
         self.inner.resume_reading()
 
+    def can_write_eof(self) -> bool:
+        return self.inner.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._let_go()
+        self.inner.write_eof()
+
     def get_write_buffer_size(self) -> int:
         return self.inner.get_write_buffer_size() + len(self._head or b"")
 

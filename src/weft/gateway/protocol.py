@@ -86,6 +86,9 @@ class DoorLimits:
     """Request line and headers; a second request in the same packet may have twice as much."""
 
     fields: int = 100
+    memory: int = 536_870_912
+    """What bodies and messages of requests may take, all together; see memory.py."""
+
     connections: int = 4096
     stalled: float = 60.0
     """So long a client may take nothing of what waits for it."""

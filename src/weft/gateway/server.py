@@ -23,7 +23,9 @@ import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from weft.gateway.memory import Memory
 from weft.gateway.protocol import DoorLimits, protocol
+from weft.gateway.sockets import protocol as socket_protocol
 
 CUT = 5.0
 """Seconds between telling the app to cut what is open and cutting it."""
@@ -118,10 +120,11 @@ def serve(
     """
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
+    memory = Memory((limits or DoorLimits()).memory)
     config = uvicorn.Config(
         served.app,
         http=protocol(limits or DoorLimits()),
-        ws="websockets-sansio" if websocket else "none",
+        ws=socket_protocol(memory) if websocket else "none",
         ws_max_size=websocket_message,
         ws_per_message_deflate=False,  # a small frame must not become a large message
         interface="asgi3",

@@ -21,6 +21,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
+from uvicorn.protocols.utils import ClientDisconnected
 
 from weft.assembler import Assembler
 from weft.codec import fresh_context
@@ -42,6 +43,7 @@ from weft.gateway.sessions import (
     preamble_of,
     unknown,
 )
+from weft.gateway.sockets import SOCKET, Socket
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
@@ -174,6 +176,7 @@ class _Talk:
         self._socket = socket
         self._sessions = sessions
         self._recent = Recent()
+        self._connection: Socket = socket.scope[SOCKET]
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._size = 0
         self._ending: Ending | None = None
@@ -219,7 +222,8 @@ class _Talk:
                     return
                 self._size -= len(text)
                 await self._one(text)
-        except WebSocketDisconnect:
+                self._connection.answered(text)
+        except (WebSocketDisconnect, ClientDisconnected):
             pass  # noticed by who reads, too
 
     async def _closed(self, ending: Ending) -> None:
@@ -243,7 +247,7 @@ class _Talk:
             failed = Failed(bad_request(problem))
         except Failed as problem:
             failed = problem
-        except WebSocketDisconnect:
+        except (WebSocketDisconnect, ClientDisconnected):
             raise
         except Exception as problem:
             failed = answers.own_fault(id, problem)
@@ -371,9 +375,9 @@ class _Talk:
             await self._send(writer.write(events))
         return last or b"{}"
 
-    async def _send(self, events: list[str]) -> None:
+    async def _send(self, events: list[bytes]) -> None:
         for event in events:
-            await self._socket.send_text(event)
+            await self._connection.write_text(event)
 
     async def _tell(
         self, failed: Failed, code: str | None = None, stream: str | None = None
@@ -388,7 +392,7 @@ class _Talk:
         if headers:
             told["headers"] = headers
         frame = _Error("error", status, told, stream)
-        await self._socket.send_text(_json(frame).decode())
+        await self._send([_json(frame)])
 
 
 def _prepared(incoming: IncomingRequest) -> list[Event]:

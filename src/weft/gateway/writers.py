@@ -78,9 +78,6 @@ class SocketWriter:
         named = b'{"stream_id":%b,' % msgspec.json.encode(stream_id)
         self._begin = named if stream_id is not None else b"{"
 
-    def write(self, events: Iterable[Event]) -> list[str]:
-        return [
-            (self._begin + event.data[1:]).decode()
-            for event in events
-            if event.name != "error" and event.data != DONE
-        ]
+    def write(self, events: Iterable[Event]) -> list[bytes]:
+        told = [one.data for one in events if one.name != "error" and one.data != DONE]
+        return told if self._begin == b"{" else [self._begin + data[1:] for data in told]
