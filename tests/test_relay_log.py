@@ -314,8 +314,8 @@ async def _followed(
     assert await two.adopt("resp_1", "one")
     ended = Log(two, FlushScheduler(), "resp_1")  # what the other server makes of what is stored
     ended.head(first)
-    assert await two.finish("resp_1", ending(ended, ended.close(last)))
-    log.close([Event("", b"an end that nobody is told")])
+    assert await two.finish("resp_1", ending(ended, await ended.close(last)))
+    await log.close([Event("", b"an end that nobody is told")])
     log.end(stored=False)
     logs.clear()
     heard += [event async for some in following for event in some]

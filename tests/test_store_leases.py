@@ -39,7 +39,7 @@ async def serving(stores: Stores, length: float) -> Store:
 async def left(store: Store) -> set[str]:
     """What is found to have been left by others, after one look."""
     await store.revoke_dead()
-    return {one.id for one in await store.orphans()}
+    return {id for id, _ in await store.orphans()}
 
 
 @each_store
