@@ -108,16 +108,18 @@ def conversations(
         yield _asking(upstream, f"{messages} messages", pair, conversation(pair[0], messages))
 
 
-def requests(
-    upstream: Upstream, size: int, messages: int, pairs: Sequence[tuple[str, str]]
-) -> Iterator[Case]:
-    """Large requests of every kind; `size` is in bytes."""
-    yield from conversations(upstream, messages, pairs)
+def shapes(upstream: Upstream, size: int, pairs: Sequence[tuple[str, str]]) -> Iterator[Case]:
+    """Requests of so many bytes that are wide, deep, or too wide."""
     for pair in pairs:
         too_many: Object = {key: [[]] * (size // 4) for key in conversation(pair[0], 1)}
         yield _asking(upstream, "too many []", pair, too_many, 400)
         yield _asking(upstream, "wide", pair, {"x_wide": arrays(size)})
         yield _asking(upstream, "deep", pair, {"x_deep": deep(size)})
+
+
+def strings(upstream: Upstream, size: int, pairs: Sequence[tuple[str, str]]) -> Iterator[Case]:
+    """Requests with a text of so many bytes."""
+    for pair in pairs:
         for name, text in texts(size).items():
             yield _asking(upstream, name, pair, spoken(pair[0], text))
 
@@ -209,20 +211,21 @@ def flooded(upstream: Upstream, size: int, client: str, target: str) -> Case:
     return _answered(name, client, target, upstream.script(flood(target, size)))
 
 
-def answers(
-    upstream: Upstream, size: int, call: int, pairs: Sequence[tuple[str, str]]
-) -> Iterator[Case]:
-    """Large answers of every kind, for each of these pairs of client and upstream; `size` is in
-    bytes, as is `call`, of the arguments of a call."""
+def answers(upstream: Upstream, size: int, pairs: Sequence[tuple[str, str]]) -> Iterator[Case]:
+    """Answers of so many bytes, in tiny and in large events, and a body."""
     for client, target in pairs:
         yield flooded(upstream, size, client, target)
         lines = upstream.script(long_lines(target, size))
         yield _answered(f"{size // MB} MB in long lines", client, target, lines)
         body = upstream.script(whole(target, 7 * MB))
         yield _answered("a body of 7 MB", client, target, body, False)
-        if target == CHAT:
-            calling = upstream.script(called(call, 20))
-            yield _answered(f"{call} bytes of arguments", client, target, calling)
+
+
+def calls(upstream: Upstream, size: int, clients: Sequence[str]) -> Iterator[Case]:
+    """Answers that call a tool with so many bytes of arguments, in small deltas."""
+    for client in clients:
+        model = upstream.script(called(size, 20))
+        yield _answered(f"{size} bytes of arguments", client, CHAT, model)
 
 
 # The client and the gateway

@@ -1,12 +1,13 @@
 """The event loop never freezes: the largest inputs of every kind, and how long others wait.
 
 A stall is time of the CPU between two turns of the loop (`watched.py`), so a machine that is busy
-with something else makes none. The aim is 50 ms; the bound is generous, since one call into C takes
-twice as long where two processes share a core's caches. `python -m bench.gateway.stalls` prints
-the histogram.
+with something else makes none. The aim is 50 ms. The bounds are generous, since the same work takes
+two or three times as long where others use the caches of the core; what is looked for took 500 ms
+and more. `python -m bench.gateway.stalls` prints the histogram.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 
 import pytest
 
@@ -15,8 +16,11 @@ from tests.faults.largest import MB, Case, Watch
 from tests.faults.upstream import Upstream
 from tests.faults.wires import CHAT, DIALECTS, GEMINI, MESSAGES, RESPONSES
 
-BOUND = 250.0
-"""Milliseconds. What is looked for takes 500 and more where it is done on the loop."""
+BOUND = 200.0
+"""Milliseconds."""
+
+BOUND_FOR_STRINGS = 500.0
+"""The same where all of a body is one string: one call into C reads it, and another writes it."""
 
 SOME = ((CHAT, CHAT), (RESPONSES, GEMINI), (GEMINI, MESSAGES), (MESSAGES, RESPONSES))
 
@@ -27,34 +31,32 @@ def watch(faulty: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield made
 
 
-def check(watch: Watch, cases: Iterable[Case]) -> None:
+def check(watch: Watch, cases: Iterable[Case], bound: float = BOUND) -> None:
     for case in cases:
         assert watch.run(case) == ""
         found = watch.stalls()
-        assert found.worst < BOUND, f"{case.name}: {found.worst:.0f} ms at\n{found.where}"
+        assert found.worst < bound, f"{case.name}: {found.worst:.0f} ms at\n{found.where}"
 
 
 def test_large_requests_do_not_stall_the_loop(watch: Watch, faulty: Upstream) -> None:
-    check(watch, largest.requests(faulty, 4 * MB, 5000, SOME[:2]))
+    check(watch, largest.conversations(faulty, 10_000, SOME[:2]))
+    check(watch, largest.shapes(faulty, 30 * MB, SOME[:1]))
 
 
 def test_large_answers_do_not_stall_the_loop(watch: Watch, faulty: Upstream) -> None:
-    check(watch, largest.answers(faulty, 2 * MB, 200_000, ((CHAT, CHAT), (RESPONSES, CHAT))))
+    check(watch, [largest.flooded(faulty, 7 * MB, RESPONSES, CHAT)])
+    check(watch, largest.calls(faulty, MB, [CHAT]))
+
+
+@pytest.mark.long
+def test_messages_as_many_as_may_be_do_not_stall_the_loop(watch: Watch, faulty: Upstream) -> None:
+    check(watch, largest.conversations(faulty, 10_000, list(product(DIALECTS, DIALECTS))))
 
 
 @pytest.mark.long
 def test_the_largest_requests_do_not_stall_the_loop(watch: Watch, faulty: Upstream) -> None:
-    check(watch, largest.requests(faulty, 30 * MB, 10_000, SOME))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("client", DIALECTS)
-def test_messages_as_many_as_may_be_do_not_stall_the_loop(
-    watch: Watch, faulty: Upstream, client: str
-) -> None:
-    """To every upstream."""
-    pairs = [(client, target) for target in DIALECTS]
-    check(watch, largest.conversations(faulty, 10_000, pairs))
+    check(watch, largest.shapes(faulty, 30 * MB, SOME))
+    check(watch, largest.strings(faulty, 30 * MB, SOME), BOUND_FOR_STRINGS)
 
 
 @pytest.mark.long
@@ -62,9 +64,8 @@ def test_messages_as_many_as_may_be_do_not_stall_the_loop(
 def test_the_largest_answers_do_not_stall_the_loop(
     watch: Watch, faulty: Upstream, client: str
 ) -> None:
-    """From every upstream; the arguments are 2 MB in deltas of 20 bytes."""
-    pairs = [(client, target) for target in DIALECTS]
-    check(watch, largest.answers(faulty, 7 * MB, 2 * MB, pairs))
+    check(watch, largest.answers(faulty, 7 * MB, [(client, target) for target in DIALECTS]))
+    check(watch, largest.calls(faulty, 2 * MB, [client]))
 
 
 @pytest.mark.long
