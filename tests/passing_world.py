@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from websockets.sync.client import connect
 
 from tests.faults.upstream import LAST, STREAM, Step, Upstream, chunk, upstream
 from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES, body_of, path_of
 from tests.faults.world import places
 from tests.gateway_process import Gateway, gateway
+from tests.open_responses import TERMINAL
+from tests.stores import Kind, empty
 from tests.test_verify import verify
 
 WIRES = (CHAT, RESPONSES, MESSAGES, GEMINI)
+PATIENCE = 30.0
 KEYS = {"one": "sk-of-the-first-client", "two": "sk-of-the-second-client"}
 SETTINGS = """
 [server]
@@ -23,11 +27,11 @@ grace = 0.3
 [server.keys]
 one = "sk-of-the-first-client"
 two = "sk-of-the-second-client"
-[store]
-persist = "all"
 [upstreams.demo]
 dialect = "openai-chat"
 base_url = "demo:fast"
+[store]
+persist = "all"
 """
 
 
@@ -65,6 +69,17 @@ class Passing:
             headers={**_headers(key), "content-type": "application/json", **(headers or {})},
         )
 
+    def ask_over_socket(self, model: str, key: str = "one") -> list[bytes]:
+        """The messages of a turn, up to its terminal event."""
+        address = self.gateway.url.replace("http", "ws", 1) + "/v1/responses"
+        create = {"type": "response.create", "model": model, "input": "hi"}
+        messages: list[bytes] = []
+        with connect(address, proxy=None, additional_headers=_headers(key)) as socket:
+            socket.send(json.dumps(create))
+            while not messages or json.loads(messages[-1])["type"] not in ("error", *TERMINAL):
+                messages.append(socket.recv(PATIENCE, decode=False))
+        return messages
+
     def get(self, path: str, key: str = "one") -> httpx.Response:
         return self.http.get(path, headers=_headers(key))
 
@@ -84,16 +99,17 @@ def streamed(raw: bytes, size: int = 0, head: bytes = STREAM) -> tuple[Step, ...
 
 
 @contextmanager
-def passing(folder: Path) -> Iterator[Passing]:
+def passing(folder: Path, store: Kind = "sqlite") -> Iterator[Passing]:
     """Whatever was stored is audited in the end, and nothing of it may be different."""
+    own = "" if store == "sqlite" else f'url = "{empty(store, folder)}"\n'
     with upstream() as staged:
         with (
-            gateway(SETTINGS + places(staged.url), folder) as running,
+            gateway(SETTINGS + own + places(staged.url), folder) as running,
             httpx.Client(base_url=running.url, timeout=30, trust_env=False) as client,
         ):
             yield Passing(running, staged, client, folder)
-        own = [line for line in running.stderr.splitlines() if '"level":"error"' in line]
-        assert own == [], own[:3]
+        errors = [line for line in running.stderr.splitlines() if '"level":"error"' in line]
+        assert errors == [], errors[:3]
         found = verify(folder)
         assert (found.stdout.splitlines(), found.returncode) == ([], 0), found.stderr
 

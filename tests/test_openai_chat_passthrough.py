@@ -20,9 +20,8 @@ from tests.test_openai_chat_encoder import finish_told, told
 from weft.assembler import Response
 from weft.codec import Decoder, Pipe
 from weft.context import Context
-from weft.dialects.base import PassedOn
+from weft.dialects.base import Encoder
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
-from weft.dialects.openai_chat.encoder import ChatEncoder
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import (
@@ -31,13 +30,13 @@ from weft.parts import (
     ReasoningDelta,
     ReasoningEnd,
     ReasoningStart,
-    ResponseMetadata,
     TextDelta,
     TextEnd,
     TextStart,
     ToolCall,
     ToolParamsDelta,
 )
+from weft.relay.rendering import Told
 from weft.request import Request
 from weft.sse import DONE, Event, Frame, FrameReader, write
 
@@ -85,15 +84,17 @@ class Client:
     def __init__(self, reader: Pipe) -> None:
         self._pipe = reader
         self._parts: list[Part] = []
-        self._waiting: list[bytes] = []
-        self._told = 0  # parts that were told in the upstream's own frames
-        self._encoder: ChatEncoder | None = None
+        self._waiting: list[Frame] = []
+        self._unsaid: list[Part] = []
+        """What the frames that wait said."""
+        self._told = Told(OPENAI_CHAT)
+        self._encoder: Encoder | None = None
         self.data: list[bytes] = []
 
     def feed(self, frame: Frame, *, now: bool = False) -> None:
         """`now`: an encoder must go on, whatever the reason."""
         parts = self._pipe.feed([frame])
-        self._waiting.append(frame.data)
+        self._waiting.append(frame)
         self._take(parts, now=now)
 
     def finish(self, error: ErrorPart | None = None) -> None:
@@ -104,26 +105,23 @@ class Client:
 
     def _take(self, parts: list[Part], *, now: bool) -> None:
         self._parts += parts
+        self._unsaid += parts
         failed = any(isinstance(part, ErrorPart) for part in parts)
         if self._encoder is not None:
             self._write(self._encoder.feed(parts))
         elif now or failed or self._pipe.findings.found:
             self._take_over()
-        elif not self._pipe.holding:
-            self.data += self._waiting
-            self._waiting = []
-            self._told = len(self._parts)
+        elif self._parts and not self._pipe.holding:
+            self.data += [frame.data for frame in self._waiting]
+            self._told.add(((frame, None) for frame in self._waiting), self._unsaid)
+            self._waiting, self._unsaid = [], []
 
     def _take_over(self) -> None:
         """Brings an encoder up from what was told, and lets it tell the rest."""
-        metadata = [part for part in self._parts if isinstance(part, ResponseMetadata)]
-        id = metadata[0].id if metadata else None
-        request = Request("asked", include_usage=True)
-        context = Context(request=request, response_id=id, ids=Ids(b"client"))
-        self._encoder = encoder = ChatEncoder(context, self._pipe.guard.fold, Findings())
-        encoder.feed(compressed(self._parts[: self._told]))
-        encoder.resume(PassedOn())
-        self._write(encoder.feed(self._parts[self._told :]))
+        context = Context(request=Request("asked", include_usage=True), ids=Ids(b"client"))
+        fold = self._pipe.guard.fold
+        self._encoder = self._told.encoder(context, fold, Findings(), self._unsaid)
+        self._write(self._encoder.feed(self._unsaid))
 
     def _write(self, events: Iterable[Event]) -> None:
         self.data += [event.data for event in events]

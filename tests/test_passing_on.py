@@ -2,7 +2,7 @@
 the client reads the guarded parts, each told once.
 
 Frames wait while the decoder or the guard holds something that they said. Both dialects here are
-driven by hand, frame by frame; how the relay does it is its own tests' matter.
+driven by hand, frame by frame; the encoder is brought up as the relay does it.
 """
 
 import json
@@ -25,7 +25,6 @@ from weft import (
     Part,
     ReasoningDelta,
     ReasoningEnd,
-    ResponseMetadata,
     Source,
     TextDelta,
     TextEnd,
@@ -35,18 +34,18 @@ from weft import (
 )
 from weft.assembler import Assembler
 from weft.codec import Pipe, readings
-from weft.dialects.base import PassedOn
 from weft.findings import Findings
+from weft.relay.rendering import Told
 from weft.sse import Event, Frame
 
 FOLDERS = {"anthropic_messages": "anthropic-messages", "gemini": "gemini"}
 SHARED = {"anthropic": "anthropic-messages", "google": "gemini"}
 FAILURE = ErrorPart("timeout", "too slow")
 
-Told = tuple[str, Path]
+Recording = tuple[str, Path]
 
 
-def streams() -> list[Told]:
+def streams() -> list[Recording]:
     own = [(FOLDERS[name], path) for name in FOLDERS for path in sorted((HERE / name).glob("*"))]
     shared = Path("/work/shared/fixtures")
     more = [
@@ -101,12 +100,12 @@ def weight(parts: Iterable[Part]) -> tuple[int, int]:
     return sum(len(delta.delta) for delta in deltas), len(parts) - len(deltas)
 
 
-def responses(told: Told) -> list[tuple[str, list[Frame]]]:
+def responses(told: Recording) -> list[tuple[str, list[Frame]]]:
     dialect, path = told
     return [(dialect, reading.frames) for reading in readings(path.read_bytes(), dialect)]
 
 
-def by_name(told: Told) -> str:
+def by_name(told: Recording) -> str:
     return f"{told[0]}-{told[1].stem}"
 
 
@@ -114,7 +113,7 @@ def by_name(told: Told) -> str:
 
 
 @pytest.mark.parametrize("told", STREAMS, ids=by_name)
-def test_where_nothing_is_held_a_failure_brings_no_more_content(told: Told) -> None:
+def test_where_nothing_is_held_a_failure_brings_no_more_content(told: Recording) -> None:
     """Neither through the guard, nor out of the decoder itself."""
     for dialect, frames in responses(told):
         for number, read in enumerate(Read(dialect, frames), 1):
@@ -175,29 +174,14 @@ def is_bare(part: Part) -> bool:
 
 
 def gone_on(dialect: str, read: Read, rest: list[Part], fold: Assembler) -> list[Frame]:
-    """What a client is sent: the frames so far as they came, and events for the rest."""
-    maker = DIALECTS[dialect].encoder
-    assert maker is not None
-    response_id = next(one.id for one in read.parts if isinstance(one, ResponseMetadata))
-    encoder = maker(Context(ids=Ids(b"2"), response_id=response_id), fold, Findings())
-    encoder.feed(compressed(read.parts))
-    encoder.resume(PassedOn())
+    """What a client is sent: the frames so far as they came, and events for the rest. The fold has
+    all of it."""
+    told = Told(DIALECTS[dialect])
+    told.add(((frame, None) for frame in read.frames), read.parts)
+    encoder = told.encoder(Context(ids=Ids(b"2")), fold, Findings(), rest)
     events = encoder.feed(rest) + encoder.finish()
     assert_told_once(dialect, read.frames, events)
     return [*read.frames, *(Frame(event.data, event.name) for event in events)]
-
-
-def compressed(parts: Iterable[Part]) -> list[Part]:
-    """The parts with one delta for each item: what it says does not matter."""
-    out: list[Part] = []
-    said: set[tuple[type[Part], str]] = set()
-    for part in parts:
-        if isinstance(part, TextDelta | ReasoningDelta | ToolParamsDelta):
-            if (part.__class__, part.id) in said:
-                continue
-            said.add((part.__class__, part.id))
-        out.append(part)
-    return out
 
 
 def assert_told_once(dialect: str, frames: list[Frame], events: list[Event]) -> None:
@@ -224,8 +208,8 @@ def replace_number(frame: Frame, number: int) -> Frame:
     return msgspec.structs.replace(frame, number=number, offset=0)
 
 
-def clean() -> list[Told]:
-    found: list[Told] = []
+def clean() -> list[Recording]:
+    found: list[Recording] = []
     for told in STREAMS:
         for dialect, frames in responses(told):
             _, codes = read_back(dialect, frames)
@@ -271,7 +255,7 @@ def failed(part: Part) -> Part:
 
 
 @pytest.mark.parametrize("told", CLEAN, ids=by_name)
-def test_an_encoder_goes_on_wherever_nothing_is_held(told: Told) -> None:
+def test_an_encoder_goes_on_wherever_nothing_is_held(told: Recording) -> None:
     for dialect, frames in responses(told):
         whole, codes = read_back(dialect, frames)
         if codes:
@@ -288,7 +272,7 @@ def test_an_encoder_goes_on_wherever_nothing_is_held(told: Told) -> None:
 
 
 @pytest.mark.parametrize("told", CLEAN, ids=by_name)
-def test_an_error_may_come_wherever_nothing_is_held(told: Told) -> None:
+def test_an_error_may_come_wherever_nothing_is_held(told: Recording) -> None:
     for dialect, frames in responses(told):
         if read_back(dialect, frames)[1]:
             continue

@@ -40,6 +40,18 @@ def official() -> Iterator[Official]:
     made.close()
 
 
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.long)])
+def stored(
+    request: pytest.FixtureRequest, world: Passing, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Passing]:
+    """The same with each of the databases."""
+    if request.param == "sqlite":
+        yield world
+        return
+    with passing(tmp_path_factory.mktemp("postgres"), "postgres") as made:
+        yield made
+
+
 _numbers = count(1)
 _ID = {CHAT: b'"c1"', RESPONSES: b'"resp_1"', MESSAGES: b'"msg_1"', GEMINI: b'"r1"'}
 
@@ -78,11 +90,11 @@ EVERY_WIRE = pytest.mark.parametrize("wire", WIRES)
 @EVERY_FRAMING
 @pytest.mark.parametrize("size", SIZES)
 def test_the_data_of_an_upstream_is_told_in_our_own_framing(
-    world: Passing, wire: str, framing: str, size: int
+    stored: Passing, wire: str, framing: str, size: int
 ) -> None:
     events = spoken(wire)
-    model = world.says(wire, FRAMINGS[framing](events), size)
-    told = world.ask(wire, model)
+    model = stored.says(wire, FRAMINGS[framing](events), size)
+    told = stored.ask(wire, model)
     assert told.status_code == 200
     assert told.headers["content-type"].startswith("text/event-stream")
     assert data_of(told.content) == as_told(wire, model, events)
@@ -105,49 +117,77 @@ def test_a_usage_nobody_asked_for_is_not_told(world: Passing, framing: str) -> N
 @EVERY_FRAMING
 @pytest.mark.parametrize("wire", [CHAT, MESSAGES])
 def test_a_stream_with_ids_is_resumed_from_every_event(
-    world: Passing, wire: str, framing: str
+    stored: Passing, wire: str, framing: str
 ) -> None:
     said = spoken(wire)
-    model = world.says(wire, FRAMINGS[framing](said))
-    told = world.ask(wire, model, headers={"weft-resume": "1"})
+    model = stored.says(wire, FRAMINGS[framing](said))
+    told = stored.ask(wire, model, headers={"weft-resume": "1"})
     events = told.content.split(b"\n\n")[:-1]
     assert data_of(told.content) == as_told(wire, model, said)
     ids = [event.split(b"\n")[0].removeprefix(b"id: ").decode() for event in events]
     assert [int(id.rpartition("/")[2]) for id in ids] == list(range(len(events)))
     for number, id in enumerate(ids):
-        rest = world.ask(wire, model, headers={"last-event-id": id})
+        rest = stored.ask(wire, model, headers={"last-event-id": id})
         assert rest.status_code == 200
         assert rest.content == b"".join(one + b"\n\n" for one in events[number + 1 :])
-    assert len(world.upstream.exchanges(model.partition("/")[2])) == 1
+    assert len(stored.upstream.exchanges(model.partition("/")[2])) == 1
 
 
 @EVERY_FRAMING
 @pytest.mark.parametrize("upstream", WIRES)
 def test_a_stored_response_is_resumed_from_every_event(
-    world: Passing, upstream: str, framing: str
+    stored: Passing, upstream: str, framing: str
 ) -> None:
-    model = world.says(upstream, FRAMINGS[framing](spoken(upstream)))
-    told = world.ask(RESPONSES, model).content
+    model = stored.says(upstream, FRAMINGS[framing](spoken(upstream)))
+    told = stored.ask(RESPONSES, model).content
     events = [json.loads(data) for data in data_of(told)[:-1]]
     id = events[0]["response"]["id"]
     assert [one["sequence_number"] for one in events] == list(range(len(events)))
     whole = told.split(b"\n\n")[:-1]
     for number in range(-1, len(events)):
-        rest = world.get(f"/v1/responses/{id}?stream=true&starting_after={number}")
+        rest = stored.get(f"/v1/responses/{id}?stream=true&starting_after={number}")
         assert rest.content == b"".join(one + b"\n\n" for one in whole[number + 1 :])
-    stored = world.get(f"/v1/responses/{id}").json()
-    assert (stored["id"], stored["status"]) == (id, "completed")
-    assert stored == events[-1]["response"]
+    kept = stored.get(f"/v1/responses/{id}").json()
+    assert (kept["id"], kept["status"]) == (id, "completed")
+    assert kept == events[-1]["response"]
+
+
+@EVERY_FRAMING
+@pytest.mark.parametrize("upstream", WIRES)
+@pytest.mark.parametrize("size", SIZES)
+def test_a_websocket_is_told_the_same_messages_however_its_upstream_is_framed(
+    stored: Passing, official: Official, upstream: str, framing: str, size: int
+) -> None:
+    said = spoken(upstream)
+    model = stored.says(upstream, FRAMINGS[framing](said), size)
+    messages = stored.ask_over_socket(model)
+    if upstream == RESPONSES:
+        assert [*messages, b"[DONE]"] == as_told(upstream, model, said)
+    raw = as_events(messages)
+    assert (official.read(RESPONSES, raw).text, read(RESPONSES, raw).findings) == (
+        "Warp and weft.",
+        (),
+    )
+    id = json.loads(messages[0])["response"]["id"]
+    replayed = stored.get(f"/v1/responses/{id}?stream=true")
+    assert data_of(replayed.content) == [*messages, b"[DONE]"]
+    assert stored.get(f"/v1/responses/{id}").json() == json.loads(messages[-1])["response"]
+
+
+def as_events(messages: list[bytes]) -> bytes:
+    """Messages of a WebSocket as a client without one would have read them."""
+    named = [(str(json.loads(data)["type"]), data) for data in messages]
+    return FRAMINGS["LF"]([*named, ("", b"[DONE]")])
 
 
 @EVERY_FRAMING
 @pytest.mark.parametrize("client", WIRES)
 def test_every_client_reads_every_upstream_however_it_is_framed(
-    world: Passing, official: Official, client: str, framing: str
+    stored: Passing, official: Official, client: str, framing: str
 ) -> None:
     for upstream in WIRES:
-        model = world.says(upstream, FRAMINGS[framing](spoken(upstream)), 11)
-        told = world.ask(client, model)
+        model = stored.says(upstream, FRAMINGS[framing](spoken(upstream)), 11)
+        told = stored.ask(client, model)
         assert told.status_code == 200
         seen = official.read(client, told.content)
         assert (seen.text, seen.raised) == ("Warp and weft.", "")
@@ -285,6 +325,21 @@ def test_every_capture_reaches_every_client(
     world: Passing, official: Official, capture: Capture
 ) -> None:
     assert_reaches(world, official, capture)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("capture", [one for one in CAPTURES if one.wire == RESPONSES], ids=str)
+def test_every_responses_capture_is_read_over_a_websocket(
+    world: Passing, official: Official, capture: Capture
+) -> None:
+    meant = read(RESPONSES, capture.raw)
+    if meant.error is not None or not meant.items:
+        pytest.skip("no answer: its error is told in another way here")
+    for size in SIZES:
+        raw = as_events(world.ask_over_socket(world.says(RESPONSES, capture.raw, size)))
+        heard = read(RESPONSES, raw)
+        assert_read(heard, official.read(RESPONSES, raw))
+        assert (words(heard), calls(heard)) == (words(meant), calls(meant))
 
 
 def assert_reaches(world: Passing, official: Official, capture: Capture) -> None:
