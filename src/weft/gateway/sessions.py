@@ -186,8 +186,8 @@ class Sessions:
         """Renews the lease of this process, whatever else there is to do, and stops what was taken
         from it while it was held for dead."""
         while True:
-            await asyncio.sleep(self._policy.lease / RENEWALS)
             before = self.store.server
+            await asyncio.sleep(self._policy.lease / RENEWALS)
             try:
                 await self.store.renew_lease()
             except StoreError as problem:
@@ -215,7 +215,7 @@ class Sessions:
                 persistence.lost.add(entry.id)
         for id in list(persistence.lost):
             left = await self.store.entry(id)
-            if left is not None and left.ended is None:
+            if left is not None and left.ended is None and left.server == self.store.server:
                 await self._end(left)
             persistence.lost.discard(id)
 

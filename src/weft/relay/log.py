@@ -351,11 +351,18 @@ async def follow(
             number = max(number, upto)
             continue
         if log is not None:
-            log.flush()
-            await store.flushed(id)
+            try:
+                log.flush()
+                await store.flushed(id)
+            except StoreError as problem:
+                if problem.kind != "fenced":
+                    raise
+                log, logs = None, {}  # another server runs it: the store tells the rest
         entry = await store.entry(id)  # before its blocks: once it ended, they are all there
-        if entry is not None and entry.ended and followed and followed.digest != entry.digest:
-            number, followed = min(number, await _foreign_ending(store, entry)), None
+        if entry is not None and entry.ended is not None and followed is not None:
+            if followed.digest != entry.digest:
+                number = min(number, await _foreign_ending(store, entry))
+            followed = None
         blocks = await store.blocks(id, number - 1)
         for block in blocks:
             events = list(_from(block.first, readable_events(block), number))
