@@ -27,7 +27,7 @@ test-clients: .venv/ready
 OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,bodies catalog cli* \
   chat_store compacting conversations counting coverage_gate demo_upstream docs* exports fuzz \
   gateway_* heads layers logs mutants open_responses* passthrough_gateway protocol relay_* \
-  response_identity scrub server settings store* stored* taken_ids tool_sessions upstream_* verify \
+  response_identity scrub server settings store* stored* taken_* tool_sessions upstream_* verify \
   websocket wheel workers writers)
 coverage: .venv/ready
 	@rm -f .coverage .coverage.*

@@ -321,3 +321,28 @@ async def _followed(
     heard += [event async for some in following for event in some]
     await stores.close()
     return heard
+
+
+@sqlite_store
+async def test_who_is_far_behind_when_another_server_takes_over_is_told_what_the_store_has(
+    stores: Stores,
+) -> None:
+    """Though there is more in memory here."""
+    one, two = await stores.opened(), await stores.opened(server="two")
+    log = await begun(one, FlushScheduler(), "resp_1", [ZERO])
+    for number in range(8):  # those in memory begin behind the first
+        log.append([Event("", b"%d" % number * 40_000)])
+    await one.flushed("resp_1")
+    assert await two.adopt("resp_1", "one")
+    had = await stored(two, "resp_1")
+    log.append([Event("", b"x" * 40_000), ONE])
+    assert 0 < log.oldest <= len(had)
+    ended = Log(two, FlushScheduler(), "resp_1")
+    ended.head(had)
+    blocks = await two.blocks("resp_1")
+    rest = Block(len(blocks), len(had), 1, pack([TWO]))
+    size = sum(len(block.data) for block in (*blocks, rest))
+    how = msgspec.structs.replace(ending(ended, None), events=len(had) + 1, size=size, rest=rest)
+    assert await two.finish("resp_1", how)
+    following = follow(one, {"resp_1": log}, "resp_1")
+    assert [event async for some in following for event in some] == [*had, TWO]

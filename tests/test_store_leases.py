@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.stores import Stores, each_store, ending, entry, path_of, sqlite_store
+from tests.clocks import hours_off
+from tests.stores import (
+    Stores,
+    each_store,
+    ending,
+    entry,
+    path_of,
+    postgres_store,
+    sqlite_store,
+)
+from tests.test_store_migrations import told
 from tests.test_store_processes import child, said
 from weft.store.base import Store
 from weft.store.lockfile import LockFile, is_abandoned, remove
@@ -121,6 +131,18 @@ async def test_a_process_that_was_killed_is_found_at_once_and_a_frozen_one_is_no
         process.kill()
         await asyncio.to_thread(process.wait)
         assert await left(two) == {server}
+
+
+@postgres_store
+async def test_the_clock_of_the_database_decides_how_long_a_lease_holds(stores: Stores) -> None:
+    store = await stores.opened()
+    for hours in (1, -1):
+        with child("serve", stores.url, "", hours_off(hours)) as process:
+            await asyncio.to_thread(said, process)
+            query = "SELECT until - extract(epoch from now())::float8 FROM server"
+            ((left_over,),) = await told(stores, query)
+        await store.revoke_dead()
+        assert abs(float(str(left_over)) - HOURS) < 600
 
 
 @sqlite_store

@@ -14,10 +14,14 @@ ROOT = Path(__file__).parents[1]
 
 
 @contextmanager
-def child(verb: str, url: str, server: str) -> Iterator["subprocess.Popen[str]"]:
+def child(
+    verb: str, url: str, server: str, environment: dict[str, str] | None = None
+) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "tests.store_child", verb, url, server]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment
+    ) as process:
         try:
             yield process
         finally:

@@ -4,14 +4,12 @@ have, and nothing that runs is ended by another.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from websockets.sync.client import connect
 
 from tests.chat import calls, chunk
 from tests.chat import entry as call
+from tests.clocks import hours_off
 from tests.crash.positions import TOOL
 from tests.crash.scene import (
     SOON,
@@ -299,22 +298,12 @@ def test_who_died_in_another_namespace_is_found_long_before_its_lease_runs_out(
         verified(made)
 
 
-def an_hour_off(hours: int) -> dict[str, str]:
-    """The environment of a process whose clock is wrong, also for SQLite."""
-    package = find_spec("libfaketime")
-    assert package is not None
-    assert package.origin is not None
-    library = Path(package.origin).with_name("vendor") / "libfaketime/src/libfaketime.so.1"
-    shift = {"FAKETIME": f"{hours:+}h", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    return {**os.environ, "LD_PRELOAD": str(library), **shift}
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_clocks_an_hour_apart_none_ends_what_another_runs(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
     with scene(kind, tmp_path, staged) as made:
-        servers = [made.start(environment=an_hour_off(hours)) for hours in (0, 1, -1)]
+        servers = [made.start(environment=hours_off(hours)) for hours in (0, 1, -1)]
         found = [in_the_middle(made, one) for one in servers]
         created = [stored(made)[id].created for _, _, id in found]
         assert created[1] - created[0] > 3000

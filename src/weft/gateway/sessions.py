@@ -142,6 +142,8 @@ class Sessions:
         self._tasks: set[asyncio.Task[None]] = set()
         self._care: list[asyncio.Task[None]] = []
         self._lease: asyncio.Task[None] | None = None
+        self._server = ""
+        """The id that this process had when its lease was renewed last."""
 
     @property
     def store(self) -> Store:
@@ -158,6 +160,7 @@ class Sessions:
         self._runs = runs
         await self.store.open()
         await self.store.take_lease(self._policy.lease)
+        self._server = self.store.server
         create_task, often = asyncio.get_running_loop().create_task, self._policy.lease / RENEWALS
         self._lease = create_task(_repeat(often, self._keep_lease))
         for pause, work in (
@@ -181,12 +184,12 @@ class Sessions:
     async def _keep_lease(self) -> None:
         """Renews the lease of this process, whatever else there is to do, and stops what was taken
         from it while it was held for dead."""
-        before = self.store.server
         await self.store.renew_lease()
-        if self.store.server != before:
+        if self.store.server != self._server:
+            self._server = self.store.server
             log.warning("another server held this one for dead and took over what it ran")
         for run in self._running.values():
-            if run.writer is not None and run.writer.server != self.store.server:
+            if run.writer is not None and run.writer.server != self._server:
                 run.stop(TAKEN_OVER)
 
     async def _poll_cancellations(self) -> None:

@@ -481,8 +481,13 @@ async def follow(
             number = max(number, upto)
             continue
         if log is not None:
-            log.flush()
-            await store.flushed(id)
+            try:
+                log.flush()
+                await store.flushed(id)
+            except StoreError as problem:
+                if problem.kind != "fenced":
+                    raise
+                log, logs = None, {}  # another server runs it: the store tells the rest
         ended = not await store.runs(id)  # before its blocks: once it ended, they are all there
         if ended and followed is not None:
             number, followed = min(number, await _end_elsewhere(store, id, followed)), None
