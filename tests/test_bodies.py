@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import QUICK
 from weft.errors import BadRequest
-from weft.gateway.bodies import SLICE as LARGE
-from weft.gateway.bodies import ClientGone, Shape, check, read
+from weft.gateway.bodies import SLICE, ClientGone, Shape, check, read
 from weft.gateway.doors import Shut
 
 SHAPE = Shape(depth=5, object_keys=4, array_items=6)
@@ -52,12 +51,40 @@ def test_a_body_is_refused_if_it_is_too_deep_or_too_wide_and_only_then(
     assert refused == (depth(value) > SHAPE.depth or width(value))
 
 
+@QUICK
+@given(VALUES, st.integers(-60, 60), st.text('"\\\\[]{},', max_size=5))
+def test_where_a_slice_ends_changes_nothing(value: object, shift: int, text: str) -> None:
+    """A long string moves what follows it to the end of the first slice."""
+    filler = json.dumps(text)[1:-1].encode() + b"x" * (SLICE - 60 + shift)
+    for inner in (json.dumps(value).encode(), b'{"a":12345678901234567890}'):
+        found = []
+        for body in (b"[%b]" % inner, b'["%b",%b]' % (filler, inner)):
+            try:
+                check(body, Shape(depth=6, object_keys=4, array_items=7))
+                found.append("")
+            except BadRequest as problem:
+                found.append(problem.reason)
+        assert found[0] == found[1]
+
+
+def test_the_number_of_all_values_has_a_limit() -> None:
+    inner = b"[" + b",".join([b"[]"] * 90_000) + b"]"
+    check(b"[%b]" % b",".join([inner] * 5), Shape())
+    with pytest.raises(BadRequest, match="more than 1000000 values"):
+        check(b"[%b]" % b",".join([inner] * 6), Shape())
+
+
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         (b"", "the body is empty; expected a JSON object"),
         (b" \n", "the body is empty; expected a JSON object"),
         (b'{"a":{"b":[1,9223372036854775808]}}', "a.b[1]: the integer has more than 64 bits"),
+        (b'{"a":[{}],"b":{"c":[0,0,0,0,0,0,0]}}', "b.c: an array of more than 6 items"),
+        (
+            b'{"a":{"\\"[":{"1":1,"2":2,"3":3,"4":4,"5":5}}}',
+            'a."[: an object of more than 4 keys',
+        ),
         (b'{"a":1e999}', "a: the number is out of range"),
         (b'{"a":' + b"9" * 5000 + b"}", "a: the integer has more than 64 bits"),
         (b"[" * 100_000, "nested deeper than 5 levels"),
@@ -78,7 +105,7 @@ def test_the_rest_is_for_the_parser(body: bytes) -> None:
 
 
 def test_a_large_body_is_looked_at_like_a_small_one() -> None:
-    text = json.dumps(["x[" * (LARGE // 2), 'quoted " ]}'])
+    text = json.dumps(["x[" * SLICE, 'quoted " ]}', "\\" * SLICE])
     check(text.encode(), SHAPE)
     with pytest.raises(BadRequest):
         check(f"[[[[[{text}]]]]]".encode(), SHAPE)

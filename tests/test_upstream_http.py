@@ -37,12 +37,12 @@ from tests.raw_upstream import (
     chunk,
     raw_upstream,
 )
-from tests.strategies import FEW
+from tests.strategies import FEW, QUICK, cuts
 from weft.parts import ErrorKind
 from weft.scrub import Secret
 from weft.upstream.base import Busy, Outgoing, Place, Timeouts, Tls, Unconnected, Unreachable
 from weft.upstream.http import STALE, HttpIncoming, HttpUpstream, unasked
-from weft.upstream.line import FIELDS, HEAD_SIZE, READ_SIZE, Broken, Line, State
+from weft.upstream.line import FIELDS, HEAD_SIZE, TURN, Broken, Line, State
 
 T = TypeVar("T")
 AT_ONCE = 0.5
@@ -536,7 +536,7 @@ def test_a_slow_reader_slows_the_upstream_and_gets_all_of_it(run: Run, flood: st
     with raw_upstream(FLOODS[flood]) as far:
         longest, total = run(main(far))
     assert total == (len(FLOOD) // 70_000 * 70_000 if "chunks" in flood else len(FLOOD))
-    assert longest <= 2 * READ_SIZE + 256 * 1024  # and what one turn of the loop takes
+    assert longest <= TURN
 
 
 def test_what_came_before_a_fault_is_read_though_the_fault_is_known(run: Run) -> None:
@@ -780,6 +780,84 @@ def test_abort_ends_what_flows(run: Run) -> None:
         assert run(main(far)) == 'upstream "far": the response was cancelled'
 
 
+def test_between_two_slices_others_have_their_turn(run: Run) -> None:
+    """However much there is to read: at most so much a turn."""
+
+    async def main(far: RawUpstream) -> tuple[int, int]:
+        turns, reads, over = 0, 0, False
+
+        async def others() -> None:
+            nonlocal turns
+            while not over:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            waiting = asyncio.ensure_future(others())
+            while await incoming.read():
+                reads += 1
+            over = True
+            await waiting
+        return turns, reads
+
+    with raw_upstream((answer(FLOOD[: 64 * TURN]),)) as far:
+        turns, reads = run(main(far))
+    assert reads >= 64
+    assert turns >= reads - 2
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_what_is_inflated_comes_in_slices_too(run: Run, times: int) -> None:
+    body = b"words " * 10_000 * times
+
+    async def main(far: RawUpstream) -> list[bytes]:
+        async with reaching(far) as upstream:
+            incoming = await upstream.ask(ASKED)
+            pieces = []
+            while piece := await incoming.read():
+                pieces.append(piece)
+            return pieces
+
+    with raw_upstream((answer(gzip.compress(body), "200 OK", GZIP),)) as far:
+        pieces = run(main(far))
+    assert max(map(len, pieces)) <= TURN
+    assert b"".join(pieces) == body
+
+
+@QUICK
+@given(data=st.data(), sizes=st.lists(st.integers(1, 3 * TURN), min_size=1, max_size=6))
+def test_where_an_answer_is_cut_and_when_it_is_taken_changes_nothing(
+    data: st.DataObject, sizes: list[int]
+) -> None:
+    """Chunks of any size, reads that cut them anywhere, in one turn or another, inflated or not."""
+    body = b"".join(bytes([65 + number]) * size for number, size in enumerate(sizes))
+    zipped = data.draw(st.booleans())
+    head = HEAD.replace(b"\r\n\r\n", f"\r\n{GZIP}\r\n\r\n".encode()) if zipped else HEAD
+    sent = gzip.compress(body) if zipped else body
+    chunks = b"".join(map(chunk, filter(None, data.draw(cuts(sent))))) + LAST
+    pieces = data.draw(cuts(chunks))
+    patience = data.draw(st.lists(st.integers(0, 3), min_size=len(pieces), max_size=len(pieces)))
+
+    async def main() -> list[bytes]:
+        line = Line(lambda line: None)
+        line.ask(b"")
+        line.data_received(head)
+        taken = []
+        for piece, times in zip(pieces, patience, strict=True):
+            if piece:
+                line.data_received(piece)
+            taken += [line.take() for _ in range(times) if line.pieces]
+        while line.pieces:
+            taken.append(line.take())
+        assert line.state is State.COMPLETE
+        return taken
+
+    taken = asyncio.run(main())
+    assert b"".join(taken) == body
+    assert max(map(len, taken)) <= TURN
+
+
 @dataclass
 class Flowing:
     """A line that is asked, without a network: its answer has begun, and flows."""
@@ -816,6 +894,18 @@ def test_a_piece_is_handed_on_in_the_turn_that_brings_it(run: Run) -> None:
         await flowing.flow
         assert flowing.taken == [b"one", b"twothree", b"four"]
         assert (flowing.line.take(), flowing.line.state) == (b"five", State.COMPLETE)
+
+    run(main())
+
+
+def test_what_is_more_than_a_slice_is_for_whoever_reads(run: Run) -> None:
+    async def main() -> None:
+        flowing = Flowing()
+        await asyncio.sleep(0)
+        flowing.come(chunk(bytes(TURN + 1)), chunk(b"two"))
+        await flowing.flow
+        assert flowing.taken == [bytes(TURN)]
+        assert flowing.line.take() == b"\0two"
 
     run(main())
 

@@ -280,7 +280,8 @@ class Watch:
 @contextmanager
 def watched(folder: Path, upstream: Upstream) -> Iterator[Watch]:
     """A gateway with an upstream of each dialect, and no store: that has tests of its own."""
-    settings = "[store]\nenabled = false\n" + places(upstream.url)
+    demo = '[upstreams.demo]\nbase_url = "demo:fast"\ndialect = "openai-chat"\n'
+    settings = "[store]\nenabled = false\n" + demo + places(upstream.url)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = (sys.executable, "-m", "tests.faults.watched")
     with gateway(settings, folder, environment=environment, command=command) as running:

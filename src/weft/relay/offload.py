@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SWITCH = 0.0005
+SWITCH = 0.0001
 """Seconds until the thread is asked to let the loop run."""
 
 SMALL = 64 * 1024

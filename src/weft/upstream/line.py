@@ -22,7 +22,7 @@ HEAD_SIZE = 64 * 1024
 FIELDS = 128
 """Headers of an answer."""
 
-TURN = 16 * 1024
+TURN = 4 * 1024
 """Bytes of an answer that are handed on in one turn of the loop. They may be hundreds of events,
 and what each of them means is found out before anybody else is served."""
 

@@ -57,7 +57,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Items of one JSON array."""
 
     values: Count = 1_000_000
-    """Values of one JSON body, in all of its objects and arrays."""
+    """Commas and opening brackets of one JSON body: about as many as it has values."""
 
     messages: Count = 10_000
     """Messages of a conversation."""

@@ -1,0 +1,142 @@
+"""`python -m bench.gateway.stalls`: how long the event loop lets others wait.
+
+The largest inputs of every kind go through one gateway, two at a time. How long its loop goes
+without a turn is measured in its own process, as time of the CPU (tests/faults/watched.py). Beside
+them a few clients go on with small requests at an even pace, first alone and then in the mix: what
+they get done, and how long it takes them.
+
+Exits 1 when an answer was wrong, or a stall was over the limit.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.faults import largest
+from tests.faults.largest import MB, Case, Watch
+from tests.faults.upstream import Upstream, upstream
+from tests.faults.watched import STEPS
+from tests.faults.wires import DIALECTS
+
+from bench.gateway.table import Aim
+
+AIM, LIMIT = 50.0, 250.0
+"""Milliseconds of the longest stall."""
+
+LESS = 20.0
+"""Per cent: how much less others may get done."""
+
+SMALL = "demo/chat"
+"""What others ask for."""
+
+
+@dataclass
+class Done:
+    """What others got done."""
+
+    times: list[float]
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return len(self.times) / self.seconds
+
+    def __str__(self) -> str:
+        middle, late = (sorted(self.times)[len(self.times) * part // 100] for part in (50, 99))
+        return f"{self.rate:.1f} a second, p50 {middle:.1f} ms, p99 {late:.1f} ms"
+
+
+@contextmanager
+def others(port: int) -> Iterator[Done]:
+    """While inside, others ask for small things; afterwards it is known what they got done."""
+    command = [sys.executable, "-m", "bench.gateway.others", str(port), SMALL]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
+        begun, done = time.perf_counter(), Done([], 0.0)
+        yield done
+        done.seconds = time.perf_counter() - begun
+        written, _ = process.communicate()
+        done.times += json.loads(written)
+
+
+def mix(far: Upstream, size: int) -> Iterator[Case]:
+    """Every kind, and every pair of dialects of those whose cost depends on it."""
+    pairs = list(product(DIALECTS, DIALECTS))
+    some = [(one, other) for one, other in zip(DIALECTS, DIALECTS[1:] + DIALECTS[:1], strict=True)]
+    return chain(
+        largest.conversations(far, 10_000, pairs),
+        largest.shapes(far, size, some),
+        largest.strings(far, size, some),
+        largest.answers(far, 7 * MB, pairs),
+        largest.calls(far, 2 * MB, DIALECTS),
+        [largest.flooded(far, 60 * MB, client, target) for client, target in some],
+    )
+
+
+def run(watch: Watch, far: Upstream, size: int) -> list[str]:
+    """Does all of it, two at a time; returns what went wrong."""
+    cases, taking = mix(far, size), threading.Lock()
+
+    def work() -> list[str]:
+        wrong: list[str] = []
+        while True:
+            with taking:
+                case = next(cases, None)
+            if case is None:
+                return wrong
+            wrong += filter(None, [watch.run(case)])
+
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(work) for _ in range(2)]
+        return [one for done in both for one in done.result()]
+
+
+def shown(counts: dict[int, int]) -> str:
+    found, rows = Counter(counts), []
+    for low, high in zip((0, *STEPS), STEPS, strict=False):
+        rows.append(f"  {low:>5} … {high:>5} ms {found[high]:>8}")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.gateway.stalls")
+    parser.add_argument("--size", type=int, default=30, help="MB of the largest requests")
+    parser.add_argument("--alone", type=float, default=10.0, help="seconds without the mix")
+    given = parser.parse_args()
+    with (
+        TemporaryDirectory(prefix="weft-bench-") as name,
+        upstream() as far,
+        largest.watched(Path(name), far) as watch,
+    ):
+        with others(watch.port) as alone:
+            time.sleep(given.alone)
+        watch.stalls()
+        with others(watch.port) as beside:
+            wrong = run(watch, far, given.size * MB)
+        found = watch.stalls()
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.2f} after")
+    print(f"others alone:      {alone}\nothers in the mix: {beside}\nturns of the loop:")
+    print(shown(found.counts))
+    print(Aim("the longest stall", found.worst, AIM, "ms"))
+    print(Aim("what others get done, less", 100 * (1 - beside.rate / alone.rate), LESS, "%"))
+    if found.worst > LIMIT:
+        print(found.where)
+    for one in wrong:
+        print(f"FAIL  {one}")
+    sys.exit(bool(wrong) or found.worst > LIMIT)
+
+
+if __name__ == "__main__":
+    main()
