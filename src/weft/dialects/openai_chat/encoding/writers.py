@@ -1,8 +1,8 @@
 """What one response is written to: chunks, one after the other, or the message of a body.
 
 The encoder says what there is to write, in the same words for both. Deltas are the exception: they
-are written where they come, between the `head` and the `tail` of a chunk; a body has no deltas,
-and reads its texts from the fold.
+are written by the encoder where they come, framed by their field; a body has no deltas, and reads
+its texts from the fold.
 """
 
 from collections.abc import Iterable
@@ -33,8 +33,8 @@ class Writer(Protocol):
 
     asked: bool
     """Whether usage is written."""
-    head: bytes
     tail: bytes
+    """What a chunk ends with, behind its delta."""
 
     def begin(self, id: str, created: int, model: str, fields: Iterable[Field]) -> None: ...
 
@@ -149,7 +149,7 @@ class MessageWriter:
 
     __slots__ = ("_calls", "_completion", "_details", "_message")
     asked = True
-    head = tail = b""
+    tail = b""
     joins_thoughts = True
 
     def __init__(self) -> None:
