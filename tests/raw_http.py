@@ -75,6 +75,7 @@ class Tiny:
             await self._socket(scope["path"], receive, send)
         else:
             exchange = Exchange(self, scope, receive, send)
+            exchange.door.admit()
             await getattr(exchange, scope["path"].strip("/").replace("/", "_") or "echo")()
 
     async def _live(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

@@ -746,8 +746,8 @@ def test_nothing_is_written_to_a_client_that_left() -> None:
 
 def test_above_the_limit_of_connections_a_new_one_is_refused_until_one_leaves() -> None:
     with running(DoorLimits(connections=3)) as door, contextlib.ExitStack() as stack:
-        first, *_ = [stack.enter_context(door.client()) for _ in range(3)]
-        assert first.ask().status == 200
+        first, *others = [stack.enter_context(door.client()) for _ in range(3)]
+        assert [one.ask().status for one in (first, *others)] == [200] * 3
         for _ in range(3):
             with door.client() as client:
                 client.send(request("/v1/messages"))

@@ -81,7 +81,9 @@ def _serve(settings: Settings) -> int:
         body_rate=limits.body_rate,
         head=limits.head,
         fields=limits.fields,
+        memory=limits.memory,
         connections=limits.connections,
+        connections_without_key=limits.connections_without_key,
         stalled=limits.stalled,
         buffer=limits.buffer,
     )

@@ -30,7 +30,9 @@ from weft.gateway.conversations import (
 from weft.gateway.counting import CountTokens, InputTokens
 from weft.gateway.doors import Doors, Shut
 from weft.gateway.endpoints import Endpoint, Gemini, Messages, Receive, Scope, Send, headers_of
+from weft.gateway.memory import PLAIN, BodyReservation, Reservation
 from weft.gateway.models import Models
+from weft.gateway.protocol import EXCHANGE, Exchange
 from weft.gateway.responses import RememberedMessages, Remembering, Responses
 from weft.gateway.sessions import Policy, Sessions
 from weft.gateway.settings import Settings
@@ -105,6 +107,8 @@ class Gateway:
         self._sockets = ResponsesSocket(self, self._sessions, per_key=sockets)
         self._ids = fresh_context().ids
         """Of requests."""
+        self._bodies: dict[str, Reservation] = {}
+        """What the bodies of requests take, by the ids of these."""
         self._runs: set[Run] = set()
         self._draining = False
         self._router = Starlette(
@@ -207,17 +211,44 @@ class Gateway:
         dialect = dialect_of(path, headers)
         try:
             method = "WEBSOCKET" if socket else scope["method"]
-            scope["weft.caller"] = self._doors.admit(method, path, headers)
+            caller = self._doors.admit(method, path, headers)
         except Shut as shut:
             if not socket:
                 await answers.failure(send, dialect, shut, answers.about(id))
             else:
                 await _turned_away(send, shut, dialect)
             return
+        scope["weft.caller"] = caller or ""
+        if socket:
+            await self._dispatch(scope, headers, receive, send)
+            return
+        exchange: Exchange = scope[EXCHANGE]
+        if caller is not None:
+            exchange.admit()
+        if b"content-length" not in headers and b"transfer-encoding" not in headers:
+            await self._dispatch(scope, headers, receive, send)
+            return
+        body = BodyReservation(exchange.memory, receive, self.limit)
+        self._bodies[id] = body.reserved
+        try:
+            body.expect(headers.get(b"content-length"))
+            await self._dispatch(scope, headers, body.receive, send)
+        except Shut as shut:
+            closing = (b"connection", b"close")  # the rest of the body is not read
+            await answers.failure(send, dialect, shut, [*answers.about(id), closing])
+        finally:
+            self._release(id)
+
+    async def _dispatch(
+        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        """Has a request that was admitted answered."""
+        id, path = scope["weft.id"], scope["path"]
+        socket = scope["type"] == "websocket"
         endpoint: Endpoint | Resume | None = self._endpoints.get(path)
         if LAST_SEEN in headers:
             endpoint = self._resumes.get(path, endpoint)
-        if endpoint is not None and not socket and method == "POST":
+        if endpoint is not None and not socket and scope["method"] == "POST":
             await endpoint(scope, receive, send)
             return
         begun = _Begun(send)
@@ -228,6 +259,7 @@ class Gateway:
         except Exception as problem:
             failed = answers.own_fault(id, problem)
             if not begun.begun and not socket:
+                dialect = dialect_of(path, headers)
                 await answers.failure(send, dialect, failed, answers.about(id))
 
     # What runs
@@ -240,6 +272,9 @@ class Gateway:
         if self._per_key and mine >= self._per_key:
             message = f"{mine} requests of this key are under way; that is the limit"
             raise Failed(fault("rate", message, retry_after=1))
+        body = self._bodies.get(incoming.id)
+        if body is not None:  # with earlier turns, it may be more than came
+            body.demand(max(body.size, PLAIN * len(incoming.body.raw)))
         try:
             targets = self._routing.targets(incoming.model)
         except UnknownModel as problem:
@@ -252,10 +287,20 @@ class Gateway:
             writer = self._sessions.persistence.writer(incoming)
         run = Run(incoming, targets, self.limits, self.scrub, (self._log,), writer, self._reasoning)
         self._runs.add(run)
+        if body is not None:
+            body.holders += 1  # one in the background outlives its request
         return run
 
     def ended(self, run: Run) -> None:
-        self._runs.discard(run)
+        if run in self._runs:
+            self._runs.remove(run)
+            self._release(run.record.id)
+
+    def _release(self, id: str) -> None:
+        """A request is over, or its run: the last of them gives the memory of its body back."""
+        body = self._bodies.get(id)
+        if body is not None and body.release():
+            del self._bodies[id]
 
     def _log(self, record: Record) -> None:
         wrong = record.error is not None or record.unstored is not None

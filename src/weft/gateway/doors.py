@@ -44,12 +44,13 @@ class Doors:
         self._hosts = frozenset((*LOOPBACK, *named) if loopback(bound) else named)
         self._keys = [(sha256(secret.encode()).digest(), name) for name, secret in keys.items()]
 
-    def admit(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str:
-        """Returns the name of the key that asks, nothing if there are no keys; raises Shut."""
+    def admit(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
+        """Returns the name of the key that asks, the empty one if there are no keys; None where
+        everybody may ask without a key. Raises Shut."""
         host = self._host(headers)
         self._origin(method, host, headers)
         if path in OPEN or (method == "HEAD" and path in PROBED):
-            return ""
+            return None
         if not self._keys:
             self._is_json(method, headers)
             return ""

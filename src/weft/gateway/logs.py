@@ -25,6 +25,9 @@ _encode = msgspec.json.Encoder().encode
 _REFUSED = "ASGI callable returned without completing handshake."
 """What uvicorn says of a WebSocket that was answered with a status, as it should be."""
 
+_SHORT = "socket.accept() out of system resource"
+"""What asyncio says every second without descriptors; descriptors.py says it once."""
+
 FINDINGS = 20
 """That one line names."""
 
@@ -109,6 +112,7 @@ def begin(level: str, scrub: Scrubber) -> None:
     logging.getLogger("uvicorn").setLevel(max(LEVELS[level], logging.WARNING))
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _REFUSED)
+    logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith(_SHORT))
 
 
 def request(record: Record, scrub: Scrubber) -> dict[str, object]:

@@ -5,10 +5,18 @@ that is not ASCII is wider once it is read: up to four bytes a character. So a b
 multiple of its size, measured so that the process stays below the limit.
 """
 
-PLAIN = 4
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from weft.dialects.faults import fault
+from weft.gateway.doors import Shut
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+PLAIN = 5
 """How often a body counts whose text is ASCII."""
 
-WIDE = 8
+WIDE = 10
 """How often any other counts."""
 
 
@@ -43,6 +51,16 @@ class Reservation:
         self.size = size
         return True
 
+    def demand(self, size: int) -> None:
+        """Makes it so large. Raises Shut if there is no room: too large, if there never will be."""
+        if self.resize(size):
+            return
+        if size > self._memory.limit:
+            message = f"the request takes {size} bytes of memory; server.limits.memory is less"
+            raise Shut(413, fault("too-large", message))
+        message = "the server has no memory for this request now; try again later"
+        raise Shut(503, fault("overloaded", message, retry_after=1))
+
     def release(self) -> bool:
         """One holder less; returns whether it was the last, and all is given back."""
         self.holders -= 1
@@ -50,6 +68,41 @@ class Reservation:
             return False
         self.resize(0)
         return True
+
+
+class BodyReservation:
+    """The share of one body, which is read with `receive`."""
+
+    def __init__(self, memory: Memory, receive: Receive, limit: int) -> None:
+        """Nobody reads more than `limit` bytes of a body."""
+        self.reserved = memory.reservation()
+        self._receive = receive
+        self._limit = limit
+        self._expected = self._read = 0
+        self._weight = PLAIN
+
+    def expect(self, told: bytes | None) -> None:
+        """Reserves what the head says that will come. Raises Shut."""
+        size = int(told or 0)
+        if size <= self._limit:  # else it is refused unread
+            self._expected = size
+            self._reserve()
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Returns the next piece of the body. Raises Shut if there is no room for it."""
+        message = await self._receive()
+        piece = message.get("body", b"")
+        if piece:
+            self._read += len(piece)
+            if self._weight == PLAIN and not is_plain(piece):
+                self._weight = WIDE
+                self._reserve()
+            elif self._read > self._expected:
+                self._reserve()
+        return message
+
+    def _reserve(self) -> None:
+        self.reserved.demand(self._weight * max(self._expected, self._read))
 
 
 def is_plain(piece: bytes) -> bool:

@@ -9,7 +9,9 @@ uvicorn speaks HTTP/1 here; `Door` adds what it leaves open:
   bare CR and LF, folded lines and spaces before colons; `heads.py` has the rest. An upgrade that
   nobody here speaks is ignored, as if it was not asked for: the parser alone would take the body
   for the next request;
-- number: above so many connections a new one gets 503;
+- number: above so many connections, or without descriptors for more, a new one gets 503; unless
+  there is one that has shown no key and waits for nothing: the oldest of those makes room. Those
+  without a key have a smaller limit of their own, so they never shut out one that has a key;
 - a client that does not read is dropped.
 
 A refusal is the last answer of its connection. It waits for the answers before it, and replaces
@@ -32,6 +34,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from weft.gateway.heads import fault_of, has_body, longest, plain
+from weft.gateway.lobby import Lobby
 from weft.gateway.outlet import Outlet, tune
 from weft.gateway.refusals import (
     CROWDED,
@@ -90,6 +93,9 @@ class DoorLimits:
     """What bodies and messages of requests may take, all together; see memory.py."""
 
     connections: int = 4096
+    connections_without_key: int = 1024
+    """Of those that had no request admitted."""
+
     stalled: float = 60.0
     """So long a client may take nothing of what waits for it."""
 
@@ -112,13 +118,6 @@ class Phase(Enum):
 
 REST, HEAD, BODY, ASIDE, DEAF, SOCKET, LOST = Phase
 _OVER = (DEAF, SOCKET, LOST)
-
-
-class Crowd:
-    """Connections above the limit, that wait for their refusal."""
-
-    def __init__(self) -> None:
-        self.size = 0
 
 
 class Pace:
@@ -153,12 +152,21 @@ class Exchange:
     of the loop to write, nor keep a task to learn that the client left.
     """
 
-    __slots__ = ("_cycle", "_left", "_outlet")
+    __slots__ = ("_cycle", "_door", "_left", "_outlet", "memory")
 
-    def __init__(self, cycle: RequestResponseCycle, outlet: Outlet) -> None:
+    def __init__(self, door: "Door", cycle: RequestResponseCycle, outlet: Outlet) -> None:
+        self._door = weakref.ref(door)
         self._cycle = weakref.ref(cycle)  # which has the scope, which has this
         self._outlet = outlet
         self._left: Callable[[], None] | None = None
+        self.memory = door.lobby.memory
+        """Where the app reserves room for what it reads."""
+
+    def admit(self) -> None:
+        """The request may come in: its connection is one of those that have a key."""
+        door = self._door()
+        if door is not None:
+            door.lobby.leave(door)
 
     def write(self, data: bytes) -> bool:
         """Sends a piece of a body that has begun, and has no length; tells whether there is room
@@ -190,7 +198,7 @@ class Door(HttpToolsProtocol):
     """One connection. Use `protocol(limits)`."""
 
     limits: ClassVar[DoorLimits]
-    crowd: ClassVar[Crowd]
+    lobby: ClassVar[Lobby]
 
     transport: Outlet
 
@@ -219,20 +227,28 @@ class Door(HttpToolsProtocol):
     # Connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        crowded = len(self.connections) - self.crowd.size >= self.limits.connections
+        others = len(self.connections)
         super().connection_made(Outlet(transport, self._end, self.loop.time()))
         tune(transport, self.limits.buffer)
         self._expect_head()
         self._look()
-        if crowded:
+        if not self.lobby.enter(self, others):
             self._turn_away()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is being answered, and nobody was refused."""
+        return self._phase in (REST, HEAD, BODY) and not self._answers and self._unwelcome is None
 
     def _turn_away(self) -> None:
         """Above the limit there is a little room to hear the request before the answer, which
         clients understand better; above that there is none."""
-        self.crowd.size += 1
+        self.lobby.crowd += 1
         self._hear_and_refuse(CROWDED)
-        if self.crowd.size > max(16, self.limits.connections // 8):
+        if (
+            self.lobby.crowd > max(16, self.limits.connections // 8)
+            or self.lobby.descriptors.are_short
+        ):
             self._refuse(CROWDED)
             self.transport.inner.close()
 
@@ -245,8 +261,9 @@ class Door(HttpToolsProtocol):
         self._phase = LOST
         self._stop_looking()
         self._unset_keepalive_if_required()
+        self.lobby.leave(self)
         if self._unwelcome is CROWDED:
-            self.crowd.size -= 1
+            self.lobby.crowd -= 1
         super().connection_lost(exc)
         for cycle in self._answers:  # uvicorn tells only the last of a pipeline
             _leave(cycle)
@@ -334,7 +351,8 @@ class Door(HttpToolsProtocol):
         if version == "1.0":
             self.expect_100_continue = False  # such a client would take it for the answer
         super().on_headers_complete()
-        self.scope[EXCHANGE] = Exchange(self.cycle, self.transport)  # type: ignore[literal-required]
+        exchange = Exchange(self, self.cycle, self.transport)
+        self.scope[EXCHANGE] = exchange  # type: ignore[literal-required]
         self._answers.append(self.cycle)
         if self.pipeline:
             self.flow.resume_reading()  # see _hold
@@ -387,6 +405,7 @@ class Door(HttpToolsProtocol):
             return rest
         self._due = self.loop.time() + self.limits.head_time
         self._greeted = self.transport.written
+        self.lobby.leave(self)  # the app decides by the head alone, and at once
         self.handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # it holds the door, as in connection_lost
         return rest[:0]
@@ -522,13 +541,14 @@ class Door(HttpToolsProtocol):
 
 
 def protocol(limits: DoorLimits) -> type[Door]:
-    """Returns the class of protocols with these limits, for `uvicorn.Config(http=…)`."""
+    """Returns the class of protocols with these limits, for `uvicorn.Config(http=…)`. They share
+    a lobby."""
 
     class LimitedDoor(Door):
         pass
 
     LimitedDoor.limits = limits
-    LimitedDoor.crowd = Crowd()
+    LimitedDoor.lobby = Lobby(limits.connections, limits.connections_without_key, limits.memory)
     return LimitedDoor
 
 

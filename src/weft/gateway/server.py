@@ -23,8 +23,8 @@ import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from weft.gateway.memory import Memory
-from weft.gateway.protocol import DoorLimits, protocol
+from weft.gateway.descriptors import raise_limit
+from weft.gateway.protocol import Door, DoorLimits, protocol
 from weft.gateway.sockets import protocol as socket_protocol
 
 CUT = 5.0
@@ -37,6 +37,9 @@ BLOCKED = 0.1
 """Seconds without a turn after which the event loop counts as blocked."""
 
 BACKLOG = 2048
+SPARE_DESCRIPTORS = 256
+"""Beside two for each connection: its own, and that of its upstream."""
+
 Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 HANDLED = (signal.SIGTERM, signal.SIGINT)
 
@@ -120,11 +123,12 @@ def serve(
     """
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
-    memory = Memory((limits or DoorLimits()).memory)
+    http = protocol(limits or DoorLimits())
+    raise_limit(2 * http.limits.connections + SPARE_DESCRIPTORS)
     config = uvicorn.Config(
         served.app,
-        http=protocol(limits or DoorLimits()),
-        ws=socket_protocol(memory) if websocket else "none",
+        http=http,
+        ws=socket_protocol(http.lobby.memory) if websocket else "none",
         ws_max_size=websocket_message,
         ws_per_message_deflate=False,  # a small frame must not become a large message
         interface="asgi3",
@@ -209,9 +213,13 @@ class Server(uvicorn.Server):
             self._ready()
 
     async def main_loop(self) -> None:
+        http = self.config.http_protocol_class
+        lobby = http.lobby if issubclass(http, Door) else None
         with watching(asyncio.get_running_loop()):
             while not self.should_exit:
                 await self.on_tick(0)
+                if lobby is not None:
+                    lobby.descriptors.look()
                 await _within(1.0, self._leave)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

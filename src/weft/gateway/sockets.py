@@ -15,7 +15,6 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
-from websockets.exceptions import InvalidState
 
 from weft.gateway.memory import PLAIN, Memory, weight
 
@@ -90,16 +89,13 @@ class Socket(WebSocketsSansIOProtocol):
         once. Raises ClientDisconnected."""
         for start in range(0, len(data), PIECE):
             await self.writable.wait()
-            if self.disconnected or self.close_sent:
+            if self.disconnected or self.conn.state.name != "OPEN":
                 raise ClientDisconnected
             piece, is_last = data[start : start + PIECE], start + PIECE >= len(data)
-            try:
-                if start:
-                    self.conn.send_continuation(piece, fin=is_last)
-                else:
-                    self.conn.send_text(piece, fin=is_last)
-            except InvalidState:
-                raise ClientDisconnected from None
+            if start:
+                self.conn.send_continuation(piece, fin=is_last)
+            else:
+                self.conn.send_text(piece, fin=is_last)
             self.transport.write(b"".join(self.conn.data_to_send()))
             if not is_last:
                 await asyncio.sleep(0)

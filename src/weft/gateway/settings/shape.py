@@ -83,8 +83,18 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     body_rate: Amount = 1024
     """Bytes a second that a body must arrive with, once `body_time` is over; 0: any rate."""
 
+    memory: Count = 536_870_912
+    """What requests of a worker may take in memory while they are received and answered, all
+    together. A body counts five times its size, or ten times if it is not all ASCII: so much it
+    takes to read and translate it. A request for which there is no room gets 503, a WebSocket
+    whose message has none is closed with 1013."""
+
     connections: Count = 4096
     """Open connections of a worker."""
+
+    connections_without_key: Count = 1024
+    """Those of them that have shown no valid key yet. When there are more, the oldest that is not
+    being answered is closed."""
 
     streams_per_key: Amount = 0
     """Answers at a time for one client key; 0: any number."""
