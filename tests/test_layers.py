@@ -151,6 +151,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.rendering",
         "weft.relay.log",
         "weft.relay.history",
+        "weft.relay.seal",
         "weft.relay.persistence",
         "weft.relay.recovery",
         "weft.relay.replay_variants",

@@ -26,6 +26,7 @@ from weft.parts import Json
 from weft.relay.history import given, prefix, shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import FlushScheduler, Log, as_sent, pack, readable_events
+from weft.relay.seal import sealed
 from weft.sse import Event
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Entry, Item, Status
@@ -117,6 +118,8 @@ class ResponseWriter:
         self._incoming = incoming
         self._policy = policy
         self._log: Log | None = None
+        self._begun: Entry | None = None
+        """What was stored at the beginning."""
         self.required = persistence.required
 
     @property
@@ -146,6 +149,7 @@ class ResponseWriter:
         entry = self._entry(id, "in_progress", last_snapshot(first))
         head = log.head(first) if first else None
         await self._written(id, self._persistence.store.begin(entry, head))
+        self._begun = entry
         self._log = self._persistence.logs[id] = log
         if first:
             log.open()
@@ -153,7 +157,9 @@ class ResponseWriter:
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
         """Stores that there is a response under this id, whatever becomes of it. Raises Taken,
         StoreError."""
-        await self._written(id, self._persistence.store.begin(self._entry(id, status, body)))
+        entry = self._entry(id, status, body)
+        await self._written(id, self._persistence.store.begin(entry))
+        self._begun = entry
         log = Log(self._persistence.store, self._persistence.scheduler, id)
         self._log = self._persistence.logs[id] = log
 
@@ -235,7 +241,9 @@ class ResponseWriter:
     async def _finished(
         self, rest: Block | None, status: Status, body: bytes | None, response: Response
     ) -> None:
-        log = self.log
+        log, entry = self.log, self._begun
+        if entry is None:
+            raise InternalError("the response has not begun")
         ending = Ending(
             status=status,
             ended=time.time(),
@@ -247,7 +255,7 @@ class ResponseWriter:
             rest=rest,
             items=_turn(self._incoming.conversation, self._policy.input, body),
         )
-        await self._persistence.store.finish(log.id, ending)
+        await self._persistence.store.finish(log.id, sealed(entry, ending))
         await self._resume(status)
         log.end()
         self._persistence.logs.pop(log.id, None)
@@ -285,7 +293,7 @@ def ending_of(
     status = status_of(response)
     if body is not None:
         status = _snapshot(body).word(status)
-    return Ending(
+    ending = Ending(
         status=status,
         ended=time.time(),
         body=body or entry.body,
@@ -296,6 +304,7 @@ def ending_of(
         rest=rest,
         items=_turn(entry.conversation, entry.input, body),
     )
+    return sealed(entry, ending)
 
 
 def _turn(conversation: str | None, input: bytes, body: bytes | None) -> list[Item]:

@@ -1,59 +1,28 @@
-"""A record, told once more: in each way that it may have been told.
+"""A record, told once more: the parts that it is the fold of, but for where deltas were cut.
 
-A record is the fold of an answer. It does not tell what was open when an error came, and some wires
-tell one item after the other: what waited then was not told any more.
+What a client was told follows from the order of the parts. Some wires tell one item after the
+other, or a call at its end: what waited when an error came was not told any more. So a record says
+how its items overlapped, and what an error found open (`Response.order`).
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weft.assembler import Failure, Response
-from weft.dialects.replay import response_to_parts
-from weft.lifecycle import FAMILY
-from weft.parts import (
-    ErrorPart,
-    Finish,
-    ItemPart,
-    Part,
-    ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
-    TextDelta,
-    TextEnd,
-    TextStart,
-    ToolCall,
-    ToolParamsDelta,
-    ToolParamsEnd,
-    ToolParamsStart,
-)
-
-_OF_CALLS = (ToolParamsStart, ToolParamsDelta, ToolParamsEnd, ToolCall)
-_ENDS = (TextEnd, ReasoningEnd, ToolParamsEnd, ToolCall)
-_BEGUN = (TextStart, TextDelta, ReasoningStart, ReasoningDelta, ToolParamsStart, ToolParamsDelta)
-
-_Key = tuple[str, str]
-"""The family of an item, and its id."""
+from weft.assembler import ERROR, Item, ReasoningItem, Response, TextItem
+from weft.dialects.replay import item_to_parts, response_to_parts
+from weft.parts import ErrorPart, Part, ToolCall, ToolParamsStart
 
 
-def retold(record: Response, told: Response) -> Iterator[list[Part]]:
-    """Parts that fold to this record, which does not tell in which order its items ended. That
-    matters only where an error ended what was told: some wires tell one item after the other, or
-    a call at its end, and what waited then was not told any more."""
-    said = response_to_parts(record)
-    if told.error is None:
-        yield said
-        unsigned = [*map(_unsigned_start, said)]
-        if unsigned != said:
-            yield unsigned
-        return
-    heard = {one.id for one in told.items if isinstance(one, ToolCall)}
-    calls = [one for one in record.items if isinstance(one, ToolCall)]
-    untold = {_key(one) for one in calls if one.id not in heard}
-    for parts in (said, _one_by_one(record)):
-        if record.error is not None:
-            yield from _cut(parts, record.error, untold)
-        yield from _broken(parts, untold)
+def retold(record: Response) -> Iterator[list[Part]]:
+    """The parts that fold to this record; in a second way where calls have proofs, which may have
+    come with their starts or with their ends. Raises ValueError if its order is not one."""
+    said = _in_order(record)
+    yield said
+    unsigned = [*map(_unsigned_start, said)]
+    if unsigned != said:
+        yield unsigned
 
 
 def _unsigned_start(part: Part) -> Part:
@@ -63,89 +32,66 @@ def _unsigned_start(part: Part) -> Part:
     return part
 
 
-def _one_by_one(record: Response) -> list[Part]:
-    """Parts of the record whose items stand where they were announced, whatever they share."""
-    first, *_, last = response_to_parts(record)
-    alone = (
-        response_to_parts(msgspec.structs.replace(record, items=(one,))) for one in record.items
-    )
-    return [first, *(part for one in alone for part in one[1:-1]), last]
+def _in_order(record: Response) -> list[Part]:
+    first, finish = response_to_parts(msgspec.structs.replace(record, items=()))
+    order = record.order or _plain(record)
+    _check(order, record)
+    times = Counter(order)
+    out: list[Part] = [first]
+    ends: dict[int, list[Part]] = {}
+    mend = record.error is not None
+    for place in order:
+        if place == ERROR:
+            mend = False
+            out.append(_error(record))
+        elif place in ends:
+            out += map(_valid, ends[place]) if mend else ends[place]
+        elif times[place] == 1:
+            item = record.items[place]
+            whole = [item] if isinstance(item, ToolCall) else item_to_parts(item)
+            out += map(_valid, whole) if mend else whole
+        else:
+            begun, ends[place] = _halves(item_to_parts(record.items[place]))
+            out += begun
+    return [*out, finish]
 
 
-def _key(part: ItemPart) -> _Key:
-    return FAMILY[part.__class__], part.id
+def _plain(record: Response) -> list[int]:
+    """One item after the other, and then the error."""
+    order = [place for place, item in enumerate(record.items) for _ in range(max(_times(item)))]
+    return order if record.error is None else [*order, ERROR]
 
 
-def _parted(parts: Iterable[Part], open: Set[_Key]) -> tuple[list[Part], list[Part]]:
-    """The parts before an error, and behind it the ends of what it found open."""
-    kept: list[Part] = []
-    late: list[Part] = []
-    for part in parts:
-        is_late = isinstance(part, _ENDS) and _key(part) in open
-        (late if is_late else kept).append(part)
-    return kept, late
+def _times(item: Item) -> tuple[int, ...]:
+    """How often an item stands in the order of a record."""
+    if isinstance(item, TextItem | ReasoningItem):
+        return (2,)
+    return (1, 2) if isinstance(item, ToolCall) and item.name else (1,)
 
 
-def _cut(said: list[Part], why: Failure, untold: Set[_Key]) -> Iterator[list[Part]]:
-    """An error came when all was said, or while one item was open, so that what came after it may
-    have waited. Calls that were not told may have been open too."""
-    *before, finish = said
-    error = ErrorPart(why.kind, why.message, why.code, why.status, why.retryable)
-    ends = [{_key(one)} for one in before if isinstance(one, TextEnd | ReasoningEnd | ToolCall)]
-    for open in (set[_Key](), *reversed(ends)):
-        for all_open in (open, open | untold) if untold - open else (open,):
-            kept, late = _parted(before, all_open)
-            yield [*map(_valid, kept), error, *late, finish]
-    waited = _behind_a_nameless_call(before) & untold
-    if waited:
-        kept = [one for one in before if not isinstance(one, _OF_CALLS) or _key(one) not in waited]
-        late = [one for one in before if isinstance(one, ToolCall) and _key(one) in waited]
-        yield [*map(_valid, kept), error, *late, finish]
+def _check(order: Sequence[int], record: Response) -> None:
+    times = Counter(order)
+    failed = times.pop(ERROR, 0) == (record.error is not None)
+    starts = list(times) == list(range(len(record.items)))
+    if not (failed and starts and all(times[n] in _times(x) for n, x in enumerate(record.items))):
+        raise ValueError("the order is not that of the items")
 
 
-def _behind_a_nameless_call(parts: Iterable[Part]) -> set[_Key]:
-    """Calls that may have waited for one that came first and never got a name, and it."""
-    calls = [one for one in parts if isinstance(one, ToolCall)]
-    first = next((at for at, one in enumerate(calls) if not one.name), len(calls))
-    return set(map(_key, calls[first:]))
+def _halves(parts: list[Part]) -> tuple[list[Part], list[Part]]:
+    """The parts of an item before its end, and its end: two parts, if it is a call."""
+    ends = 2 if isinstance(parts[-1], ToolCall) else 1
+    return parts[:-ends], parts[-ends:]
 
 
-def _broken(said: list[Part], untold: Set[_Key]) -> Iterator[list[Part]]:
-    """A call that cannot be handed over was an error itself. That it had not been told then, it
-    has in common with others that had not ended."""
-    *before, finish = said
-    if isinstance(finish, Finish) and finish.reason == "error":
-        finish = msgspec.structs.replace(finish, reason="other")
-    bad = [one for one in before if isinstance(one, ToolCall) and not _is_usable(one)]
-    first = next((one for one in bad if _key(one) in untold), None)
-    for call in bad:
-        others = untold - {_key(call)}
-        for open in (set[_Key](), others) if others else (others,):
-            kept, late = _parted(before, open)
-            for parts in _breaking(kept, call, moves=call is first):
-                yield [*parts, *late, finish]
-
-
-def _breaking(parts: list[Part], call: ToolCall, *, moves: bool) -> Iterator[list[Part]]:
-    """Where a call broke an answer: at its turn, none of it told; at its end; or, where it `moves`,
-    behind items that came before its end."""
-    at = parts.index(call)
-    broken = msgspec.structs.replace(call, invalid=call.invalid or "bad-arguments")
-    before, after = [*map(_valid, parts[:at])], [*map(_valid, parts[at + 1 :])]
-    others = [one for one in before if not isinstance(one, _OF_CALLS) or one.id != call.id]
-    yield [*others, broken, *after]
-    places = [place for place, one in enumerate(after, 1) if not isinstance(one, _BEGUN)]
-    for place in (0, *places) if moves else (0,):
-        yield [*before, *after[:place], broken, *after[place:]]
-
-
-def _is_usable(call: ToolCall) -> bool:
-    """Whether every wire can hand it over."""
-    return call.invalid is None and (call.format == "text" or call.params.lstrip()[:1] == "{")
+def _error(record: Response) -> ErrorPart:
+    why = record.error
+    if why is None:
+        raise ValueError("no error")
+    return ErrorPart(why.kind, why.message, why.code, why.status, why.retryable)
 
 
 def _valid(part: Part) -> Part:
     """A call as it was before an error made it one that failed."""
-    if isinstance(part, ToolCall) and part.invalid == "stream-failed" and part.name:
+    if isinstance(part, ToolCall) and part.invalid == "stream-failed":
         return msgspec.structs.replace(part, invalid=None)
     return part
