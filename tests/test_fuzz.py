@@ -11,6 +11,7 @@ from tests.fuzz import (
     FAILURES,
     Broken,
     Failure,
+    Target,
     batch,
     check,
     check_events,
@@ -62,7 +63,7 @@ def refuses_calls(raw: bytes, variant: int) -> None:
 
 
 def test_a_failing_input_is_found_and_shrunk_to_what_fails() -> None:
-    done = batch(5, 0, 40, refuses_calls)
+    done = batch(5, 0, 40, Target("tests.test_fuzz", made, refuses_calls))
     assert done.failures
     for found in done.failures:
         assert found.kind == "planted"

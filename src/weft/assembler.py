@@ -45,6 +45,9 @@ _BLOCK = 64
 ERROR = -1
 """The error, in the order of a response."""
 
+CUT = -2
+"""Minus its place: the end of a call that was cut before the error was told."""
+
 
 class Buffer:
     """Text that grows by pieces. Reading it joins what came since the last read."""
@@ -160,7 +163,8 @@ class Response(msgspec.Struct, frozen=True):
     """The finish's: what the dialect wants back in a body."""
     order: tuple[int, ...] = ()
     """How the items overlapped: each by its place in `items`, where it began and where it ended,
-    what came whole once; ERROR is the error. Empty: one after the other, and then the error."""
+    what came whole once; ERROR is the error, CUT the end of a call that it cut. Empty: one after
+    the other, and then the error."""
 
     @property
     def text(self) -> str:
@@ -302,7 +306,7 @@ class Assembler:
         """The order of a response that has ended, if it is not the plain one."""
         order = sorted(self._order)
         plain = order if self._error is None else [*order[1:], ERROR]
-        return () if self._order == plain else tuple(self._order)
+        return () if plain == self._order else tuple(self._order)
 
     def _items(self) -> list[Item]:
         items: list[Item] = []
@@ -362,9 +366,9 @@ class Assembler:
         slot = self._calls.get(part.id)
         if slot is None:  # a call that came whole
             self._calls[part.id] = slot = _Call(len(self._slots), Buffer())
-            self._begin(slot)
-        else:
-            self._order.append(slot.slot)
+            self._slots.append(slot)
+        is_cut = part.invalid == "stream-failed" and self._error is None
+        self._order.append(CUT - slot.slot if is_cut else slot.slot)
         slot.call = part
         slot.buffer.set(part.params)
 

@@ -9,16 +9,17 @@ Of every response that has ended:
 3. the record says what the log says. The record is the fold of what the upstream said, the log is
    in the client's dialect: they are compared as `Meaning`, field by field. What a dialect cannot
    carry (docs/carrying.md) is no difference: the record is told once more in the client's dialect,
-   and a field may say what it says there. Where an error ended the log, the record does not tell
-   what it found open: it is told once for each item that may have been, and all fields must say
-   what one of these tellings says, or what is stored;
+   and a field may say what it says there;
 4. the body is what the log ends with: its last snapshot, or all of it if it was told in one piece;
    where a wire has neither, what the record says as a body. That a response was cancelled, or that
    the outputs it waited for have come, is newer than its log;
 5. what it goes on from, what goes on from it, and its conversation belong to the same owner, if
-   they are still there.
+   they are still there;
+6. the seal is that of everything that was stored when it ended (`seal.py`), so that no byte can
+   change without being noticed.
 
-A log that was pruned is counted, and not read: digest, events and size still tell what it was.
+A log that was pruned is counted, and not read: digest, events and size still tell what it was. One
+response is in memory at a time, and of its log one block.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -179,17 +180,6 @@ def unlike(said: Meaning, *others: Meaning) -> list[str]:
         for name in Meaning.__struct_fields__
         if all(getattr(said, name) != getattr(other, name) for other in others)
     ]
-
-
-def _least_unlike(said: Meaning, stored: Meaning, again: Iterable[Meaning]) -> list[str]:
-    """The fields that say neither what is stored nor what the likest of the others says. Those are
-    made only if they are needed."""
-    least = unlike(said, stored)
-    for other in again:
-        if not least:
-            break
-        least = min(least, unlike(said, stored, other), key=len)
-    return least
 
 
 # What was told
@@ -363,25 +353,38 @@ class _Examination:
     def _compared(self, record: Response) -> Iterator[tuple[str, str]]:
         log, reader = self._log, self._reader
         response = log.response()
-        for one in response.findings:
-            if one.code in _TWICE:
-                yield "log", f"it tells something twice: {one.detail}"
-        for name in _least_unlike(meaning(response), meaning(record), self._retold(record)):
-            if name == "usage" and response.error is not None:
-                continue  # nothing is told after an error: the log may have an earlier count
-            yield "record", f"its {name} is not what the log tells"
+        stored = meaning(record)
+        found = list(_unlike(response, stored))
+        for again in self._retold(record):
+            if not found:
+                break
+            found = min(found, list(_unlike(response, stored, again)), key=len)
+        yield from found
         snapshot = log.snapshot if log.body is None else log.body
         if snapshot is None:
             yield from _folded(self._entry, record, reader)
         else:
             yield from _snapshot(self._entry, record, snapshot)
 
-    def _retold(self, record: Response) -> Iterator[Meaning]:
-        reader = self._reader
+    def _retold(self, record: Response) -> Iterator[Response]:
+        """The record, told as it was told to the client. It is made only if it is needed."""
         if self._log.body is None:
-            yield from map(meaning, reader.streamed(record))
+            yield from self._reader.streamed(record)
         else:
-            yield meaning(reader.whole(record))
+            yield self._reader.whole(record)
+
+
+def _unlike(said: Response, stored: Meaning, *again: Response) -> Iterator[tuple[str, str]]:
+    """What the log tells twice, and the fields that say something else than what is stored. Neither
+    is a difference if the record, told again, reads like that too."""
+    known = {one.code for other in again for one in other.findings}
+    for one in said.findings:
+        if one.code in _TWICE - known:
+            yield "log", f"it tells something twice: {one.detail}"
+    for name in unlike(meaning(said), stored, *map(meaning, again)):
+        if name == "usage" and said.error is not None:
+            continue  # nothing is told after an error: the log may have an earlier count
+        yield "record", f"its {name} is not what the log tells"
 
 
 def examined(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
@@ -477,6 +480,8 @@ async def audit_entry(store: Store, entry: Entry) -> list[Difference]:
 
 
 async def _compared(store: Store, entry: Entry) -> list[Difference]:
+    if entry.dialect not in DIALECTS:
+        return [Difference(entry.id, "dialect", f"there is no {entry.dialect!r}")]
     found = await (_without_log if entry.pruned else _with_log)(store, entry)
     return found + [Difference(entry.id, *one) for one in await _links(store, entry)]
 

@@ -6,23 +6,53 @@ how its items overlapped, and what an error found open (`Response.order`).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
+from json import JSONDecoder
 
 import msgspec
 
-from weft.assembler import ERROR, Item, ReasoningItem, Response, TextItem
+from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
 from weft.dialects.replay import item_to_parts, response_to_parts
-from weft.parts import ErrorPart, Part, ToolCall, ToolParamsStart
+from weft.parts import (
+    ErrorPart,
+    Part,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsStart,
+)
 
 
 def retold(record: Response) -> Iterator[list[Part]]:
-    """The parts that fold to this record; in a second way where calls have proofs, which may have
-    come with their starts or with their ends. Raises ValueError if its order is not one."""
-    said = _in_order(record)
-    yield said
-    unsigned = [*map(_unsigned_start, said)]
-    if unsigned != said:
-        yield unsigned
+    """The parts that fold to this record, in all ways that it leaves open. A record does not say
+    when the deltas of an item came, from its start to its end; whether the proof of a call came
+    with its start or with its end; and whether arguments that are several values were one delta.
+    Raises ValueError if its order is not one."""
+    for late in (False, True):
+        said = _in_order(record, late=late)
+        yield said
+        yield [*map(_unsigned_start, said)]
+        yield [one for part in said for one in _apart(part)]
+
+
+def _apart(part: Part) -> list[Part]:
+    """Arguments value by value, as a wire may have sent them twice."""
+    if not isinstance(part, ToolParamsDelta):
+        return [part]
+    text, at, values = part.delta, 0, list[str]()
+    with suppress(ValueError, RecursionError):
+        while at < len(text):
+            _, end = _value(text, at)
+            values.append(text[at:end])
+            at = end
+    rest = [text[at:]] if at < len(text) else []
+    return [ToolParamsDelta(part.id, one) for one in (*values, *rest)]
+
+
+_value = JSONDecoder().raw_decode
+_DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 
 def _unsigned_start(part: Part) -> Part:
@@ -32,26 +62,33 @@ def _unsigned_start(part: Part) -> Part:
     return part
 
 
-def _in_order(record: Response) -> list[Part]:
+def _in_order(record: Response, *, late: bool) -> list[Part]:
+    """`late`: deltas come right before the ends, not right behind the starts."""
     first, finish = response_to_parts(msgspec.structs.replace(record, items=()))
     order = record.order or _plain(record)
-    _check(order, record)
-    times = Counter(order)
+    times = Counter(map(_place, order))
+    _check(times, record)
     out: list[Part] = [first]
     ends: dict[int, list[Part]] = {}
-    mend = record.error is not None
-    for place in order:
+    failed = record.error is None
+    for told in order:
+        place = _place(told)
+        as_it_was = _unchanged if failed or told <= CUT else _valid
         if place == ERROR:
-            mend = False
+            failed = True
+            for open in ends:  # no delta comes behind it
+                said = [part for part in ends[open] if isinstance(part, _DELTAS)]
+                out += said
+                ends[open] = ends[open][len(said) :]
             out.append(_error(record))
         elif place in ends:
-            out += map(_valid, ends[place]) if mend else ends[place]
+            out += map(as_it_was, ends.pop(place))
         elif times[place] == 1:
             item = record.items[place]
             whole = [item] if isinstance(item, ToolCall) else item_to_parts(item)
-            out += map(_valid, whole) if mend else whole
+            out += map(as_it_was, whole)
         else:
-            begun, ends[place] = _halves(item_to_parts(record.items[place]))
+            begun, ends[place] = _halves(item_to_parts(record.items[place]), late=late)
             out += begun
     return [*out, finish]
 
@@ -69,18 +106,28 @@ def _times(item: Item) -> tuple[int, ...]:
     return (1, 2) if isinstance(item, ToolCall) and item.name else (1,)
 
 
-def _check(order: Sequence[int], record: Response) -> None:
-    times = Counter(order)
-    failed = times.pop(ERROR, 0) == (record.error is not None)
-    starts = list(times) == list(range(len(record.items)))
-    if not (failed and starts and all(times[n] in _times(x) for n, x in enumerate(record.items))):
+def _place(told: int) -> int:
+    """Which item an entry of the order is about."""
+    return CUT - told if told <= CUT else told
+
+
+def _check(times: Counter[int], record: Response) -> None:
+    """`times` has the items in the order of their beginnings."""
+    errors = {times[ERROR], int(record.error is not None), int(record.finish_reason == "error")}
+    starts = [place for place in times if place != ERROR] == list(range(len(record.items)))
+    if not (
+        len(errors) == 1
+        and starts
+        and all(times[n] in _times(x) for n, x in enumerate(record.items))
+    ):
         raise ValueError("the order is not that of the items")
 
 
-def _halves(parts: list[Part]) -> tuple[list[Part], list[Part]]:
-    """The parts of an item before its end, and its end: two parts, if it is a call."""
+def _halves(parts: list[Part], *, late: bool) -> tuple[list[Part], list[Part]]:
+    """The beginning and the end of an item: two parts, if it is a call."""
     ends = 2 if isinstance(parts[-1], ToolCall) else 1
-    return parts[:-ends], parts[-ends:]
+    cut = 1 if late else len(parts) - ends
+    return parts[:cut], parts[cut:]
 
 
 def _error(record: Response) -> ErrorPart:
@@ -88,6 +135,10 @@ def _error(record: Response) -> ErrorPart:
     if why is None:
         raise ValueError("no error")
     return ErrorPart(why.kind, why.message, why.code, why.status, why.retryable)
+
+
+def _unchanged(part: Part) -> Part:
+    return part
 
 
 def _valid(part: Part) -> Part:
