@@ -70,12 +70,13 @@ def _in_order(record: Response, *, late: bool) -> list[Part]:
     _check(times, record)
     out: list[Part] = [first]
     ends: dict[int, list[Part]] = {}
-    failed = record.error is None
+    is_over = record.error is None
+    """Whether calls stay as they are recorded: nothing makes them fail later."""
     for told in order:
         place = _place(told)
-        as_it_was = _unchanged if failed or told <= CUT else _valid
+        as_it_was = _unchanged if is_over or told <= CUT else _valid
         if place == ERROR:
-            failed = True
+            is_over = True
             for open in ends:  # no delta comes behind it
                 said = [part for part in ends[open] if isinstance(part, _DELTAS)]
                 out += said

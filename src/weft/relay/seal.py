@@ -16,16 +16,15 @@ _LENGTH = len(b',"seal":""}') + sha256().digest_size * 2
 
 def sealed(entry: Entry, ending: Ending) -> Ending:
     """The ending of a response that was begun as this entry, with the seal in its record."""
-    record = ending.record or b"{}"
+    record = memoryview(ending.record or b"{}")[:-1]
     tail = _tail(_ended(entry, ending), record)
-    return msgspec.structs.replace(ending, record=record[:-1] + tail)
+    return msgspec.structs.replace(ending, record=b"".join((record, tail)))
 
 
 def is_sealed(entry: Entry) -> bool:
     """Whether a response that has ended is still the one that was sealed."""
-    sealed = entry.record or b""
-    record = sealed[:-_LENGTH] + b"}"
-    return sealed[-_LENGTH:] == _tail(entry, record)
+    record = memoryview(entry.record or b"")
+    return record[-_LENGTH:] == _tail(entry, record[:-_LENGTH])
 
 
 def _ended(entry: Entry, ending: Ending) -> Entry:
@@ -40,8 +39,9 @@ def _ended(entry: Entry, ending: Ending) -> Entry:
     )
 
 
-def _tail(entry: Entry, record: bytes) -> bytes:
-    """The end of a sealed record. `record` is without a seal."""
+def _tail(entry: Entry, record: memoryview) -> bytes:
+    """The end of a sealed record. `record` is what stands before it: it may be large, and is not
+    copied."""
     e = entry
     texts = (e.id, e.owner, e.dialect, e.model, e.status, e.previous, e.conversation, e.digest)
     rest = (e.created, e.ended, e.background, e.stream, e.visible, e.events, e.size)
