@@ -25,9 +25,11 @@ def call(index: int, arguments: str, **named: str) -> object:
 
 
 def typed(*events: dict[str, object], bare: int = -1) -> bytes:
-    """Events that are named by their type; the data of the one at `bare` has none."""
+    """Events that are named by their type, and numbered; the data of the one at `bare` has no
+    type."""
     frames = []
     for at, event in enumerate(events):
+        event = {"sequence_number": at, **event}
         data = {key: value for key, value in event.items() if at != bare or key != "type"}
         frames.append(f"event: {event['type']}\ndata: {json.dumps(data)}\n\n")
     return "".join(frames).encode()
@@ -79,10 +81,14 @@ FOUND: dict[str, tuple[str, str, bytes]] = {
         CHAT,
         RESPONSES,
         chat(
-            call(0, '{"n":1}', id="a", name="wind"),
-            call(1, '{"c":', id="b", name="dye"),
-            call(0, "1}"),
-            call(1, '"red"}'),
+            {
+                "tool_calls": [
+                    {"id": "a", "function": {"name": "wind", "arguments": ""}},
+                    {"id": "b", "function": {"name": "dye", "arguments": ""}},
+                ]
+            },
+            call(1, '{"c":"red"}'),
+            *(call(0, piece) for piece in ('{"n":', "1}", "1}")),
         ),
     ),
     "arguments that come twice": (
@@ -144,8 +150,8 @@ FOUND: dict[str, tuple[str, str, bytes]] = {
         RESPONSES,
         RESPONSES,
         typed(
-            {**CREATED, "sequence_number": 0},
-            {"type": ADDED, "output_index": 0, "item": THOUGHT, "sequence_number": 1},
+            CREATED,
+            {"type": ADDED, "output_index": 0, "item": THOUGHT},
             summary(6, "part.added", 1, part={"type": "summary_text", "text": ""}),
             summary(5, "part.done", 0, part={"type": "summary_text", "text": "Warp."}),
             summary(7, "text.delta", 1, delta="Weft."),
@@ -154,12 +160,19 @@ FOUND: dict[str, tuple[str, str, bytes]] = {
     "the last event in an array": (
         RESPONSES,
         RESPONSES,
-        typed(CREATED, {"type": DONE, "output_index": 0, "item": FULL})
+        typed(
+            CREATED,
+            {"type": ADDED, "output_index": 0, "item": {**CALLED, "arguments": ""}},
+            {"type": "response.function_call_arguments.delta", "output_index": 0,
+             "item_id": "fc_1", "delta": "{}"},
+            {"type": DONE, "output_index": 0, "item": {**CALLED, "arguments": "{}"}},
+        )
         + b"event: response.completed\ndata: ["
         + json.dumps(
             {
                 "type": "response.completed",
-                "response": response(status="completed", output=[FULL]),
+                "sequence_number": 4,
+                "response": response(status="completed", output=[{**CALLED, "arguments": "{}"}]),
             }
         ).encode()
         + b"]\n\n",
