@@ -4,6 +4,7 @@ Weft tell its client something else than it stored.
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 
 import pytest
@@ -49,10 +50,8 @@ WARP = {"type": "output_text", "text": "Warp", "annotations": []}
 FULL = {**SAID, "status": "completed", "content": [WARP]}
 CODE = {"type": "code_interpreter_call", "id": "ci_1", "container_id": "cntr_1", "code": ""}
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": []}
-PROOF = {
-    **THOUGHT,
-    "encrypted_content": "weft1:openai-chat:m:eyJzaWduYXR1cmUiOiJzIiwiY2FsbCI6ImMifQ",
-}
+PROVEN = b64encode(b'{"signature":"s","call":"c"}').decode()
+PROOF = {**THOUGHT, "encrypted_content": f"weft1:openai-chat:m:{PROVEN}"}
 TAGGED = {**FULL, "content": [{**WARP, "text": "<think>x</think>"}]}
 LATE = {**THOUGHT, "summary": [{"type": "summary_text", "text": "threads"}]}
 
@@ -76,20 +75,6 @@ FOUND: dict[str, tuple[str, str, bytes]] = {
     ),
     "empty arguments that an error cut, and text behind them": (
         CHAT, MESSAGES, chat(call(0, "{}", id="c", name="rest"), {"content": "Warp"})
-    ),
-    "more of a call while another is told": (
-        CHAT,
-        RESPONSES,
-        chat(
-            {
-                "tool_calls": [
-                    {"id": "a", "function": {"name": "wind", "arguments": ""}},
-                    {"id": "b", "function": {"name": "dye", "arguments": ""}},
-                ]
-            },
-            call(1, '{"c":"red"}'),
-            *(call(0, piece) for piece in ('{"n":', "1}", "1}")),
-        ),
     ),
     "arguments that come twice": (
         MESSAGES,
