@@ -906,7 +906,7 @@ def test_what_came_of_a_call_while_another_was_told_is_told_before_the_error() -
     ]
     found = written(*parts, finish=Finish("error"))
     told = dict[str, str]()
-    for event in of_type(found, "function_call_arguments.delta"):
+    for event in of_type(found, "response.function_call_arguments.delta"):
         told[event["item_id"]] = told.get(event["item_id"], "") + event["delta"]
     output = found[-1]["response"]["output"]
     assert told == {item["id"]: item["arguments"] for item in output}

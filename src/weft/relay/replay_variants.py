@@ -41,14 +41,19 @@ def _apart(part: Part) -> list[Part]:
     """Arguments value by value, as a wire may have sent them twice."""
     if not isinstance(part, ToolParamsDelta):
         return [part]
-    text, at, values = part.delta, 0, list[str]()
+    return [ToolParamsDelta(part.id, value) for value in _values(part.delta)]
+
+
+def _values(text: str) -> Iterator[str]:
+    """The JSON values that stand one behind the other in a text, and whatever follows them."""
+    at = 0
     with suppress(ValueError, RecursionError):
         while at < len(text):
             _, end = _value(text, at)
-            values.append(text[at:end])
+            yield text[at:end]
             at = end
-    rest = [text[at:]] if at < len(text) else []
-    return [ToolParamsDelta(part.id, one) for one in (*values, *rest)]
+    if at < len(text):
+        yield text[at:]
 
 
 _value = JSONDecoder().raw_decode
