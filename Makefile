@@ -25,9 +25,9 @@ test-clients: .venv/ready
 # What stands above the codecs is tested by `make test`; the gate asks for values, law and codecs, by
 # examples alone: chance would make it pass one day and fail the next.
 OUTER := clients crash faults node_clients security $(patsubst %,test_%.py,bodies catalog cli* \
-  chat_store compacting conversations counting coverage_gate demo_upstream docs* exports fuzz \
+  chat_store compacting conversations counting coverage_gate demo_upstream docs* exports fuzz* \
   gateway_* heads layers logs mutants open_responses* passthrough_gateway protocol relay_* \
-  response_identity scrub server settings store* stored* taken_* tool_sessions upstream_* verify \
+  response_identity scrub server settings store* stored* taken_* tool_sessions upstream_* verify* \
   websocket wheel workers writers)
 coverage: .venv/ready
 	@rm -f .coverage .coverage.*
@@ -47,8 +47,12 @@ bench: .venv/ready
 	$(BIN)/python -m bench.gateway
 	$(BIN)/python -m bench.gateway.storing
 
+# Both stop at a number of inputs, or after SECONDS each; SEED names the inputs.
+SEED ?= 1
+SECONDS ?= 7200
 fuzz: .venv/ready
-	$(BIN)/python -m tests.fuzz
+	$(BIN)/python -m tests.fuzz --seed $(SEED) --seconds $(SECONDS)
+	$(BIN)/python -m tests.fuzz_stored --seed $(SEED) --seconds $(SECONDS)
 
 fmt: .venv/ready
 	$(BIN)/ruff check --fix .

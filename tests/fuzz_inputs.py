@@ -15,7 +15,7 @@ from typing import Any
 import weft
 from tests import chat
 
-CAPTURES = Path(__file__).parent / "captures" / "openai_chat"
+CAPTURES = Path(__file__).parent / "captures"
 
 Tree = Any
 """JSON, parsed: here nothing may be taken for granted."""
@@ -105,12 +105,19 @@ def _converted(raw: bytes, dialect: str) -> list[bytes]:
         return []
 
 
+def _captures(dialect: str) -> list[bytes]:
+    folder = CAPTURES / dialect.replace("-", "_")
+    return [path.read_bytes() for path in sorted(folder.glob("*.sse"))]
+
+
 @functools.cache
 def corpus(dialect: str) -> Corpus:
-    """What is mutated: our own streams and the captures; for Responses, all those converted."""
-    raws = [*_streams(), *(path.read_bytes() for path in sorted(CAPTURES.glob("*.sse")))]
+    """What is mutated: our own streams and the captures of the dialect; where that is not chat,
+    those of chat too, converted."""
+    raws = [*_streams(), *_captures("openai-chat")]
     if dialect != "openai-chat":
         raws = [written for raw in raws for written in _converted(raw, dialect)]
+        raws += _captures(dialect)
     seeds = [blocks for raw in raws if (blocks := _blocks(raw))]
     values: dict[str, list[Tree]] = {}
     for blocks in seeds:
@@ -296,10 +303,15 @@ def _framed(blocks: list[Block], rng: Random) -> list[bytes]:
 def made(seed: int, number: int, dialects: list[str]) -> tuple[list[bytes], int]:
     """The pieces of one input, and which of the variants, each with its dialect, reads it."""
     rng = Random(f"{seed} {number}")
-    variant = rng.randrange(len(dialects)) if rng.random() < 0.3 else 0
+    variant = rng.randrange(len(dialects))
+    return mutated(dialects[variant], rng), variant
+
+
+def mutated(dialect: str, rng: Random) -> list[bytes]:
+    """The pieces of one stream: mostly one of this dialect, with something wrong in it."""
     if rng.random() < 0.04:
-        return _noise(rng), variant
-    known = corpus(dialects[variant])
+        return _noise(rng)
+    known = corpus(dialect)
     blocks = _window(rng, known)
     for _ in range(rng.choice([0, 1, 1, 1, 2, 2, 3, 5, 9])):
         if blocks:
@@ -311,7 +323,7 @@ def made(seed: int, number: int, dialects: list[str]) -> tuple[list[bytes], int]
         pieces[at] = _flip(pieces[at], rng)
     if rng.random() < 0.1 and pieces:
         pieces[-1] = pieces[-1][: rng.randrange(len(pieces[-1]) + 1)]
-    return pieces, variant
+    return pieces
 
 
 def _noise(rng: Random) -> list[bytes]:

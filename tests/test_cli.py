@@ -443,12 +443,6 @@ UNREADABLE = {
         "byte 9, event 0: cannot tell the dialect; say which with --from: "
         + ", ".join(weft.DIALECTS),
     ),
-    "too-large": (
-        text_stream() + b"data: " + b"x" * 9_000_000,
-        "byte {0}, event 3: line over 8388608 bytes at byte {0}, event 3".format(
-            len(text_stream())
-        ),
-    ),
 }
 
 

@@ -11,6 +11,7 @@ from tests.fuzz import (
     FAILURES,
     Broken,
     Failure,
+    Target,
     batch,
     check,
     check_events,
@@ -24,6 +25,9 @@ from tests.fuzz import (
 
 BATCHES = 8
 SIZE = 250
+MANY = 46_000
+"""Mutated streams in `make test-long`, of all dialects."""
+MANY_AT_ONCE = 1000
 
 
 @pytest.mark.parametrize("number", range(BATCHES))
@@ -31,6 +35,14 @@ def test_whatever_comes_in_what_goes_out_is_lawful(number: int) -> None:
     done = batch(0, number * SIZE, SIZE)
     assert [saved(one, FAILURES, f"0-{one.number}") for one in done.failures] == []
     assert done.count == SIZE
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(MANY // MANY_AT_ONCE))
+def test_whatever_comes_in_what_goes_out_is_lawful_in_many_streams(number: int) -> None:
+    done = batch(1, number * MANY_AT_ONCE, MANY_AT_ONCE)
+    assert [saved(one, FAILURES, f"1-{one.number}") for one in done.failures] == []
+    assert done.count == MANY_AT_ONCE
 
 
 def test_memory_stays_under_its_limit(tmp_path: Path) -> None:
@@ -62,7 +74,7 @@ def refuses_calls(raw: bytes, variant: int) -> None:
 
 
 def test_a_failing_input_is_found_and_shrunk_to_what_fails() -> None:
-    done = batch(5, 0, 40, refuses_calls)
+    done = batch(5, 0, 40, Target("tests.test_fuzz", made, refuses_calls))
     assert done.failures
     for found in done.failures:
         assert found.kind == "planted"

@@ -895,6 +895,23 @@ def test_a_call_is_closed_as_soon_as_it_is_made() -> None:
     assert done.startswith(b"event: response.output_item.done\n")
 
 
+def test_what_came_of_a_call_while_another_was_told_is_told_before_the_error() -> None:
+    parts: list[Part] = [
+        *(ToolParamsStart("a", "wind"), ToolParamsDelta("a", '{"n":1}')),
+        *(ToolParamsStart("b", "dye"), ToolParamsDelta("b", '{"c":')),
+        ToolParamsDelta("a", "1}"),
+        *(ErrorPart("truncated", "cut off"), ToolParamsEnd("a"), ToolParamsEnd("b")),
+        ToolCall("a", "wind", '{"n":1}1}', invalid="stream-failed"),
+        ToolCall("b", "dye", '{"c":', invalid="stream-failed"),
+    ]
+    found = written(*parts, finish=Finish("error"))
+    told = dict[str, str]()
+    for event in of_type(found, "response.function_call_arguments.delta"):
+        told[event["item_id"]] = told.get(event["item_id"], "") + event["delta"]
+    output = found[-1]["response"]["output"]
+    assert told == {item["id"]: item["arguments"] for item in output}
+
+
 def test_a_message_waits_for_the_next_item_because_a_limit_may_have_cut_it() -> None:
     encoder = Encoder("openai-responses", context=Context(ids=Ids(b"1")))
     encoder.feed([START, *TEXT])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.strategies import OBJECTS, QUICK, THOROUGH, cuts, spelled
 from weft.errors import TooLarge
 from weft.partial_json import parse
-from weft.sse import MAX_EVENT, MAX_LINE, Frame, FrameReader, comment, write
+from weft.sse import MAX_EVENT, Frame, FrameReader, comment, write
 
 BOM = b"\xef\xbb\xbf"
 LINE_ENDS = st.sampled_from([b"\n", b"\r", b"\r\n"])
@@ -31,11 +31,9 @@ JSON_SOUP = st.lists(st.sampled_from([*JSONS, *FIELDS, b"\n", b"\n\n"]), max_siz
 Outcome = list[Frame | tuple[str, int, int]]
 
 
-def outcome(
-    pieces: Sequence[bytes], *, max_line: int = MAX_LINE, max_event: int = MAX_EVENT
-) -> Outcome:
+def outcome(pieces: Sequence[bytes], *, limit: int = MAX_EVENT) -> Outcome:
     """All frames of the pieces, and then what it failed with, if it did."""
-    reader = FrameReader(max_line=max_line, max_event=max_event)
+    reader = FrameReader(limit=limit)
     found: Outcome = []
     for step in [*(lambda piece=piece: reader.feed(piece) for piece in pieces), reader.finish]:
         try:
@@ -391,8 +389,8 @@ def test_a_line_at_its_limit_passes_and_one_byte_more_fails(
         (16, Frame(b"x" * 10, number=1, offset=len(first))),
         (15, (f"line over 15 bytes at byte {len(first)}, event 1", len(first), 1)),
     ]:
-        assert outcome(data.draw(cuts(raw)), max_line=limit) == [good, last]
-        assert outcome(data.draw(cuts(first + line)), max_line=limit)[:1] == [good]
+        assert outcome(data.draw(cuts(raw)), limit=limit) == [good, last]
+        assert outcome(data.draw(cuts(first + line)), limit=limit)[:1] == [good]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
@@ -401,15 +399,15 @@ def test_a_line_at_its_limit_passes_and_one_byte_more_fails(
 def test_an_event_at_its_limit_passes_and_one_byte_more_fails(
     end: bytes, data: st.DataObject
 ) -> None:
-    first, lines = b"data: 1" + end * 2, [b"data: " + b"x" * 6 + end, b"data: " + b"y" * 6 + end]
+    first, lines = b"data: 1" + end * 2, [b"data: " + one * 6 + end for one in (b"x", b"y", b"z")]
     raw = first + b"".join(lines) + end
-    second = len(first) + len(lines[0])
+    third = len(first) + len(lines[0]) * 2
     good = Frame(b"1")
     for limit, last in [
-        (12, Frame(b"xxxxxx\nyyyyyy", number=1, offset=len(first))),
-        (11, (f"event over 11 bytes at byte {second}, event 1", second, 1)),
+        (18, Frame(b"xxxxxx\nyyyyyy\nzzzzzz", number=1, offset=len(first))),
+        (17, (f"event over 17 bytes at byte {third}, event 1", third, 1)),
     ]:
-        assert outcome(data.draw(cuts(raw)), max_event=limit) == [good, last]
+        assert outcome(data.draw(cuts(raw)), limit=limit) == [good, last]
 
 
 @THOROUGH
@@ -418,7 +416,7 @@ def test_where_too_long_lines_are_cut_changes_nothing(
     data: st.DataObject, raw: bytes, limit: int
 ) -> None:
     pieces = data.draw(cuts(raw))
-    assert outcome(pieces, max_line=limit) == outcome([raw], max_line=limit)
+    assert outcome(pieces, limit=limit) == outcome([raw], limit=limit)
 
 
 @THOROUGH
@@ -428,11 +426,11 @@ def test_where_too_large_events_are_cut_changes_nothing(
 ) -> None:
     raw += b"\n"
     pieces = data.draw(cuts(raw))
-    assert outcome(pieces, max_event=limit) == outcome([raw], max_event=limit)
+    assert outcome(pieces, limit=limit) == outcome([raw], limit=limit)
 
 
 def test_after_a_failure_nothing_more_is_read() -> None:
-    reader = FrameReader(max_line=8)
+    reader = FrameReader(limit=8)
     assert reader.feed(b"data: 1\n\ndata: 1234\n\ndata: 2\n\n") == [Frame(b"1")]
     with pytest.raises(TooLarge):
         reader.feed(b"data: 3\n\n")
@@ -441,7 +439,7 @@ def test_after_a_failure_nothing_more_is_read() -> None:
 
 
 def test_a_line_that_never_ends_fails_without_being_kept() -> None:
-    reader = FrameReader(max_line=8)
+    reader = FrameReader(limit=8)
     assert reader.feed(b"data: 12") == []
     with pytest.raises(TooLarge):
         reader.feed(b"3")
@@ -493,12 +491,12 @@ def test_where_small_events_that_are_too_large_are_cut_changes_nothing(
     data: st.DataObject, raw: bytes, limit: int
 ) -> None:
     pieces = data.draw(cuts(raw))
-    assert outcome(pieces, max_event=limit) == outcome([raw], max_event=limit)
+    assert outcome(pieces, limit=limit) == outcome([raw], limit=limit)
 
 
 def test_an_event_too_large_at_the_end_of_the_input_fails_once_and_for_good() -> None:
-    reader = FrameReader(max_event=4)
-    assert reader.feed(b"data: 12345") == []
+    reader = FrameReader(limit=15)
+    assert reader.feed(b"data: 12345678\ndata: 12345678") == []
     with pytest.raises(TooLarge):
         reader.finish()
     assert reader.finish() == []

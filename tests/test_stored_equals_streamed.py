@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.captures import HERE
 from tests.clients.drivers import CHAT, GEMINI, MESSAGES, RESPONSES
@@ -22,7 +23,7 @@ from tests.played import Play, Played
 from tests.strategies import FEW, LEGAL, QUICK, STEPS, Legal
 from tests.test_relay_run import ASKED, place
 from weft import decode_all, encode
-from weft.assembler import Item, ReasoningItem, Response, TextItem
+from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.gateway import completions, stored
@@ -50,12 +51,13 @@ from weft.relay.log import as_sent, events_of, unpack
 from weft.relay.persistence import Persistence
 from weft.relay.routing import Routing
 from weft.relay.run import Run
+from weft.relay.seal import sealed
 from weft.relay.stream import Stream
 from weft.request import CallContent, Request, TextContent
 from weft.scrub import Scrubber
 from weft.sse import Event, write_events
 from weft.store.opening import store_at
-from weft.store.records import Block, Entry
+from weft.store.records import Block, Ending, Entry
 
 SAME, SAME_FEW = settings(QUICK, derandomize=True), settings(FEW, derandomize=True)
 """The same streams each time: should there be one in ten thousand that the audit misreads, whoever
@@ -294,7 +296,36 @@ def another(kind: type[Item], **fields: str) -> Damage:
 
 def with_more(item: Item) -> Damage:
     """An item that nobody heard comes first."""
-    return lambda record, heard: msgspec.structs.replace(record, items=(item, *record.items))
+
+    def damage(record: Response, heard: Response) -> Response:
+        order = [place if place == ERROR else _next(place) for place in record.order]
+        items = (item, *record.items)
+        return replace(record, items=items, order=(0, 0, *order) if order else ())
+
+    return damage
+
+
+def _next(place: int) -> int:
+    return place - 1 if place <= CUT else place + 1
+
+
+def with_more_behind(item: Item) -> Damage:
+    """An item that nobody heard comes last, before the error. Where that found others open, or a
+    call had been an error before, nobody could have heard it."""
+
+    def damage(record: Response, heard: Response) -> Response:
+        ids = {one.id for one in heard.items if isinstance(one, ToolCall)}
+        if not all(one.id in ids for one in record.items if isinstance(one, ToolCall)):
+            return record
+        if not record.order:
+            return replace(record, items=(*record.items, item))
+        *before, last = record.order
+        if last != ERROR:
+            return record
+        own = len(record.items)
+        return replace(record, items=(*record.items, item), order=(*before, own, own, ERROR))
+
+    return damage
 
 
 def spoiled(
@@ -304,7 +335,8 @@ def spoiled(
         if isinstance(item, kind) and was_heard(item, record, heard):
             now = () if fields is None else (msgspec.structs.replace(item, **fields),)
             items = (*record.items[:at], *now, *record.items[at + 1 :])
-            return msgspec.structs.replace(record, items=items)
+            order = () if fields is None else record.order
+            return replace(record, items=items, order=order)
     return record
 
 
@@ -326,13 +358,16 @@ DAMAGES: dict[str, Damage] = {
     "no text": without(TextItem),
     "another text": another(TextItem, text="never told"),
     "one more text": with_more(TextItem("zz", "never told")),
+    "one more text at the end": with_more_behind(TextItem("zz", "never told")),
+    "one more reasoning at the end": with_more_behind(ReasoningItem("zz", "never told")),
+    "one more call at the end": with_more_behind(ToolCall("zz", "never", '{"told":1}')),
     "no reasoning": without(ReasoningItem),
     "another reasoning": another(ReasoningItem, text="never told"),
     "one more reasoning": with_more(ReasoningItem("zz", "never told")),
     "no call": without(ToolCall),
     "another call": another(ToolCall, name="never_told"),
     "other arguments": another(ToolCall, params='{"never":"told"}'),
-    "no error": lambda record, heard: msgspec.structs.replace(record, error=None),
+    "no error": lambda record, heard: replace(record, error=None, order=()),
 }
 
 
@@ -369,7 +404,17 @@ def test_a_failed_answer_whose_record_says_something_else_is_found(
 
 
 def recorded(entry: Entry, record: Response) -> Entry:
-    return msgspec.structs.replace(entry, record=msgspec.json.encode(record))
+    """The entry with another record, sealed as if it had been stored like that."""
+    ending = Ending(
+        status=entry.status,
+        ended=entry.ended or 0.0,
+        body=entry.body,
+        record=msgspec.json.encode(record),
+        digest=entry.digest,
+        events=entry.events,
+        size=entry.size,
+    )
+    return msgspec.structs.replace(entry, record=sealed(entry, ending).record)
 
 
 # What comes after an answer

@@ -141,6 +141,7 @@ ASKED = "INSERT OR IGNORE INTO asked VALUES ('eve', x'7B7D', x'5B5D', x'7B7D')"
 THEIRS = "INSERT OR IGNORE INTO conversation VALUES ('conv_1', 'eve', 1.0, x'7B7D')"
 ITEM = "INSERT OR IGNORE INTO item VALUES ('conv_1', 0, 'msg_1', x'7B7D')"
 DIGEST = "log: its digest is not that of what was told"
+SEAL = ("seal: something of it was changed after it had ended",)
 CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     "a byte of the log": (replaced("block", "data", b"weather", b"weathes"), (DIGEST,)),
     "a brace of the log": (replaced("block", "data", b"{", b"["), (DIGEST,)),
@@ -150,7 +151,7 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     "the size": (said("UPDATE response SET size = 9 WHERE id = :id"), ("log: it holds",)),
     "the number of a block": (
         said("UPDATE block SET number = number + 1000 WHERE response = :id"),
-        ("log: blocks are missing",),
+        ("log: events or blocks are missing",),
     ),
     "no log": (
         said("DELETE FROM block WHERE response = :id"),
@@ -171,6 +172,24 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     "the input": (
         said("UPDATE asked SET input = x'7B' WHERE response = :id"),
         ("input: it is no list of items",),
+    ),
+    "a blank in the input": (
+        said("UPDATE asked SET input = CAST(input || ' ' AS BLOB) WHERE response = :id"), SEAL
+    ),
+    "a byte of the request": (replaced("asked", "request", b"tools", b"tomls"), SEAL),
+    "what no dialect tells": (replaced("answer", "record", b'"choice":0', b'"choice":1'), SEAL),
+    "the seal": (replaced("answer", "record", b'"seal":"', b'"seam":"'), SEAL),
+    "when it began": (said("UPDATE response SET created = created + 9 WHERE id = :id"), SEAL),
+    "when it ended": (said("UPDATE response SET ended = ended + 9 WHERE id = :id"), SEAL),
+    "whose it is": (said("UPDATE response SET owner = 'eve' WHERE id = :id"), SEAL),
+    "that it may be read": (said("UPDATE response SET visible = NOT visible WHERE id = :id"), SEAL),
+    "how it was asked": (said("UPDATE response SET stream = NOT stream WHERE id = :id"), SEAL),
+    "its dialect": (
+        said("UPDATE response SET dialect = 'klingon' WHERE id = :id"), ("dialect: there is no",)
+    ),
+    "that its log was removed": (
+        said("UPDATE response SET pruned = TRUE WHERE id = :id"),
+        ("log: it was removed for its age, and is there",),
     ),
     "what it goes on from": (
         said(STRANGER, ASKED, "UPDATE response SET previous = 'eve' WHERE id = :id"),
@@ -259,7 +278,7 @@ def test_the_record_of_an_answer_that_failed_says_what_was_told(
     for id, _ in rows:
         replaced("answer", "record", old, new)(failed, id)
     found = verified(tmp_path)
-    told = {id for id, _ in rows if f"{id}: record: its text is not what the log" in found.stdout}
+    told = {id for id, _ in rows if f"{id}: record: " in found.stdout}
     assert (found.exit_code, told) == (1, {id for id, _ in rows})
 
 
@@ -276,16 +295,18 @@ def test_a_difference_is_one_line_and_counted(few: sqlite3.Connection, tmp_path:
 # What cannot be compared
 
 
-def test_a_log_that_was_pruned_is_counted_and_its_answer_is_not_compared(
+def test_a_log_that_was_pruned_is_counted_and_its_answer_is_still_sealed(
     few: sqlite3.Connection, tmp_path: Path
 ) -> None:
     few.execute("UPDATE response SET pruned = TRUE")
     few.execute("DELETE FROM block")
+    few.execute("UPDATE response SET digest = 'f00' WHERE dialect = 'openai-chat'")
     few.execute("UPDATE response SET ended = NULL WHERE dialect = 'gemini'")
     found = verified(tmp_path)
-    assert (found.exit_code, found.stdout) == (0, "")
+    assert found.exit_code == 1
+    assert [line.partition(": ")[2] for line in found.stdout.splitlines()] == [*SEAL, *SEAL]
     assert found.stderr == (
-        "no difference: 0 compared with their logs, 6 without a log, 2 running\n"
+        "2 differences: 0 compared with their logs, 6 without a log, 2 running\n"
     )
 
 

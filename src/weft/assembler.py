@@ -42,6 +42,12 @@ from weft.parts import (
 
 _BLOCK = 64
 
+ERROR = -1
+"""The error, in the order of a response."""
+
+CUT = -2
+"""Minus its place: the end of a call that was cut before the error was told."""
+
 
 class Buffer:
     """Text that grows by pieces. Reading it joins what came since the last read."""
@@ -155,6 +161,10 @@ class Response(msgspec.Struct, frozen=True):
     choice: int = 0
     extra: Json = UNSET
     """The finish's: what the dialect wants back in a body."""
+    order: tuple[int, ...] = ()
+    """How the items overlapped: each by its place in `items`, where it began and where it ended,
+    what came whole once; ERROR is the error, CUT the end of a call that it cut. Empty: one after
+    the other, and then the error."""
 
     @property
     def text(self) -> str:
@@ -188,6 +198,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class _Text(msgspec.Struct):
+    slot: int
     start: TextStart
     buffer: Buffer
     end: TextEnd | None = None
@@ -208,6 +219,7 @@ class _Text(msgspec.Struct):
 
 
 class _Reasoning(msgspec.Struct):
+    slot: int
     start: ReasoningStart
     buffer: Buffer
     end: ReasoningEnd | None = None
@@ -228,6 +240,7 @@ class _Reasoning(msgspec.Struct):
 
 
 class _Call(msgspec.Struct):
+    slot: int
     buffer: Buffer
     call: ToolCall | None = None
 
@@ -240,6 +253,7 @@ class Assembler:
         self._finish: Finish | None = None
         self._error: ErrorPart | None = None
         self._slots: list[_Text | _Reasoning | _Call | Item] = []
+        self._order: list[int] = []
         self._texts: dict[str, _Text] = {}
         self._reasonings: dict[str, _Reasoning] = {}
         self._calls: dict[str, _Call] = {}
@@ -285,7 +299,14 @@ class Assembler:
             findings=findings,
             choice=choice,
             extra=finish.extra if finish else UNSET,
+            order=self._overlaps(),
         )
+
+    def _overlaps(self) -> tuple[int, ...]:
+        """The order of a response that has ended, if it is not the plain one."""
+        order = sorted(self._order)
+        plain = order if self._error is None else [*order[1:], ERROR]
+        return () if plain == self._order else tuple(self._order)
 
     def _items(self) -> list[Item]:
         items: list[Item] = []
@@ -305,8 +326,8 @@ class Assembler:
         return msgspec.structs.replace(call, invalid="stream-failed")
 
     def _text_start(self, part: TextStart) -> None:
-        self._texts[part.id] = slot = _Text(part, Buffer())
-        self._slots.append(slot)
+        self._texts[part.id] = slot = _Text(len(self._slots), part, Buffer())
+        self._begin(slot)
 
     def said(self, part: TextDelta) -> None:
         """The same as `feed`: the short way of nearly every part."""
@@ -315,21 +336,25 @@ class Assembler:
     _text_delta = said
 
     def _text_end(self, part: TextEnd) -> None:
-        self._texts[part.id].end = part
+        slot = self._texts[part.id]
+        slot.end = part
+        self._order.append(slot.slot)
 
     def _reasoning_start(self, part: ReasoningStart) -> None:
-        self._reasonings[part.id] = slot = _Reasoning(part, Buffer())
-        self._slots.append(slot)
+        self._reasonings[part.id] = slot = _Reasoning(len(self._slots), part, Buffer())
+        self._begin(slot)
 
     def _reasoning_delta(self, part: ReasoningDelta) -> None:
         self._reasonings[part.id].buffer.add(part.delta)
 
     def _reasoning_end(self, part: ReasoningEnd) -> None:
-        self._reasonings[part.id].end = part
+        slot = self._reasonings[part.id]
+        slot.end = part
+        self._order.append(slot.slot)
 
     def _params_start(self, part: ToolParamsStart) -> None:
-        self._calls[part.id] = slot = _Call(Buffer())
-        self._slots.append(slot)
+        self._calls[part.id] = slot = _Call(len(self._slots), Buffer())
+        self._begin(slot)
 
     def _params_delta(self, part: ToolParamsDelta) -> None:
         self._calls[part.id].buffer.add(part.delta)
@@ -340,19 +365,26 @@ class Assembler:
     def _tool_call(self, part: ToolCall) -> None:
         slot = self._calls.get(part.id)
         if slot is None:  # a call that came whole
-            self._calls[part.id] = slot = _Call(Buffer())
+            self._calls[part.id] = slot = _Call(len(self._slots), Buffer())
             self._slots.append(slot)
+        is_cut = part.invalid == "stream-failed" and self._error is None
+        self._order.append(CUT - slot.slot if is_cut else slot.slot)
         slot.call = part
         slot.buffer.set(part.params)
 
     def _whole(self, part: Item) -> None:
-        self._slots.append(part)
+        self._begin(part)
+
+    def _begin(self, slot: _Text | _Reasoning | _Call | Item) -> None:
+        self._order.append(len(self._slots))
+        self._slots.append(slot)
 
     def _on_metadata(self, part: ResponseMetadata) -> None:
         self._metadata = part
 
     def _on_error(self, part: ErrorPart) -> None:
         self._error = part
+        self._order.append(ERROR)
 
     def _on_finish(self, part: Finish) -> None:
         self._finish = part

@@ -40,7 +40,7 @@ from weft.guard import Guard, Shown
 from weft.ids import Ids
 from weft.parts import ErrorPart, Part
 from weft.request import Request
-from weft.sse import Event, Frame, FrameReader, write
+from weft.sse import MAX_EVENT, Event, Frame, FrameReader, write
 
 
 def fresh_context() -> Context:
@@ -65,11 +65,17 @@ class Decoder:
     """Bytes of one response in any pieces in, guarded parts out."""
 
     def __init__(
-        self, dialect: str, *, context: Context | None = None, stages: Stages = _no_stages
+        self,
+        dialect: str,
+        *,
+        context: Context | None = None,
+        stages: Stages = _no_stages,
+        limit: int = MAX_EVENT,
     ) -> None:
-        """`stages` stand behind the dialect's own: those of a translated request."""
+        """`stages` stand behind the dialect's own: those of a translated request. `limit` is how
+        many bytes one event, or a body, may have."""
         self._dialect = _reader(dialect)
-        self._reader = FrameReader()
+        self._reader = FrameReader(limit=limit)
         self._pipe = Pipe(self._dialect, context or fresh_context(), stages)
 
     def feed(self, data: bytes) -> list[Part]:
@@ -412,11 +418,9 @@ def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[in
 
 
 def _frames(raw: bytes) -> list[Frame]:
-    reader = FrameReader()
-    try:
-        return reader.feed(raw) + reader.finish() + reader.finish()
-    except TooLarge as problem:
-        raise Unreadable(str(problem), offset=problem.offset, event=problem.event) from None
+    """Bytes that are all there need no limit."""
+    reader = FrameReader(limit=len(raw))
+    return reader.feed(raw) + reader.finish()
 
 
 def _responses(dialect: Dialect, frames: list[Frame]) -> list[list[Frame]]:

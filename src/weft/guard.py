@@ -609,6 +609,9 @@ def _call_of(call: _Call) -> ToolCall:
         provider_executed=start.provider_executed,
         format=start.format,
         item_id=start.item_id,
+        signature=start.signature,
+        origin=start.origin,
+        extra=start.extra,
     )
 
 

@@ -23,8 +23,10 @@ import msgspec
 from weft.errors import TooLarge
 from weft.partial_json import Scan
 
-MAX_LINE = 8 * 1024 * 1024
-MAX_EVENT = 32 * 1024 * 1024
+MAX_EVENT = 64 * 1024 * 1024
+"""Bytes of one event, and so of one line, unless the caller says otherwise. A legal event may be as
+large as its answer: the last snapshot of a Responses stream repeats all of it, an image in a Gemini
+stream is one line. So there is no smaller limit for lines."""
 DONE = b"[DONE]"
 
 _BOM = b"\xef\xbb\xbf"
@@ -79,10 +81,9 @@ class _Form(Enum):
 class FrameReader:
     """Turns bytes in any pieces into frames. Where they are cut changes nothing."""
 
-    def __init__(self, *, max_line: int = MAX_LINE, max_event: int = MAX_EVENT) -> None:
-        self._max_line = max_line
-        self._max_event = max_event
-        self._max_short = min(max_line, max_event)
+    def __init__(self, *, limit: int = MAX_EVENT) -> None:
+        """`limit`: the bytes of a line, and of an event, that are read at most."""
+        self._limit = limit
         self._form = _Form.UNKNOWN
         self._failure: TooLarge | None = None
         self._number = 0
@@ -108,7 +109,7 @@ class FrameReader:
     def feed(self, data: bytes) -> list[Frame]:
         """Returns the frames that these bytes complete.
 
-        Raises TooLarge once a line or an event is over its limit, after all frames before it
+        Raises TooLarge once a line or an event is over the limit, after all frames before it
         were returned.
         """
         out: list[Frame] = []
@@ -146,7 +147,7 @@ class FrameReader:
         """Takes whole events of one data line each, as nearly all are, as long as there are;
         returns the rest.
         """
-        number, offset, longest = self._number, self._offset, self._max_short
+        number, offset, longest = self._number, self._offset, self._limit
         begin = offset
         events = data.split(b"\n\n")
         rest = events.pop()
@@ -198,11 +199,11 @@ class FrameReader:
     def _keep_tail(self, piece: bytes) -> None:
         self._tail.append(piece)
         self._tail_size += len(piece)
-        if self._tail_size > self._max_line:
-            raise self._too_large("line", self._max_line)
+        if self._tail_size > self._limit:
+            raise self._too_large("line")
 
-    def _too_large(self, what: str, limit: int) -> TooLarge:
-        return TooLarge(what, limit, offset=self._offset, event=self._number)
+    def _too_large(self, what: str) -> TooLarge:
+        return TooLarge(what, self._limit, offset=self._offset, event=self._number)
 
     def _lines(self, lines: list[bytes], out: list[Frame]) -> None:
         """All lines in order. One data line and a blank one, which is nearly every event, take
@@ -216,7 +217,7 @@ class FrameReader:
                 and lines[position + 1] == b"\n"
                 and line.startswith(b"data:")
                 and self._between_events()
-                and len(line) <= self._max_short
+                and len(line) <= self._limit
             ):
                 value = line[5:].strip()
                 if value and not value.startswith(b":"):
@@ -238,8 +239,8 @@ class FrameReader:
         )
 
     def _line(self, line: bytes, out: list[Frame]) -> None:
-        if len(line) > self._max_line and len(line.rstrip(_LINE_ENDS)) > self._max_line:
-            raise self._too_large("line", self._max_line)
+        if len(line) > self._limit and len(line.rstrip(_LINE_ENDS)) > self._limit:
+            raise self._too_large("line")
         if self._form is _Form.EVENTS:
             self._event_line(line, out)
         else:
@@ -314,8 +315,8 @@ class FrameReader:
             self._start = self._offset
         self._data.append(value)
         self._size += len(value)
-        if self._size > self._max_event:
-            raise self._too_large("event", self._max_event)
+        if self._size > self._limit:
+            raise self._too_large("event")
 
     def _dispatch(self, out: list[Frame], *, cut: bool) -> None:
         lines, self._data, self._size = self._data, [], 0

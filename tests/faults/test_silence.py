@@ -142,6 +142,16 @@ def test_an_answer_over_the_limit_of_bytes_ends_with_an_error(strict: World) -> 
     every_pair(strict, "", True, endless, check)
 
 
+def test_a_line_without_an_end_is_over_the_limit_of_bytes(strict: World) -> None:
+    """A line may be as long as its answer, and no longer."""
+
+    def endless(said: Speech) -> Sequence[Step]:
+        frames = map(chunk, (*said.head, *said.content, b"data: "))
+        return [STREAM, *frames, Hold(), Flood(chunk(b"x" * 1000), 10**6)]
+
+    every_pair(strict, "", True, endless, over("over 20000 bytes"))
+
+
 def test_an_answer_over_the_limit_of_time_ends_with_an_error(strict: World) -> None:
     def slow(said: Speech) -> Sequence[Step]:
         return [STREAM, *map(chunk, said.head + said.content), SILENCE]

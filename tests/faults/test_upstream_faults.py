@@ -6,11 +6,10 @@ from itertools import product
 import pytest
 
 from tests.faults.faults import AFTER, BEFORE, BODIES, HARMLESS, KEY, Fault, redirect, told
-from tests.faults.upstream import SILENCE, STREAM, Step, Upstream, answer, chunk
+from tests.faults.upstream import Upstream, answer
 from tests.faults.wires import (
     DIALECTS,
     SPEECHES,
-    Speech,
     error_ending,
     error_seen,
     frames_of,
@@ -145,14 +144,3 @@ def good(found: Answer, fault: Fault, client: str) -> None:
 @clients
 def test_what_comes_after_the_end_changes_nothing(shared: World, fault: Fault, client: str) -> None:
     each_upstream(shared, fault, client, good, (True,))
-
-
-@clients
-def test_a_line_without_an_end_is_too_large(shared: World, client: str) -> None:
-    line = b"data: " + b"x" * (8 * 1024 * 1024 - 5)
-
-    def wrong(speech: Speech, dialect: str, stream: bool) -> Sequence[Step]:
-        return [STREAM, *map(chunk, (*speech.head, *speech.content, line)), SILENCE]
-
-    fault = Fault("a long line", wrong, "bad-answer", "too-large")
-    each_upstream(shared, fault, client, ended, (True,))

@@ -270,7 +270,8 @@ class Salvage:
             value = json.loads(data.decode("utf-8", "replace"), strict=False)
         except RecursionError:
             raise ValueError("nested too deeply") from None
-        if isinstance(value, list) and len(value) == 1:
+        if isinstance(value, list) and len(value) == 1:  # error-in-an-array
+            self._findings.once("field-coerced", "", "an object stood in an array of one")
             value = value[0]
         if not isinstance(value, dict):
             raise ValueError(f"expected an object, got {_kind(value)}")

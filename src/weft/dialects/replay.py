@@ -57,6 +57,11 @@ def response_to_parts(response: Response, *, in_place: bool = False) -> list[Par
     return out
 
 
+def item_to_parts(item: Item) -> list[Part]:
+    """Returns the parts of one item; sources stand where they came, and are no parts of a text."""
+    return _SAY[item.__class__](item, {})
+
+
 Placed = dict[str, list[Source]]
 """Sources by the text that they stand in."""
 

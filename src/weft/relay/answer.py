@@ -29,7 +29,7 @@ class Answer:
         """`keep`: remember the bytes, for `whole`."""
         self._incoming = incoming
         self._kept: list[bytes] | None = [] if keep else None
-        self._reader = FrameReader()
+        self._reader = FrameReader(limit=limit)  # one event may be all of the answer
         self._limit = limit
         self.pipe = pipe
         self.size = 0

@@ -9,19 +9,20 @@ Of every response that has ended:
 3. the record says what the log says. The record is the fold of what the upstream said, the log is
    in the client's dialect: they are compared as `Meaning`, field by field. What a dialect cannot
    carry (docs/carrying.md) is no difference: the record is told once more in the client's dialect,
-   and a field may say what it says there. Where an error ended the log, the record does not tell
-   what it found open: it is told once for each item that may have been, and all fields must say
-   what one of these tellings says, or what is stored;
+   and a field may say what it says there;
 4. the body is what the log ends with: its last snapshot, or all of it if it was told in one piece;
    where a wire has neither, what the record says as a body. That a response was cancelled, or that
    the outputs it waited for have come, is newer than its log;
 5. what it goes on from, what goes on from it, and its conversation belong to the same owner, if
-   they are still there.
+   they are still there;
+6. the seal is that of everything that was stored when it ended (`seal.py`), so that no byte can
+   change without being noticed.
 
-A log that was pruned is counted, and not read: digest, events and size still tell what it was.
+A log that was pruned is counted, and not read: digest, events and size still tell what it was. One
+response is in memory at a time, and of its log one block.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 
@@ -33,18 +34,19 @@ from weft.codec import Decoder, Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.errors import InternalError, WeftError
-from weft.findings import Code, Finding, Findings
+from weft.findings import Code, Findings
 from weft.guard import Guard
 from weft.ids import Ids
 from weft.partial_json import canonical
 from weft.parts import Part, ToolCall, ToolResult, Usage
 from weft.relay.history import given
-from weft.relay.log import as_sent, body_of, events_of
+from weft.relay.log import BODY, LogReader
 from weft.relay.persistence import status_of, waits, with_status
 from weft.relay.recovery import frames_of, request_of
 from weft.relay.rendering import encoder_of
 from weft.relay.replay_variants import retold
-from weft.sse import Event
+from weft.relay.seal import is_sealed
+from weft.sse import Event, Frame, write_events
 from weft.store.base import Store
 from weft.store.records import Block, Entry, Status
 
@@ -180,99 +182,119 @@ def unlike(said: Meaning, *others: Meaning) -> list[str]:
     ]
 
 
-def _least_unlike(said: Meaning, stored: Meaning, again: Iterable[Meaning]) -> list[str]:
-    """The fields that say neither what is stored nor what the likest of the others says."""
-    least = unlike(said, stored)
-    for other in again:
-        if not least:
-            break
-        least = min(least, unlike(said, stored, other), key=len)
-    return least
-
-
 # What was told
 
 
-class _Told:
-    """How one response reads in its client's dialect."""
+class _Reader:
+    """How one response reads in its client's dialect. Our own events have no limit of size."""
 
     def __init__(self, entry: Entry) -> None:
-        self._dialect = DIALECTS[entry.dialect]
+        self.dialect = DIALECTS[entry.dialect]
         created = int(entry.created)
         self._context = Context(
             request_of(entry), ids=Ids(b"audit"), now=created, response_id=entry.id
         )
 
-    def read(self, events: Sequence[Event]) -> Response:
-        pipe = Pipe(self._dialect, self._context)
-        pipe.feed(frames_of(events))
-        pipe.finish()
-        return pipe.response
+    def pipe(self) -> Pipe:
+        return Pipe(self.dialect, self._context)
 
     def read_body(self, raw: bytes) -> Response:
-        decoder = Decoder(self._dialect.name, context=self._context)
+        decoder = Decoder(self.dialect.name, context=self._context, limit=len(raw))
         decoder.feed(raw)
         decoder.finish()
         return decoder.response
 
-    def streamed(self, record: Response, told: Response) -> Iterator[Response]:
-        """The record, once it was told in events: in each way that it may have been, if that ends
-        as what was told does."""
-        for parts in retold(record, told):
-            one = self.read(self._events(parts))
-            if (one.error is None) == (told.error is None):
-                yield one
+    def streamed(self, record: Response) -> Iterator[Response]:
+        """The record, once it was told in events."""
+        for parts in retold(record):
+            yield self._read(parts)
 
-    def _events(self, parts: Iterable[Part]) -> list[Event]:
-        guard = Guard(self._context.ids, Findings())
-        encoder = encoder_of(self._dialect, self._context, guard.fold, Findings())
-        events: list[Event] = []
+    def _read(self, parts: Iterable[Part]) -> Response:
+        """What a client reads that is told these parts: each event is gone when it is read."""
+        pipe, guard = self.pipe(), Guard(self._context.ids, Findings())
+        encoder = encoder_of(self.dialect, self._context, guard.fold, Findings())
         for part in parts:
-            events += encoder.feed(guard.feed((part,)))
-        return events + encoder.feed(guard.finish())
+            pipe.feed(frames_of(encoder.feed(guard.feed((part,)))))
+        pipe.feed(frames_of(encoder.feed(guard.finish())))
+        pipe.finish()
+        return pipe.response
 
     def whole(self, record: Response) -> Response:
         """The record, once it was told in one piece."""
-        if self._dialect.body is None:
-            raise InternalError(f"{self._dialect.name} has no bodies")
-        return self.read_body(self._dialect.body(record, self._context, Findings()))
+        if self.dialect.body is None:
+            raise InternalError(f"{self.dialect.name} has no bodies")
+        return self.read_body(self.dialect.body(record, self._context, Findings()))
+
+
+class _Log:
+    """Reads a log block by block: what it holds, and what it says."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self.body: bytes | None = None
+        """The answer, if it was told in one piece."""
+        self.snapshot: bytes | None = None
+        """The last response object that was told."""
+        self.readable = True
+        self._reader = reader
+        self._pipe = reader.pipe()
+        self._hash = sha256()
+        self._blocks = self._size = self._events = 0
+        self._batch = 0
+        """The number of the first event of a batch."""
+        self._blocks_reader = LogReader(strict=True)
+        self._misplaced = False
+        self._is_whole = True
+        """Whether the last batch is complete."""
+
+    def feed(self, block: Block) -> None:
+        try:
+            events = self._blocks_reader.feed(block, ended=True)
+        except ValueError:
+            self.readable = False
+            return
+        self._misplaced |= (block.number, block.first) != (self._blocks, self._batch)
+        for event in events:
+            self._event(event)
+        self._is_whole = block.count > 0
+        if self._is_whole:
+            self._misplaced |= self._events != self._batch + block.count
+            self._batch = self._events
+        self._blocks += 1
+        self._size += len(block.data)
+
+    def _event(self, event: Event) -> None:
+        frame = Frame(event.data, event.name, number=self._events)
+        self._misplaced |= event.number != self._reader.dialect.number(frame)
+        if event.name == BODY:
+            self.body = event.data
+            self._hash.update(event.data)
+        else:
+            self._hash.update(write_events((event,)))
+            self._pipe.feed((frame,))
+            told = self._reader.dialect.snapshot(frame)
+            self.snapshot = self.snapshot if told is None else bytes(told)
+        self._events += 1
+
+    def differences(self, entry: Entry) -> Iterator[str]:
+        is_mixed = self.body is not None and self._events > 1
+        if self._misplaced or is_mixed or not self._is_whole:
+            yield "events or blocks are missing, or not in their places"
+        if self._events != entry.events:
+            yield f"it holds {self._events} events, {entry.events} were told"
+        if self._size != entry.size:
+            yield f"it holds {self._size} bytes, {entry.size} were stored"
+        if self._hash.hexdigest() != entry.digest:
+            yield "its digest is not that of what was told"
+
+    def response(self) -> Response:
+        """What the log says."""
+        if self.body is not None:
+            return self._reader.read_body(self.body)
+        self._pipe.finish()
+        return self._pipe.response
 
 
 # One response
-
-
-def examined(entry: Entry, blocks: list[Block]) -> list[Difference]:
-    """What is wrong with a response that has ended, and whose log is this."""
-    try:
-        events = events_of(blocks)
-    except ValueError:
-        return [Difference(entry.id, "log", "it cannot be read")]
-    found = [("log", why) for why in _log(entry, blocks, events)]
-    try:
-        record = _fold(entry.record or b"")
-    except ValueError:
-        record = None
-        found.append(("record", "it cannot be read"))
-    if record is not None:
-        try:
-            found += _record(entry, record, events)
-        except (ValueError, RecursionError, WeftError):
-            found.append(("log", "it cannot be read"))
-    found += [("input", "it is no list of items") for _ in [0] if not _is_list(entry.input)]
-    return [Difference(entry.id, what, why) for what, why in found]
-
-
-def _log(entry: Entry, blocks: list[Block], events: Sequence[Event]) -> Iterable[str]:
-    if [one.number for one in blocks] != list(range(len(blocks))):
-        yield "blocks are missing"
-    if len(events) != entry.events or sum(one.count for one in blocks) != entry.events:
-        yield f"it holds {len(events)} events, {entry.events} were told"
-    size = sum(len(one.data) for one in blocks)
-    if size != entry.size:
-        yield f"it holds {size} bytes, {entry.size} were stored"
-    if sha256(as_sent(events)).hexdigest() != entry.digest:
-        yield "its digest is not that of what was told"
-
 
 _TWICE: frozenset[Code] = frozenset(
     (
@@ -296,34 +318,101 @@ _TWICE: frozenset[Code] = frozenset(
 acts on it."""
 
 
-def _repeated(findings: Iterable[Finding]) -> Iterable[str]:
-    return (f"it tells something twice: {one.detail}" for one in findings if one.code in _TWICE)
+_CHANGED = "something of it was changed after it had ended"
 
 
-def _record(entry: Entry, record: Response, events: Sequence[Event]) -> Iterable[tuple[str, str]]:
-    reader, body = _Told(entry), body_of(events)
-    response = reader.read(events) if body is None else reader.read_body(body)
-    for why in _repeated(response.findings):
-        yield "log", why
-    again = reader.streamed(record, response) if body is None else [reader.whole(record)]
-    for name in _least_unlike(meaning(response), meaning(record), map(meaning, again)):
-        if name == "usage" and response.error is not None:
-            continue  # of which nothing is told after an error: the log may have an earlier count
+class _Examination:
+    """Compares a response that has ended with its log: `feed` the blocks, then `finish`."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._reader = _Reader(entry)
+        self._log = _Log(self._reader)
+
+    def feed(self, block: Block) -> None:
+        try:
+            self._log.feed(block)
+        except (ValueError, RecursionError, WeftError):
+            self._log.readable = False
+
+    def finish(self) -> list[Difference]:
+        entry = self._entry
+        found = [("log", "it cannot be read")] if not self._log.readable else []
+        if not found:
+            found = [("log", why) for why in self._log.differences(entry)]
+            found += self._record()
+        if not _is_list(entry.input):
+            found.append(("input", "it is no list of items"))
+        if not found and not _is_sealed(entry):
+            found.append(("seal", _CHANGED))
+        return [Difference(entry.id, what, why) for what, why in found]
+
+    def _record(self) -> Iterator[tuple[str, str]]:
+        try:
+            record = _fold(self._entry.record or b"")
+        except ValueError:
+            yield "record", "it cannot be read"
+            return
+        try:
+            yield from self._compared(record)
+        except (ValueError, RecursionError, WeftError):
+            yield "record", "it cannot be told again"
+
+    def _compared(self, record: Response) -> Iterator[tuple[str, str]]:
+        log, reader = self._log, self._reader
+        response = log.response()
+        stored = meaning(record)
+        found = list(_unlike(response, stored))
+        for again in self._retold(record):
+            if not found:
+                break
+            found = min(found, list(_unlike(response, stored, again)), key=len)
+        yield from found
+        snapshot = log.snapshot if log.body is None else log.body
+        if snapshot is None:
+            yield from _folded(self._entry, record, reader)
+        else:
+            yield from _snapshot(self._entry, record, snapshot)
+
+    def _retold(self, record: Response) -> Iterator[Response]:
+        """The record, told as it was told to the client. It is made only if it is needed."""
+        if self._log.body is None:
+            yield from self._reader.streamed(record)
+        else:
+            yield self._reader.whole(record)
+
+
+def _unlike(said: Response, stored: Meaning, *again: Response) -> Iterator[tuple[str, str]]:
+    """What the log tells twice, and the fields that say something else than what is stored. Neither
+    is a difference if the record, told again, reads like that too."""
+    known = {one.code for other in again for one in other.findings}
+    for one in said.findings:
+        if one.code in _TWICE - known:
+            yield "log", f"it tells something twice: {one.detail}"
+    for name in unlike(meaning(said), stored, *map(meaning, again)):
+        if name == "usage" and said.error is not None:
+            continue  # nothing is told after an error: the log may have an earlier count
         yield "record", f"its {name} is not what the log tells"
-    snapshot = _last_snapshot(entry, events) if body is None else body
-    if snapshot is None:
-        yield from _folded(entry, record, reader)
-    else:
-        yield from _snapshot(entry, record, snapshot)
 
 
-def _last_snapshot(entry: Entry, events: Sequence[Event]) -> bytes | None:
-    snapshot_of = DIALECTS[entry.dialect].snapshot
-    found = (snapshot_of(frame) for frame in reversed(frames_of(events)))
-    return next((one for one in found if one is not None), None)
+def examined(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
+    """What is wrong with a response that has ended, and whose log is this."""
+    examination = _Examination(entry)
+    for block in blocks:
+        examination.feed(block)
+    return examination.finish()
 
 
-def _folded(entry: Entry, record: Response, reader: _Told) -> Iterable[tuple[str, str]]:
+def _is_sealed(entry: Entry) -> bool:
+    """Whether nothing was changed; that the outputs it waited for have come is newer."""
+    if is_sealed(entry):
+        return True
+    if entry.status != "completed" or entry.body is None or not waits(entry.body):
+        return False
+    return is_sealed(msgspec.structs.replace(entry, status="incomplete"))
+
+
+def _folded(entry: Entry, record: Response, reader: _Reader) -> Iterable[tuple[str, str]]:
     """A stream without snapshots: body and status are what the record says."""
     if entry.status != status_of(record):
         yield "status", f"it is {entry.status}; the record says {status_of(record)}"
@@ -331,9 +420,10 @@ def _folded(entry: Entry, record: Response, reader: _Told) -> Iterable[tuple[str
         if record.error is None:
             yield "body", "there is none"
         return
-    said = meaning(reader.read_body(entry.body))
-    for name in unlike(said, meaning(record), meaning(reader.whole(record))):
-        yield "body", f"its {name} is not what the record says"
+    said, stored = meaning(reader.read_body(entry.body)), meaning(record)
+    if unlike(said, stored):
+        for name in unlike(said, stored, meaning(reader.whole(record))):
+            yield "body", f"its {name} is not what the record says"
 
 
 def _snapshot(entry: Entry, record: Response, snapshot: bytes) -> Iterable[tuple[str, str]]:
@@ -370,27 +460,27 @@ def _is_list(input: bytes) -> bool:
 
 
 async def audit(store: Store, tell: Callable[[Difference], None]) -> Audited:
-    """Walks the store, and tells every difference. Raises StoreError."""
+    """Walks the store, one response at a time, and tells every difference. Raises StoreError."""
     whole = pruned = running = differences = 0
     last = ""
-    while entries := await store.entries(last):
-        for entry in entries:
-            if entry.ended is None:
-                running += 1
-                continue
-            found = await _sure(store, entry)
+    while entries := await store.entries(last, 1):  # more of them may be large
+        entry = entries[0]
+        if entry.ended is None:
+            running += 1
+        else:
+            found = await audit_entry(store, entry)
             differences += len(found)
             for one in found:
                 tell(one)
             pruned += entry.pruned
             whole += not entry.pruned
-        last = entries[-1].id
+        last = entry.id
     return Audited(whole, pruned, running, differences)
 
 
-async def _sure(store: Store, entry: Entry) -> list[Difference]:
-    """The differences of a response that is still there when they were found: others may change
-    it meanwhile."""
+async def audit_entry(store: Store, entry: Entry) -> list[Difference]:
+    """The differences of a response that has ended, and is still there when they were found: others
+    may change it meanwhile."""
     found = await _compared(store, entry)
     if not found:
         return []
@@ -399,15 +489,25 @@ async def _sure(store: Store, entry: Entry) -> list[Difference]:
 
 
 async def _compared(store: Store, entry: Entry) -> list[Difference]:
-    found = [] if entry.pruned else examined(entry, await _blocks(store, entry.id))
+    if entry.dialect not in DIALECTS:
+        return [Difference(entry.id, "dialect", f"there is no {entry.dialect!r}")]
+    found = await (_without_log if entry.pruned else _with_log)(store, entry)
     return found + [Difference(entry.id, *one) for one in await _links(store, entry)]
 
 
-async def _blocks(store: Store, id: str) -> list[Block]:
-    found: list[Block] = []
-    while more := await store.blocks(id, behind=found[-1].number if found else -1):
-        found += more
-    return found
+async def _with_log(store: Store, entry: Entry) -> list[Difference]:
+    examination, behind = _Examination(entry), -1
+    while blocks := await store.blocks(entry.id, behind=behind):
+        behind = blocks[-1].number
+        while blocks:
+            examination.feed(blocks.pop(0))
+    return examination.finish()
+
+
+async def _without_log(store: Store, entry: Entry) -> list[Difference]:
+    if await store.blocks(entry.id):
+        return [Difference(entry.id, "log", "it was removed for its age, and is there")]
+    return [] if _is_sealed(entry) else [Difference(entry.id, "seal", _CHANGED)]
 
 
 async def _links(store: Store, entry: Entry) -> list[tuple[str, str]]:

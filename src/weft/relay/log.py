@@ -106,9 +106,11 @@ def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Bloc
 
 
 class LogReader:
-    """The blocks of a log back into events. Feed it every block, in order."""
+    """The blocks of a log back into events. Feed it every block, in order. A strict one takes no
+    bytes but those that are written for these events."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
+        self._strict = strict
         self._buffer = bytearray()
         """The beginning of a chunk."""
         self._events: list[Event] = []
@@ -141,6 +143,8 @@ class LogReader:
                 return
             with memoryview(buffer) as view:
                 rows = _decode(view[_LENGTH:end])
+                if self._strict and _encode(rows) != view[_LENGTH:end]:
+                    raise ValueError("the chunk is spelled otherwise")
             self._events += [Event(name, data, number) for name, data, number in rows]
             del buffer[:end]
 

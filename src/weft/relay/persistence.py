@@ -34,9 +34,10 @@ from weft.relay.log import (
 )
 from weft.relay.offload import offload
 from weft.relay.recovery import UNRECOVERABLE, Recovery, unanswered
+from weft.relay.seal import sealed
 from weft.sse import Event
 from weft.store.base import Store, StoreError
-from weft.store.records import Ending, Entry, Item, Status
+from weft.store.records import Block, Ending, Entry, Item, Status
 
 _LONGEST = 500
 """Characters of an id that an answer can be stored under."""
@@ -129,6 +130,8 @@ class ResponseWriter:
         self._incoming = incoming
         self._policy = policy
         self._log: Log | None = None
+        self._begun: Entry | None = None
+        """What was stored at the beginning."""
         self.required = persistence.required
         self.server = ""
         """The id of this server when it began: what another took over is no longer ours."""
@@ -160,6 +163,7 @@ class ResponseWriter:
         entry = await self._entry(id, "in_progress", last_snapshot(first))
         head = log.head(first) if first else ()
         await self._written(id, self._persistence.store.begin(entry, head))
+        self._begun = entry
         self._log = self._persistence.logs[id] = log
         if first:
             log.open()
@@ -169,6 +173,7 @@ class ResponseWriter:
         StoreError."""
         entry = await self._entry(id, status, body)
         await self._written(id, self._persistence.store.begin(entry))
+        self._begun = entry
         log = Log(self._persistence.store, self._persistence.scheduler, id)
         self._log = self._persistence.logs[id] = log
 
@@ -256,18 +261,18 @@ class ResponseWriter:
     async def _finished(
         self, last: Sequence[Event], response: Response, outcome: "Callable[[], _Outcome]"
     ) -> None:
-        log, incoming = self.log, self._incoming
+        log, entry = self.log, self._begun
+        if entry is None:
+            raise InternalError("the response has not begun")
 
-        def ended() -> Ending:
-            return _ending(outcome(), response, incoming.conversation, self._policy.input)
+        def ended(rest: Block | None) -> Ending:
+            extent = (log.digest, log.events, log.size)
+            return _ending(entry, outcome(), response, extent, rest)
 
         large = sum(len(event.data) for event in last) > LARGE
-        ending = await offload(ended) if large else ended()
         try:
             rest = await log.close(last)
-            ending = msgspec.structs.replace(
-                ending, digest=log.digest, events=log.events, size=log.size, rest=rest
-            )
+            ending = await offload(ended, rest) if large else ended(rest)
             await self._end(log.id, ending)
         except StoreError:
             self.give_up()
@@ -321,16 +326,27 @@ def _outcome(response: Response, body: bytes) -> _Outcome:
 
 
 def _ending(
-    outcome: _Outcome, response: Response, conversation: str | None, input: bytes
+    entry: Entry,
+    outcome: _Outcome,
+    response: Response,
+    extent: tuple[str | None, int, int],
+    rest: Block | None,
 ) -> Ending:
-    """An ending, but for what it says of the log."""
-    return Ending(
+    """The ending of a response that was begun as this entry. `extent` is the digest of its log, and
+    its number of events and of bytes; `rest` its last block."""
+    digest, events, size = extent
+    ending = Ending(
         status=outcome.status,
         ended=time.time(),
         body=outcome.body,
         record=_json(response),
-        items=_turn(conversation, input, outcome),
+        digest=digest,
+        events=events,
+        size=size,
+        rest=rest,
+        items=_turn(entry.conversation, entry.input, outcome),
     )
+    return sealed(entry, ending)
 
 
 async def recovered(store: Store, entry: Entry) -> Ending:
@@ -340,8 +356,7 @@ async def recovered(store: Store, entry: Entry) -> Ending:
     async for events in StoredLog(store, entry.id).read():
         await offload(recovery.feed, events)
     last, response, digest = await offload(recovery.finish)
-    ending = await _ending_behind(store, entry, last, response)
-    return msgspec.structs.replace(ending, digest=digest)
+    return await _ending_behind(store, entry, last, response, digest)
 
 
 async def abandoned(store: Store, entry: Entry) -> Ending:
@@ -349,32 +364,28 @@ async def abandoned(store: Store, entry: Entry) -> Ending:
     StoreError."""
     extent = await store.extent(entry.id)
     last, response = unanswered(entry, UNRECOVERABLE, extent.events - 1)
-    return await _ending_behind(store, entry, last, response)
+    return await _ending_behind(store, entry, last, response, None)
 
 
 async def _ending_behind(
-    store: Store, entry: Entry, last: Sequence[Event], response: Response
+    store: Store, entry: Entry, last: Sequence[Event], response: Response, digest: str | None
 ) -> Ending:
-    """The ending of a response whose log is stored, but for these last events; without its digest.
-    Raises StoreError."""
+    """The ending of a response whose log is stored, but for these last events. Raises
+    StoreError."""
     extent, rest, size = await store.extent(entry.id), None, 0
     if last:
         blocks = blocks_of(extent.blocks, extent.events, last)
         rest, ahead = await send_ahead(store, entry.id, blocks)
         size = ahead + len(rest.data)
+    told = (digest, extent.events + len(last), extent.size + size)
 
     def ending() -> Ending:
         body = last_snapshot(last)
         shown = _outcome(response, body or b"{}")
         outcome = shown if body is not None else _Outcome(shown.status, entry.body, shown.snapshot)
-        return _ending(outcome, response, entry.conversation, entry.input)
+        return _ending(entry, outcome, response, told, rest)
 
-    return msgspec.structs.replace(
-        await offload(ending),
-        events=extent.events + len(last),
-        size=extent.size + size,
-        rest=rest,
-    )
+    return await offload(ending)
 
 
 def _turn(conversation: str | None, input: bytes, outcome: _Outcome) -> list[Item]:

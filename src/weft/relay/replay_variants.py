@@ -1,59 +1,63 @@
-"""A record, told once more: in each way that it may have been told.
+"""A record, told once more: the parts that it is the fold of, but for where deltas were cut.
 
-A record is the fold of an answer. It does not tell what was open when an error came, and some wires
-tell one item after the other: what waited then was not told any more.
+What a client was told follows from the order of the parts. Some wires tell one item after the
+other, or a call at its end: what waited when an error came was not told any more. So a record says
+how its items overlapped, and what an error found open (`Response.order`).
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from json import JSONDecoder
 
 import msgspec
 
-from weft.assembler import Failure, Response
-from weft.dialects.replay import response_to_parts
-from weft.lifecycle import FAMILY
+from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
+from weft.dialects.replay import item_to_parts, response_to_parts
 from weft.parts import (
     ErrorPart,
-    Finish,
-    ItemPart,
     Part,
     ReasoningDelta,
-    ReasoningEnd,
-    ReasoningStart,
     TextDelta,
-    TextEnd,
-    TextStart,
     ToolCall,
     ToolParamsDelta,
-    ToolParamsEnd,
     ToolParamsStart,
 )
 
-_OF_CALLS = (ToolParamsStart, ToolParamsDelta, ToolParamsEnd, ToolCall)
-_ENDS = (TextEnd, ReasoningEnd, ToolParamsEnd, ToolCall)
-_BEGUN = (TextStart, TextDelta, ReasoningStart, ReasoningDelta, ToolParamsStart, ToolParamsDelta)
 
-_Key = tuple[str, str]
-"""The family of an item, and its id."""
-
-
-def retold(record: Response, told: Response) -> Iterator[list[Part]]:
-    """Parts that fold to this record, which does not tell in which order its items ended. That
-    matters only where an error ended what was told: some wires tell one item after the other, or
-    a call at its end, and what waited then was not told any more."""
-    said = response_to_parts(record)
-    if told.error is None:
+def retold(record: Response) -> Iterator[list[Part]]:
+    """The parts that fold to this record, in all ways that it leaves open. A record does not say
+    when the deltas of an item came, from its start to its end; whether the proof of a call came
+    with its start or with its end; and whether arguments that are several values were one delta.
+    Raises ValueError if its order is not one."""
+    for late in (False, True):
+        said = _in_order(record, late=late)
         yield said
-        unsigned = [*map(_unsigned_start, said)]
-        if unsigned != said:
-            yield unsigned
-        return
-    heard = {one.id for one in told.items if isinstance(one, ToolCall)}
-    calls = [one for one in record.items if isinstance(one, ToolCall)]
-    untold = {_key(one) for one in calls if one.id not in heard}
-    for parts in (said, _one_by_one(record)):
-        if record.error is not None:
-            yield from _cut(parts, record.error, untold)
-        yield from _broken(parts, untold)
+        yield [*map(_unsigned_start, said)]
+        yield [one for part in said for one in _apart(part)]
+
+
+def _apart(part: Part) -> list[Part]:
+    """Arguments value by value, as a wire may have sent them twice."""
+    if not isinstance(part, ToolParamsDelta):
+        return [part]
+    return [ToolParamsDelta(part.id, value) for value in _values(part.delta)]
+
+
+def _values(text: str) -> Iterator[str]:
+    """The JSON values that stand one behind the other in a text, and whatever follows them."""
+    at = 0
+    with suppress(ValueError, RecursionError):
+        while at < len(text):
+            _, end = _value(text, at)
+            yield text[at:end]
+            at = end
+    if at < len(text):
+        yield text[at:]
+
+
+_value = JSONDecoder().raw_decode
+_DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 
 def _unsigned_start(part: Part) -> Part:
@@ -63,89 +67,88 @@ def _unsigned_start(part: Part) -> Part:
     return part
 
 
-def _one_by_one(record: Response) -> list[Part]:
-    """Parts of the record whose items stand where they were announced, whatever they share."""
-    first, *_, last = response_to_parts(record)
-    alone = (
-        response_to_parts(msgspec.structs.replace(record, items=(one,))) for one in record.items
-    )
-    return [first, *(part for one in alone for part in one[1:-1]), last]
+def _in_order(record: Response, *, late: bool) -> list[Part]:
+    """`late`: deltas come right before the ends, not right behind the starts."""
+    first, finish = response_to_parts(msgspec.structs.replace(record, items=()))
+    order = record.order or _plain(record)
+    times = Counter(map(_place, order))
+    _check(times, record)
+    out: list[Part] = [first]
+    ends: dict[int, list[Part]] = {}
+    is_over = record.error is None
+    """Whether calls stay as they are recorded: nothing makes them fail later."""
+    for told in order:
+        place = _place(told)
+        as_it_was = _unchanged if is_over or told <= CUT else _valid
+        if place == ERROR:
+            is_over = True
+            for open in ends:  # no delta comes behind it
+                said = [part for part in ends[open] if isinstance(part, _DELTAS)]
+                out += said
+                ends[open] = ends[open][len(said) :]
+            out.append(_error(record))
+        elif place in ends:
+            out += map(as_it_was, ends.pop(place))
+        elif times[place] == 1:
+            item = record.items[place]
+            whole = [item] if isinstance(item, ToolCall) else item_to_parts(item)
+            out += map(as_it_was, whole)
+        else:
+            begun, ends[place] = _halves(item_to_parts(record.items[place]), late=late)
+            out += begun
+    return [*out, finish]
 
 
-def _key(part: ItemPart) -> _Key:
-    return FAMILY[part.__class__], part.id
+def _plain(record: Response) -> list[int]:
+    """One item after the other, and then the error."""
+    order = [place for place, item in enumerate(record.items) for _ in range(max(_times(item)))]
+    return order if record.error is None else [*order, ERROR]
 
 
-def _parted(parts: Iterable[Part], open: Set[_Key]) -> tuple[list[Part], list[Part]]:
-    """The parts before an error, and behind it the ends of what it found open."""
-    kept: list[Part] = []
-    late: list[Part] = []
-    for part in parts:
-        is_late = isinstance(part, _ENDS) and _key(part) in open
-        (late if is_late else kept).append(part)
-    return kept, late
+def _times(item: Item) -> tuple[int, ...]:
+    """How often an item stands in the order of a record."""
+    if isinstance(item, TextItem | ReasoningItem):
+        return (2,)
+    return (1, 2) if isinstance(item, ToolCall) and item.name else (1,)
 
 
-def _cut(said: list[Part], why: Failure, untold: Set[_Key]) -> Iterator[list[Part]]:
-    """An error came when all was said, or while one item was open, so that what came after it may
-    have waited. Calls that were not told may have been open too."""
-    *before, finish = said
-    error = ErrorPart(why.kind, why.message, why.code, why.status, why.retryable)
-    ends = [{_key(one)} for one in before if isinstance(one, TextEnd | ReasoningEnd | ToolCall)]
-    for open in (set[_Key](), *reversed(ends)):
-        for all_open in (open, open | untold) if untold - open else (open,):
-            kept, late = _parted(before, all_open)
-            yield [*map(_valid, kept), error, *late, finish]
-    waited = _behind_a_nameless_call(before) & untold
-    if waited:
-        kept = [one for one in before if not isinstance(one, _OF_CALLS) or _key(one) not in waited]
-        late = [one for one in before if isinstance(one, ToolCall) and _key(one) in waited]
-        yield [*map(_valid, kept), error, *late, finish]
+def _place(told: int) -> int:
+    """Which item an entry of the order is about."""
+    return CUT - told if told <= CUT else told
 
 
-def _behind_a_nameless_call(parts: Iterable[Part]) -> set[_Key]:
-    """Calls that may have waited for one that came first and never got a name, and it."""
-    calls = [one for one in parts if isinstance(one, ToolCall)]
-    first = next((at for at, one in enumerate(calls) if not one.name), len(calls))
-    return set(map(_key, calls[first:]))
+def _check(times: Counter[int], record: Response) -> None:
+    """`times` has the items in the order of their beginnings."""
+    errors = {times[ERROR], int(record.error is not None), int(record.finish_reason == "error")}
+    starts = [place for place in times if place != ERROR] == list(range(len(record.items)))
+    if not (
+        len(errors) == 1
+        and starts
+        and all(times[n] in _times(x) for n, x in enumerate(record.items))
+    ):
+        raise ValueError("the order is not that of the items")
 
 
-def _broken(said: list[Part], untold: Set[_Key]) -> Iterator[list[Part]]:
-    """A call that cannot be handed over was an error itself. That it had not been told then, it
-    has in common with others that had not ended."""
-    *before, finish = said
-    if isinstance(finish, Finish) and finish.reason == "error":
-        finish = msgspec.structs.replace(finish, reason="other")
-    bad = [one for one in before if isinstance(one, ToolCall) and not _is_usable(one)]
-    first = next((one for one in bad if _key(one) in untold), None)
-    for call in bad:
-        others = untold - {_key(call)}
-        for open in (set[_Key](), others) if others else (others,):
-            kept, late = _parted(before, open)
-            for parts in _breaking(kept, call, moves=call is first):
-                yield [*parts, *late, finish]
+def _halves(parts: list[Part], *, late: bool) -> tuple[list[Part], list[Part]]:
+    """The beginning and the end of an item: two parts, if it is a call."""
+    ends = 2 if isinstance(parts[-1], ToolCall) else 1
+    cut = 1 if late else len(parts) - ends
+    return parts[:cut], parts[cut:]
 
 
-def _breaking(parts: list[Part], call: ToolCall, *, moves: bool) -> Iterator[list[Part]]:
-    """Where a call broke an answer: at its turn, none of it told; at its end; or, where it `moves`,
-    behind items that came before its end."""
-    at = parts.index(call)
-    broken = msgspec.structs.replace(call, invalid=call.invalid or "bad-arguments")
-    before, after = [*map(_valid, parts[:at])], [*map(_valid, parts[at + 1 :])]
-    others = [one for one in before if not isinstance(one, _OF_CALLS) or one.id != call.id]
-    yield [*others, broken, *after]
-    places = [place for place, one in enumerate(after, 1) if not isinstance(one, _BEGUN)]
-    for place in (0, *places) if moves else (0,):
-        yield [*before, *after[:place], broken, *after[place:]]
+def _error(record: Response) -> ErrorPart:
+    why = record.error
+    if why is None:
+        raise ValueError("no error")
+    return ErrorPart(why.kind, why.message, why.code, why.status, why.retryable)
 
 
-def _is_usable(call: ToolCall) -> bool:
-    """Whether every wire can hand it over."""
-    return call.invalid is None and (call.format == "text" or call.params.lstrip()[:1] == "{")
+def _unchanged(part: Part) -> Part:
+    return part
 
 
 def _valid(part: Part) -> Part:
     """A call as it was before an error made it one that failed."""
-    if isinstance(part, ToolCall) and part.invalid == "stream-failed" and part.name:
+    if isinstance(part, ToolCall) and part.invalid == "stream-failed":
         return msgspec.structs.replace(part, invalid=None)
     return part

@@ -117,7 +117,7 @@ def _mark(frame: Frame) -> Mark | None:
     if frame.event.endswith(".delta"):
         return None
     event = _read_place(frame)
-    type = event.type.replace(SPEC_RAW_TEXT + ".", RAW_TEXT + ".")
+    type = (event.type or frame.event).replace(SPEC_RAW_TEXT + ".", RAW_TEXT + ".")
     if type.rpartition(".")[2] not in _ONCE or type in _OFTEN or type in _ENDS:
         return None
     indexes = (event.content_index, event.summary_index, event.command_index)

@@ -60,6 +60,9 @@ def part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part])
         for said in item.said.values():
             if said.speech is Speech.CAN_CONCLUDE:
                 _conclude(reading, said, out)
+            elif said.speech is Speech.ACTIVE:
+                detail = f"item {item.id!r}: summary part {index} began before the one before ended"
+                reading.findings.once("index-disordered", f"{item.id} summary", detail)
     _say(reading, item, SUMMARY, index, out)
 
 

@@ -116,7 +116,10 @@ class CallItem(Item):
 
     def opened(self, text: str) -> None:
         """Takes over what the beginning of its params tells: `added` should know it."""
-        told = next(filter(None, (fields(text + ending) for ending in _ENDINGS)), None)
+        whole = text.rpartition("\\")[0] or text  # the last escape may be cut, or half of a pair
+        told = next(
+            filter(None, (fields(one + end) for one in (text, whole) for end in _ENDINGS)), None
+        )
         if told is not None and self.inner is not None:
             self.fields |= self._placed(told, "")
 

@@ -215,6 +215,9 @@ class Calls:
         while self._waiting:
             self._speaker = None
             self._move_on()
+        for item in self._calls.values():
+            if item is not None and item.turn is Turn.RESTS and not item.ended:
+                self._catch_up(item)  # more came of it while another spoke
         self._failed = True
 
     def resume(self) -> None:

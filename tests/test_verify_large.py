@@ -1,0 +1,75 @@
+"""Answers far over what used to be the longest line, whole and in one event: told, stored, and no
+false alarm of the audit.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from tests.faults.upstream import LAST, STREAM, Step, answer, chunk
+from tests.faults.wires import DIALECTS, GEMINI, SPEECHES, has_good_end
+from tests.passing_world import Passing, passing
+from tests.test_verify import verify
+
+LARGE = b"weft " * 1_900_000
+"""9.5 MB: the line limit was 8 MiB."""
+
+IMAGE = json.dumps(
+    {
+        "candidates": [
+            {
+                "content": {
+                    "role": "model",
+                    "parts": [
+                        {"inlineData": {"mimeType": "image/png", "data": "iVBORw0K" * 1_250_000}}
+                    ],
+                },
+                "finishReason": "STOP",
+                "index": 0,
+            }
+        ],
+        "modelVersion": "m",
+        "responseId": "r1",
+    }
+).encode()
+
+
+def spoken(upstream: str, stream: bool) -> list[Step]:
+    """An answer of this dialect: one event, or the body, has all of the text."""
+    said = SPEECHES[upstream]
+    if not stream:
+        return [answer(said.body.replace(b"and weft.", LARGE))]
+    return [
+        STREAM, *(chunk(one.replace(b"and weft.", LARGE)) for one in said.frames), LAST,
+    ]  # fmt: skip
+
+
+@pytest.mark.long
+def test_an_answer_in_one_large_event_or_body_is_told_and_stored(tmp_path: Path) -> None:
+    with passing(tmp_path) as world:  # which verifies what it stored
+
+        def ask(client: str, upstream: str, stream: bool) -> None:
+            model = world.model(upstream, spoken(upstream, stream))
+            told = world.ask(client, model, stream=stream)
+            assert told.status_code == 200
+            assert LARGE in told.content
+            assert has_good_end(client, told.content) or not stream
+
+        with ThreadPoolExecutor(2) as pool:
+            ways = zip(*product(DIALECTS, DIALECTS, (True, False)), strict=True)
+            list(pool.map(ask, *ways))
+    assert verify(tmp_path).stderr.startswith("no difference: 32 compared")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_image_of_ten_megabytes_reaches_its_client(tmp_path: Path, stream: bool) -> None:
+    def told(world: Passing) -> bytes:
+        steps = [STREAM, chunk(b"data: %b\n\n" % IMAGE), LAST] if stream else [answer(IMAGE)]
+        return world.ask(GEMINI, world.model(GEMINI, steps), stream=stream).content
+
+    with passing(tmp_path) as world:
+        assert b"iVBORw0K" * 1_250_000 in told(world)
