@@ -54,7 +54,7 @@ from weft.store.records import Entry
 pytestmark = pytest.mark.long
 
 STORE_ALL = 'persist = "all"\n'
-SHORT = "lease = 2.0\n"
+SHORT = "lease = 4.0\n"
 LONG = "lease = 600.0\n"
 WINDOW = "resume_window = 60.0\n"
 _numbers = count(1)
@@ -273,7 +273,7 @@ def confined(made: Scene) -> Iterator[Gateway]:
 def test_in_namespaces_of_their_own_none_ends_what_another_runs(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
-    with scene(kind, tmp_path, staged, SHORT) as made, confined(made) as here:
+    with scene(kind, tmp_path, staged) as made, confined(made) as here:
         first = in_the_middle(made, here)
         with confined(made) as there:
             second = in_the_middle(made, there)
