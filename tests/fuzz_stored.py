@@ -275,6 +275,7 @@ FREE = {
     ("response", "id"): "whose it is: without it, nobody finds the row",
     ("response", "server"): "the process that ran it",
     ("response", "cancelling"): "that somebody wanted it stopped",
+    ("response", "recoveries"): "how often somebody set out to end it",
     ("response", "answered"): "what went on from it: it comes later",
     ("asked", "context"): "what its client writes on it later",
 }
