@@ -33,9 +33,13 @@ from tests.stores import KINDS, Kind, postgres
 
 HELLO = piece(chunk({"content": "Hello "}))
 WORLD = piece(chunk({"content": "world."}))
+STOP = piece(chunk({}, "stop"))
+USAGE = piece(
+    b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n'
+)
 REST: tuple[Step, ...] = (
     WORLD,
-    piece(chunk({}, "stop")),
+    STOP,
     piece(b"data: [DONE]\n\n"),
     LAST,
 )
@@ -106,6 +110,36 @@ TROUBLES: list[tuple[Kind, Callable[..., object]]] = [
     ("postgres", locked),
     ("postgres", away),
 ]
+
+
+ENDS: dict[str, tuple[Step, ...]] = {
+    "reason": (WORLD, STOP),
+    "reason and usage": (WORLD, STOP, USAGE),
+    "reason with the last text": (piece(chunk({"content": "world."}, "stop")),),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ENDS)
+def test_no_chat_client_is_told_why_an_answer_ended_that_could_not_be_stored(
+    end: str, staged: Upstream, tmp_path: Path
+) -> None:
+    """Also where the upstream's own chunks are passed on, and its reason comes before the end."""
+    with scene("sqlite", tmp_path, staged) as made:
+        running = made.start()
+        hold, last = Hold(), Hold()
+        model = staged.script([STREAM, HELLO, hold, *ENDS[end], last, *REST[2:]])
+        question = {"role": "user", "content": "Hello?"}
+        body = {"model": f"chat/{model}", "messages": [question], "stream": True, "store": True}
+        with Stream(running.url, "/v1/chat/completions", body) as stream:
+            stream.until(b"Hello ")
+            with made.database.locked():
+                hold.release()
+                assert last.reached.wait(10)
+                last.release()
+                told = stream.rest()
+        assert b"could not be stored" in told
+        assert b'"stop"' not in told, told
 
 
 @pytest.mark.long
