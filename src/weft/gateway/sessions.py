@@ -28,7 +28,7 @@ from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history, recovery
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import follow, readable_events
-from weft.relay.offload import for_body, offload
+from weft.relay.offload import FEW, for_body, offload
 from weft.relay.persistence import Persistence, ending_of, last_snapshot, with_status
 from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
@@ -246,10 +246,10 @@ class Sessions:
         body, items = raw, new
         if wish.previous_response_id is not None:
             turns = await self._turns(incoming.caller, wish.previous_response_id)
-            items = await offload(history.joined, turns, new)
+            items = await _joined(turns, new)
         elif conversation is not None:
             said = await self._items(incoming.caller, conversation)
-            items = await offload(history.joined, said, new)
+            items = await _joined(said, new)
         if items is not new or wish.background or REFERENCE.encode() in body:
             body = await for_body(raw, history.with_input, body, items, *_OURS)
         visible = wish.store is not False
@@ -470,6 +470,13 @@ def _conversation(told: Json) -> str | None:
         return _name(told) if bytes(told)[:1] == b'"' else _named(told).id
     except ValueError:
         raise BadRequest("conversation", "expected an id, or an object with one") from None
+
+
+async def _joined(before: list[Raw], new: list[Raw]) -> list[Raw]:
+    """History and the new input. Raises BadRequest."""
+    if len(before) + len(new) <= FEW:
+        return history.joined(before, new)
+    return await offload(history.joined, before, new)
 
 
 def _given(wish: ResponsesPreamble) -> tuple[list[Raw], bool]:
