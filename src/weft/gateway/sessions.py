@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -28,7 +29,7 @@ from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history, recovery
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import follow, readable_events
-from weft.relay.offload import FEW, for_body, offload
+from weft.relay.offload import for_body, for_items
 from weft.relay.persistence import Persistence, ending_of, last_snapshot, with_status
 from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
@@ -246,12 +247,13 @@ class Sessions:
         body, items = raw, new
         if wish.previous_response_id is not None:
             turns = await self._turns(incoming.caller, wish.previous_response_id)
-            items = await _joined(turns, new)
+            items = await for_items(len(turns) + len(new), history.joined, turns, new)
         elif conversation is not None:
             said = await self._items(incoming.caller, conversation)
-            items = await _joined(said, new)
+            items = await for_items(len(said) + len(new), history.joined, said, new)
         if items is not new or wish.background or REFERENCE.encode() in body:
-            body = await for_body(raw, history.with_input, body, items, *_OURS)
+            whole = partial(history.with_input, body, items, *_OURS)
+            body = await (for_body(raw, whole) if items is new else for_items(len(items), whole))
         visible = wish.store is not False
         is_kept = visible or conversation is not None or self._policy.everything
         kept = await for_body(raw, _json, new) if is_kept else b""
@@ -470,13 +472,6 @@ def _conversation(told: Json) -> str | None:
         return _name(told) if bytes(told)[:1] == b'"' else _named(told).id
     except ValueError:
         raise BadRequest("conversation", "expected an id, or an object with one") from None
-
-
-async def _joined(before: list[Raw], new: list[Raw]) -> list[Raw]:
-    """History and the new input. Raises BadRequest."""
-    if len(before) + len(new) <= FEW:
-        return history.joined(before, new)
-    return await offload(history.joined, before, new)
 
 
 def _given(wish: ResponsesPreamble) -> tuple[list[Raw], bool]:

@@ -58,6 +58,13 @@ async def _done(job: "Future[T]") -> T:
         raise
 
 
+async def for_items(count: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Does work that grows with a number of items: at once if they are few."""
+    if count <= FEW:
+        return work(*args, **kwargs)
+    return await offload(work, *args, **kwargs)
+
+
 async def for_body(body: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Does work that grows with a JSON body: at once if the body is small."""
     if is_small(body):
