@@ -1,4 +1,4 @@
-"""Work beside the event loop: one thread, which nobody is left behind by."""
+"""Work beside the event loop: in which thread, and what becomes of whoever waits for it."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from tests.test_relay_run import World, asked, place, within
 from weft import assemble, decode, decode_all
 from weft.partial_json import escape
 from weft.relay.answer import LARGE
-from weft.relay.offload import FEW, SMALL, for_body, is_small, offload
+from weft.relay.offload import FEW, HUGE, SMALL, for_body, is_small, offload
 from weft.upstream.line import TURN
 
 
@@ -89,6 +89,19 @@ def test_a_small_body_is_read_at_once(body: bytes, small: bool) -> None:
     assert is_small(body) == small
     thread = asyncio.run(for_body(body, threading.get_ident))
     assert (thread == threading.get_ident()) == small
+
+
+def test_what_is_large_does_not_wait_for_what_is_huge() -> None:
+    go_on = threading.Event()
+
+    async def main() -> None:
+        huge = asyncio.ensure_future(for_body(b"x" * (HUGE + 1), go_on.wait, 10))
+        assert await for_body(b"x" * HUGE, threading.get_ident) != threading.get_ident()
+        assert not huge.done()
+        go_on.set()
+        assert await huge
+
+    asyncio.run(main())
 
 
 # Answers

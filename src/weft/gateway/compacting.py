@@ -73,7 +73,8 @@ class Compact(Endpoint):
             incoming = await self._sessions.recalled(incoming, preamble)
         elif preamble.previous_response_id is not None:
             raise Failed(unknown(preamble.previous_response_id))
-        if not await for_body(body, given_in, incoming.body.raw):
+        raw = incoming.body.raw
+        if not await for_body(raw, given_in, raw):
             raise BadRequest("input", "missing; there is nothing to sum up")
         return incoming
 

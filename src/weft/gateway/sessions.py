@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -26,7 +27,7 @@ from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import follow
-from weft.relay.offload import for_body, offload
+from weft.relay.offload import for_body, for_items
 from weft.relay.persistence import (
     TAKEN_OVER,
     Persistence,
@@ -255,12 +256,13 @@ class Sessions:
         body, items = raw, new
         if wish.previous_response_id is not None:
             turns = await self._turns(incoming.caller, wish.previous_response_id)
-            items = await offload(history.joined, turns, new)
+            items = await for_items(len(turns) + len(new), history.joined, turns, new)
         elif conversation is not None:
             said = await self._items(incoming.caller, conversation)
-            items = await offload(history.joined, said, new)
+            items = await for_items(len(said) + len(new), history.joined, said, new)
         if items is not new or wish.background or REFERENCE.encode() in body:
-            body = await for_body(raw, history.with_input, body, items, *_OURS)
+            whole = partial(history.with_input, body, items, *_OURS)
+            body = await (for_body(raw, whole) if items is new else for_items(len(items), whole))
         visible = wish.store is not False
         is_kept = visible or conversation is not None or self._policy.everything
         kept = await for_body(raw, _json, new) if is_kept else b""
