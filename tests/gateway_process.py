@@ -83,14 +83,19 @@ class Gateway:
 
 @contextmanager
 def gateway(
-    settings: str, folder: Path, *arguments: str, environment: dict[str, str] | None = None
+    settings: str,
+    folder: Path,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    before: tuple[str, ...] = (),
 ) -> Iterator[Gateway]:
-    """Starts `weft serve` with a weft.toml of this text in a folder; stops it in the end."""
+    """Starts `weft serve` with a weft.toml of this text in a folder; stops it in the end. `before`
+    is a command that runs it."""
     (folder / "weft.toml").write_text(settings, encoding="utf-8")
     command = Path(sys.executable).with_name("weft")
     process = subprocess.Popen(
-        [str(command), "serve", "--config", "weft.toml", "--host", "127.0.0.1", "--port", "0",
-         *arguments],
+        [*before, str(command), "serve", "--config", "weft.toml", "--host", "127.0.0.1",
+         "--port", "0", *arguments],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

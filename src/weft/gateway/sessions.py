@@ -33,7 +33,7 @@ from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
 from weft.sse import Event
-from weft.store.base import Store, StoreError
+from weft.store.base import Kind, Store, StoreError
 from weft.store.records import Block, Entry
 
 DIALECT = "openai-responses"
@@ -129,6 +129,8 @@ class Sessions:
         """Those without a client of their own: they go on for whoever follows."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._care: asyncio.Task[None] | None = None
+        self.trouble: Kind | None = None
+        """Why the store did not take the last sign of life; None: it did."""
 
     @property
     def store(self) -> Store:
@@ -169,6 +171,7 @@ class Sessions:
                     await self._recover_orphans()
                     await self._prune()
             except StoreError as problem:
+                self.trouble = problem.kind
                 log.warning("the store: %s", problem)
             except Exception as problem:  # whatever it is: others rely on our beat
                 log.error("the store could not be looked after", exc_info=problem)
@@ -176,6 +179,7 @@ class Sessions:
     async def _beat(self) -> None:
         persistence = self._persistence
         await self.store.beat(persistence.server, persistence.host, os.getpid(), time.time())
+        self.trouble = None
 
     async def _poll_cancellations(self) -> None:
         """Stops what another process was asked to stop."""
