@@ -180,6 +180,40 @@ def test_messages_count_from_their_first_byte_until_they_are_answered(narrow: Wo
     )
 
 
+def finished(socket: Connection) -> str:
+    """Reads to the end of a turn; returns the id of the response, or the code of the error."""
+    while True:
+        told = json.loads(socket.recv(10))
+        if told["type"] in ("response.completed", "error"):
+            return str(told["response"]["id"] if "response" in told else told["error"]["code"])
+
+
+def test_what_a_socket_remembers_counts_and_is_forgotten_where_there_is_no_room(
+    narrow: World,
+) -> None:
+    """A response that was remembered can be gone on from."""
+    until(lambda: narrow.open == 0, "earlier ones to be over")
+    model = f"{CHAT}/{narrow.upstream.script([answer(SPEECHES[CHAT].body)])}"
+    size = SIZE // PLAIN // 4
+    with dialled(narrow) as socket:
+        asked = json.loads(create(model, 0)) | {"input": "x" * size}
+        socket.send(json.dumps(asked))
+        first = finished(socket)
+        fits = SIZE // PLAIN - size // PLAIN - 200
+        assert status(narrow, CHAT, "length", lambda m: padded(CHAT, m, fits)) == 200
+        assert status(narrow, CHAT, "length", lambda m: padded(CHAT, m, fits + 200)) == 503
+        more = json.loads(create(model, 0)) | {"previous_response_id": first}
+        socket.send(json.dumps(more))
+        assert finished(socket).startswith("resp_")
+    until(lambda: narrow.open == 0, "the socket to be closed")
+    all_but_this = SIZE // PLAIN - len(json.dumps(asked)) - 20  # the head of a frame counts, too
+    with dialled(narrow) as socket, held(narrow, all_but_this)[0]:
+        socket.send(json.dumps(asked))
+        first = finished(socket)
+        socket.send(json.dumps(more | {"previous_response_id": first}))
+        assert finished(socket) == "previous_response_not_found"
+
+
 # The process
 
 

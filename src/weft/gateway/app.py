@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import os
 from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,6 +55,10 @@ from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 
 DAY = 86_400
+LEAST_DISK = 16 * 1024 * 1024
+"""Bytes that are free on the disk of a store which is ready: below that, small writes may still
+find room in its files while an answer does not."""
+
 POST = ["POST"]
 GET = ["GET"]
 
@@ -90,6 +96,7 @@ class Gateway:
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
         self._sessions = _sessions(settings.store, server.resume_window, server.keepalive)
+        self._disk = disk_of(settings.store.url) if self._sessions is not None else None
         keeps = self._sessions is not None and settings.store.reasoning
         self._reasoning = self._sessions.store if self._sessions is not None and keeps else None
         """Where the reasoning of tool calls is kept."""
@@ -222,12 +229,12 @@ class Gateway:
         if socket:
             await self._dispatch(scope, headers, receive, send)
             return
-        exchange: Exchange = scope[EXCHANGE]
         if caller is not None:
-            exchange.admit()
+            scope[EXCHANGE].admit()
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             await self._dispatch(scope, headers, receive, send)
             return
+        exchange: Exchange = scope[EXCHANGE]
         body = BodyReservation(exchange.memory, receive, self.limit)
         self._bodies[id] = body.reserved
         try:
@@ -324,9 +331,34 @@ class Gateway:
         return _json({"status": "ok"})
 
     async def _ready(self, request: HttpRequest) -> HttpResponse:
-        if self._draining:
-            return _json({"status": "draining"}, 503)
+        reason = self._unready()
+        if reason is not None:
+            status = "draining" if self._draining else "unready"
+            return _json({"status": status, "reason": reason, "open": len(self._runs)}, 503)
         return _json({"status": "ready", "open": len(self._runs)})
+
+    def _unready(self) -> str | None:
+        """Why no new work should come here."""
+        sessions = self._sessions
+        if self._draining:
+            return "the server is shutting down"
+        if sessions is not None and sessions.trouble is not None:
+            return f"the store takes no writes: {sessions.trouble}"
+        if self._disk is not None and free_bytes(self._disk) < LEAST_DISK:
+            return "the disk of the store is full"
+        return None
+
+
+def disk_of(url: str) -> Path | None:
+    """Returns the folder of a store that is a file."""
+    file = url.removeprefix("sqlite:///")
+    return None if file == url else Path(file).parent
+
+
+def free_bytes(folder: Path) -> int:
+    """Returns what may still be written to the disk of a folder."""
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions | None:

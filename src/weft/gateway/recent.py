@@ -47,12 +47,16 @@ class Recent:
         """Remembers a response, unless it alone is too large."""
         self.forget(id)
         self._states[id] = State(_json(items), stored)
-        while len(self._states) > self._most or self._held > self._size:
-            del self._states[next(iter(self._states))]
+        while len(self._states) > self._most or self.size > self._size:
+            self.forget_oldest()
 
     def forget(self, id: str | None) -> None:
         self._states.pop(id or "", None)
 
+    def forget_oldest(self) -> None:
+        del self._states[next(iter(self._states))]
+
     @property
-    def _held(self) -> int:
+    def size(self) -> int:
+        """Bytes that are remembered."""
         return sum(len(state.said) for state in self._states.values())

@@ -40,7 +40,7 @@ from weft.relay.reasoning import LIFETIME
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
 from weft.sse import Event
-from weft.store.base import Store, StoreError
+from weft.store.base import Kind, Store, StoreError
 from weft.store.records import Entry
 
 DIALECT = "openai-responses"
@@ -145,6 +145,8 @@ class Sessions:
         self._lease: asyncio.Task[None] | None = None
         self._server = ""
         """The id that this process had when its lease was renewed last."""
+        self.trouble: Kind | None = None
+        """Why the lease could not be renewed the last time; None: it was."""
 
     @property
     def store(self) -> Store:
@@ -185,7 +187,12 @@ class Sessions:
     async def _keep_lease(self) -> None:
         """Renews the lease of this process, whatever else there is to do, and stops what was taken
         from it while it was held for dead."""
-        await self.store.renew_lease()
+        try:
+            await self.store.renew_lease()
+        except StoreError as problem:
+            self.trouble = problem.kind
+            raise
+        self.trouble = None
         if self.store.server != self._server:
             self._server = self.store.server
             log.warning("another server held this one for dead and took over what it ran")

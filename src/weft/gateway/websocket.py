@@ -177,6 +177,7 @@ class _Talk:
         self._sessions = sessions
         self._recent = Recent()
         self._connection: Socket = socket.scope[SOCKET]
+        self._remembered = self._connection.memory.reservation()
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._size = 0
         self._ending: Ending | None = None
@@ -198,6 +199,7 @@ class _Talk:
             self.end(GONE)
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
+            self._remembered.release()
 
     async def _received(self) -> str | None:
         """The next message; nothing if there can be none."""
@@ -329,7 +331,7 @@ class _Talk:
             ended = _ended(await self._driven(run, writer))
         if ended.status in _WHOLE:
             items = [*given_in(incoming.body.raw), *ended.output]
-            self._recent.keep(ended.id, items, stored=_is_stored(incoming, run))
+            self._keep(ended.id, items, stored=_is_stored(incoming, run))
         else:
             self._recent.forget(create.previous_response_id)
 
@@ -338,7 +340,13 @@ class _Talk:
         events = _prepared(incoming)
         await self._send(SocketWriter(create.stream_id).write(events))
         id = _ended(last_snapshot(events) or b"{}").id
-        self._recent.keep(id, given_in(incoming.body.raw), stored=False)
+        self._keep(id, given_in(incoming.body.raw), stored=False)
+
+    def _keep(self, id: str, items: list[Raw], *, stored: bool) -> None:
+        """Remembers a response, as far as there is memory for it."""
+        self._recent.keep(id, items, stored=stored)
+        while not self._remembered.resize(self._recent.size):
+            self._recent.forget_oldest()
 
     async def _driven(self, run: Run, writer: SocketWriter) -> bytes:
         """Tells a response that ends with the socket; returns it as it was told last."""
