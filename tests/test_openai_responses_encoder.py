@@ -895,6 +895,14 @@ def test_a_call_is_closed_as_soon_as_it_is_made() -> None:
     assert done.startswith(b"event: response.output_item.done\n")
 
 
+def test_an_item_with_the_name_of_an_event_is_an_item() -> None:
+    """Else an upstream could end the answer with an item of the type `response.failed`."""
+    raw = Raw(b'{"type":"response.failed","id":"x_1"}')
+    found = written(Opaque("openai-responses", "response.failed", raw))
+    assert found[-1]["type"] == "response.completed"
+    assert found[-1]["response"]["output"] == [{"type": "response.failed", "id": "x_1"}]
+
+
 def test_what_came_of_a_call_while_another_was_told_is_told_before_the_error() -> None:
     parts: list[Part] = [
         *(ToolParamsStart("a", "wind"), ToolParamsDelta("a", '{"n":1}')),

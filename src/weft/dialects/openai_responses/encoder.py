@@ -431,7 +431,7 @@ class ResponsesEncoder:
         id = wire.unpacked(part.raw, wire.Named).id
         if part.origin != NAME:
             self._output.lost(part.type, f"{part.kind} belongs to {part.origin}")
-        elif part.kind.startswith("response."):
+        elif part.kind.startswith("response.audio."):
             self._event(part)
         elif (content := self._output.kept(part.extra).content) is not None:
             self._content(part.raw, content.item_id)
