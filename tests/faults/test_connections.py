@@ -17,6 +17,7 @@ from tests.faults.world import World, places, until, world
 from tests.gateway_process import gateway
 from tests.raw_http import Answer, Client
 from weft.gateway.descriptors import RESERVE, Descriptors
+from weft.gateway.server import SPARE_DESCRIPTORS
 
 KEY = "Alice-0123456789abcdef-Planted"
 STRANGERS, ALL = 20, 40
@@ -196,6 +197,15 @@ def test_without_descriptors_new_connections_are_refused_and_the_log_says_so_onc
     told = [str(line["message"]) for line in lines if "descriptors" in str(line.get("message"))]
     assert [SHORT in told[0], ENOUGH in told[1], len(told)] == [True, True, 2]
     assert not any("stack" in line for line in lines)
+
+
+def test_it_has_as_many_descriptors_as_its_connections_need(
+    faulty: Upstream, tmp_path: Path
+) -> None:
+    fewer = ("sh", "-c", 'ulimit -Sn 100; exec "$0" "$@"')
+    with gateway(limits() + places(faulty.url), tmp_path, before=fewer) as running:
+        soft, hard = resource.prlimit(running.pid, resource.RLIMIT_NOFILE)
+    assert soft == min(hard, 2 * ALL + SPARE_DESCRIPTORS)
 
 
 def test_idle_connections_make_room_when_descriptors_run_out(

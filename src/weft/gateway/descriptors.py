@@ -8,6 +8,7 @@ which would be neither answered nor logged. What is logged is the change, not ev
 import logging
 import os
 import resource
+import sys
 
 RESERVE = 16
 """Descriptors that no new client gets."""
@@ -57,7 +58,7 @@ class Descriptors:
 
 def _limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def raise_limit(wanted: int) -> None:
