@@ -126,6 +126,18 @@ def test_json_is_what_can_be_parsed(text: str) -> None:
     assert is_json(text) != refused(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":[1,2.5e10,"3e456",true]}', '"a 3e456"', "1e400", '{"a":-12.5E+309}', "1e+99",
+        "tru", "", '["\\ud800"]', "[" * 5000 + "]" * 5000, "[" + "9" * 400 + ".0]",
+        "[" + "9" * 400 + "]",
+    ],
+)  # fmt: skip
+def test_json_is_told_from_what_is_none(text: str) -> None:
+    assert is_json(text) != refused(text)
+
+
 # Scan
 
 
@@ -204,6 +216,23 @@ def test_texts_longer_than_what_is_read_at_once(inner: str, shift: int) -> None:
     assert not scan.finished
     scan.feed("]}")
     assert scan.finished
+
+
+@pytest.mark.parametrize(
+    ("text", "viable"),
+    [
+        ('{"a":1,"b":"two","c":[1,{"d":null}],"e":', True),
+        ('{"a":1,"b":"two","c":[1,{"d":null}],"e":}', False),
+        ('{"a":{"b":{"c":{"d":{"e":{"f":{"g":1}}}}}},"h":[', True),
+        ('{"a":1,"b":"two","c":[1,{"d":null}],, "e":1}', False),
+        ('["one","two",["three","four",{"five":6}],7', True),
+        ('["one","two",["three","four",{"five":6}],}', False),
+        ("[" + " " * 40 + "]", True),
+        ("{" + " " * 40 + "}", True),
+    ],
+)
+def test_members_that_are_whole_are_skipped(text: str, viable: bool) -> None:
+    assert (scanned(text).viable, scanned(*text).viable) == (viable, viable)
 
 
 @QUICK

@@ -509,3 +509,14 @@ def test_an_error_field_that_says_nothing_makes_no_frame() -> None:
 def test_many_terminators_inside_a_string_are_text() -> None:
     raw = b'{"a":"' + b"}data:[DONE]" * 2000 + b'"}'
     assert [frame.data for frame in frames(raw + b"\n")] == [raw]
+
+
+def test_a_reader_tells_how_much_of_an_event_it_holds() -> None:
+    reader = FrameReader()
+    assert reader.pending == 0
+    reader.feed(b"data: one")
+    assert reader.pending == 9
+    reader.feed(b"\ndata: tw")
+    assert reader.pending == 3 + 8
+    reader.feed(b"o\n\n")
+    assert reader.pending == 0
