@@ -11,6 +11,8 @@ from msgspec import UNSET, Raw
 
 from tests.strategies import LEGAL, QUICK, THOROUGH, USAGE, cuts
 from weft.assembler import (
+    CUT,
+    ERROR,
     Assembler,
     Buffer,
     Failure,
@@ -306,6 +308,22 @@ def test_a_response_carries_the_findings_and_the_choice_it_is_given() -> None:
     finding = Finding("end-missing", 3, 14, "detail")
     response = Assembler().response((finding,), choice=2)
     assert (response.findings, response.choice) == ((finding,), 2)
+
+
+def test_items_one_after_the_other_and_then_the_error_need_no_order() -> None:
+    text = [TextStart("t"), TextDelta("t", "a"), TextEnd("t")]
+    call = [ToolParamsStart("c", "look"), ToolParamsEnd("c"), ToolCall("c", "look", "{}")]
+    assert folded(METADATA, *text, *call, Finish("stop")).order == ()
+    assert folded(METADATA, *text, ErrorPart("upstream", "no"), Finish("error")).order == ()
+
+
+def test_the_order_says_what_overlapped_and_what_an_error_found_open() -> None:
+    parts: list[Part] = [TextStart("t"), ToolParamsStart("c", "look"), TextEnd("t")]
+    late: list[Part] = [ToolParamsEnd("c"), ToolCall("c", "look", "", invalid="stream-failed")]
+    error = ErrorPart("upstream", "no")
+    assert folded(METADATA, *parts, error, *late, Finish("error")).order == (0, 1, 0, ERROR, 1)
+    cut = folded(METADATA, *parts, *late, error, Finish("error"))
+    assert cut.order == (0, 1, 0, CUT - 1, ERROR)
 
 
 @QUICK

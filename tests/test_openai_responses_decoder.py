@@ -196,6 +196,17 @@ def test_reasoning_ends_with_its_item_and_the_final_proof() -> None:
     ]
 
 
+def test_a_summary_part_that_begins_before_the_last_one_ended_is_found() -> None:
+    response = read(
+        added(0, type="reasoning", id="rs"),
+        event("reasoning_summary_part.added", output_index=0, summary_index=1),
+        event("reasoning_summary_text.delta", output_index=0, summary_index=1, delta="b"),
+        done(0, type="reasoning", id="rs", summary=[{"text": "a"}, {"text": "b"}]),
+    )
+    assert response.reasoning == "ab"
+    assert "index-disordered" in codes(response)
+
+
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_text"])
 def test_raw_reasoning_is_read_under_both_its_names(name: str) -> None:
     response = read(
