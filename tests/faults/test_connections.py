@@ -203,7 +203,7 @@ def test_it_has_as_many_descriptors_as_its_connections_need(
     faulty: Upstream, tmp_path: Path
 ) -> None:
     fewer = ("sh", "-c", 'ulimit -Sn 100; exec "$0" "$@"')
-    with gateway(limits() + places(faulty.url), tmp_path, before=fewer) as running:
+    with gateway(limits() + places(faulty.url), tmp_path, prefix=fewer) as running:
         soft, hard = resource.prlimit(running.pid, resource.RLIMIT_NOFILE)
     assert soft == min(hard, 2 * ALL + SPARE_DESCRIPTORS)
 
