@@ -279,7 +279,7 @@ FREE = {
     ("response", "answered"): "what went on from it: it comes later",
     ("asked", "context"): "what its client writes on it later",
 }
-"""What may change once a response has ended, and so is under no seal."""
+"""What may change once a response has ended, and so is under no checksum."""
 
 
 def flipped(value: Value, rng: Random) -> Value:

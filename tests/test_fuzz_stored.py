@@ -91,12 +91,12 @@ def test_no_byte_of_an_answer_changes_unnoticed(stored: Stored, client: str) -> 
 
 
 NEW: dict[str, object] = {"server": "x", "cancelling": True, "answered": "resp_x", "context": b"{}"}
-"""Another value for what is under no seal."""
+"""Another value for what is under no checksum."""
 
 
 def test_what_may_change_after_the_end_is_no_difference(stored: Stored) -> None:
     entry, blocks = told(stored, RESPONSES)
-    assert {name for _, name in FREE} == {*NEW, "id"}
+    assert {name for _, name in FREE} == {*NEW, "id", "recoveries"}
     changed = [msgspec.structs.replace(entry, **{name: new}) for name, new in NEW.items()]
     assert [examined(one, blocks) for one in changed] == [[], [], [], []]
 

@@ -154,7 +154,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.rendering",
         "weft.relay.log",
         "weft.relay.history",
-        "weft.relay.seal",
+        "weft.relay.checksum",
         "weft.relay.recovery",
         "weft.relay.persistence",
         "weft.relay.replay_variants",

@@ -46,12 +46,12 @@ from weft.parts import (
     ToolParamsStart,
 )
 from weft.relay.audit import examined, meaning, unlike
+from weft.relay.checksum import with_checksum
 from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody, StorePolicy, codec_of
 from weft.relay.log import as_sent, events_of, unpack
 from weft.relay.persistence import Persistence
 from weft.relay.routing import Routing
 from weft.relay.run import Run
-from weft.relay.seal import sealed
 from weft.relay.stream import Stream
 from weft.request import CallContent, Request, TextContent
 from weft.scrub import Scrubber
@@ -404,7 +404,7 @@ def test_a_failed_answer_whose_record_says_something_else_is_found(
 
 
 def recorded(entry: Entry, record: Response) -> Entry:
-    """The entry with another record, sealed as if it had been stored like that."""
+    """The entry with another record, and the checksum that it would have been stored with."""
     ending = Ending(
         status=entry.status,
         ended=entry.ended or 0.0,
@@ -414,7 +414,7 @@ def recorded(entry: Entry, record: Response) -> Entry:
         events=entry.events,
         size=entry.size,
     )
-    return msgspec.structs.replace(entry, record=sealed(entry, ending).record)
+    return msgspec.structs.replace(entry, record=with_checksum(entry, ending).record)
 
 
 # What comes after an answer

@@ -822,8 +822,12 @@ def test_who_leaves_may_come_back(here: World) -> None:
     path = f"/v1/responses/{first['id']}/submit_tool_outputs"
     asked = {"tool_outputs": outputs, "stream": True}
     with here.one.http.stream("POST", path, json=asked) as stream:
-        head = next(stream.iter_raw())
-    (id,) = set(re.findall(rb'"id":"(resp_\w+)"', head))
+        head = b""
+        for piece in stream.iter_raw():
+            head += piece
+            if ids := set(re.findall(rb'"id":"(resp_\w+)"', head)):
+                break
+    (id,) = ids
     here.hand.exchanges(model, 2)[1].left()
     events_of(here.one.log(id.decode()))
     assert here.one.get(id.decode())["status"] == "cancelled"

@@ -141,7 +141,7 @@ ASKED = "INSERT OR IGNORE INTO asked VALUES ('eve', x'7B7D', x'5B5D', x'7B7D')"
 THEIRS = "INSERT OR IGNORE INTO conversation VALUES ('conv_1', 'eve', 1.0, x'7B7D')"
 ITEM = "INSERT OR IGNORE INTO item VALUES ('conv_1', 0, 'msg_1', x'7B7D')"
 DIGEST = "log: its digest is not that of what was told"
-SEAL = ("seal: something of it was changed after it had ended",)
+CHECKSUM = ("checksum: something of it was changed after it had ended",)
 CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     "a byte of the log": (replaced("block", "data", b"weather", b"weathes"), (DIGEST,)),
     "a brace of the log": (replaced("block", "data", b"{", b"["), (DIGEST,)),
@@ -174,16 +174,18 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
         ("input: it is no list of items",),
     ),
     "a blank in the input": (
-        said("UPDATE asked SET input = CAST(input || ' ' AS BLOB) WHERE response = :id"), SEAL
+        said("UPDATE asked SET input = CAST(input || ' ' AS BLOB) WHERE response = :id"), CHECKSUM
     ),
-    "a byte of the request": (replaced("asked", "request", b"tools", b"tomls"), SEAL),
-    "what no dialect tells": (replaced("answer", "record", b'"choice":0', b'"choice":1'), SEAL),
-    "the seal": (replaced("answer", "record", b'"seal":"', b'"seam":"'), SEAL),
-    "when it began": (said("UPDATE response SET created = created + 9 WHERE id = :id"), SEAL),
-    "when it ended": (said("UPDATE response SET ended = ended + 9 WHERE id = :id"), SEAL),
-    "whose it is": (said("UPDATE response SET owner = 'eve' WHERE id = :id"), SEAL),
-    "that it may be read": (said("UPDATE response SET visible = NOT visible WHERE id = :id"), SEAL),
-    "how it was asked": (said("UPDATE response SET stream = NOT stream WHERE id = :id"), SEAL),
+    "a byte of the request": (replaced("asked", "request", b"tools", b"tomls"), CHECKSUM),
+    "what no dialect tells": (replaced("answer", "record", b'"choice":0', b'"choice":1'), CHECKSUM),
+    "the checksum": (replaced("answer", "record", b'"checksum":"', b'"chessmen":"'), CHECKSUM),
+    "when it began": (said("UPDATE response SET created = created + 9 WHERE id = :id"), CHECKSUM),
+    "when it ended": (said("UPDATE response SET ended = ended + 9 WHERE id = :id"), CHECKSUM),
+    "whose it is": (said("UPDATE response SET owner = 'eve' WHERE id = :id"), CHECKSUM),
+    "that it may be read": (
+        said("UPDATE response SET visible = NOT visible WHERE id = :id"), CHECKSUM
+    ),
+    "how it was asked": (said("UPDATE response SET stream = NOT stream WHERE id = :id"), CHECKSUM),
     "its dialect": (
         said("UPDATE response SET dialect = 'klingon' WHERE id = :id"), ("dialect: there is no",)
     ),
@@ -295,7 +297,7 @@ def test_a_difference_is_one_line_and_counted(few: sqlite3.Connection, tmp_path:
 # What cannot be compared
 
 
-def test_a_log_that_was_pruned_is_counted_and_its_answer_is_still_sealed(
+def test_a_log_that_was_pruned_is_counted_and_its_answer_still_has_its_checksum(
     few: sqlite3.Connection, tmp_path: Path
 ) -> None:
     few.execute("UPDATE response SET pruned = TRUE")
@@ -304,7 +306,7 @@ def test_a_log_that_was_pruned_is_counted_and_its_answer_is_still_sealed(
     few.execute("UPDATE response SET ended = NULL WHERE dialect = 'gemini'")
     found = verified(tmp_path)
     assert found.exit_code == 1
-    assert [line.partition(": ")[2] for line in found.stdout.splitlines()] == [*SEAL, *SEAL]
+    assert [line.partition(": ")[2] for line in found.stdout.splitlines()] == [*CHECKSUM, *CHECKSUM]
     assert found.stderr == (
         "2 differences: 0 compared with their logs, 6 without a log, 2 running\n"
     )

@@ -15,8 +15,8 @@ Of every response that has ended:
    the outputs it waited for have come, is newer than its log;
 5. what it goes on from, what goes on from it, and its conversation belong to the same owner, if
    they are still there;
-6. the seal is that of everything that was stored when it ended (`seal.py`), so that no byte can
-   change without being noticed.
+6. the checksum is that of everything that was stored when it ended (`checksum.py`), so that no byte
+   can change without being noticed.
 
 A log that was pruned is counted, and not read: digest, events and size still tell what it was. One
 response is in memory at a time, and of its log one block.
@@ -39,13 +39,13 @@ from weft.guard import Guard
 from weft.ids import Ids
 from weft.partial_json import canonical
 from weft.parts import Part, ToolCall, ToolResult, Usage
+from weft.relay.checksum import is_unchanged
 from weft.relay.history import given
 from weft.relay.log import BODY, LogReader
 from weft.relay.persistence import status_of, waits, with_status
 from weft.relay.recovery import frames_of, request_of
 from weft.relay.rendering import encoder_of
 from weft.relay.replay_variants import retold
-from weft.relay.seal import is_sealed
 from weft.sse import Event, Frame, write_events
 from weft.store.base import Store
 from weft.store.records import Block, Entry, Status
@@ -343,8 +343,8 @@ class _Examination:
             found += self._record()
         if not _is_list(entry.input):
             found.append(("input", "it is no list of items"))
-        if not found and not _is_sealed(entry):
-            found.append(("seal", _CHANGED))
+        if not found and not _is_unchanged(entry):
+            found.append(("checksum", _CHANGED))
         return [Difference(entry.id, what, why) for what, why in found]
 
     def _record(self) -> Iterator[tuple[str, str]]:
@@ -403,13 +403,13 @@ def examined(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
     return examination.finish()
 
 
-def _is_sealed(entry: Entry) -> bool:
+def _is_unchanged(entry: Entry) -> bool:
     """Whether nothing was changed; that the outputs it waited for have come is newer."""
-    if is_sealed(entry):
+    if is_unchanged(entry):
         return True
     if entry.status != "completed" or entry.body is None or not waits(entry.body):
         return False
-    return is_sealed(msgspec.structs.replace(entry, status="incomplete"))
+    return is_unchanged(msgspec.structs.replace(entry, status="incomplete"))
 
 
 def _folded(entry: Entry, record: Response, reader: _Reader) -> Iterable[tuple[str, str]]:
@@ -507,7 +507,7 @@ async def _with_log(store: Store, entry: Entry) -> list[Difference]:
 async def _without_log(store: Store, entry: Entry) -> list[Difference]:
     if await store.blocks(entry.id):
         return [Difference(entry.id, "log", "it was removed for its age, and is there")]
-    return [] if _is_sealed(entry) else [Difference(entry.id, "seal", _CHANGED)]
+    return [] if _is_unchanged(entry) else [Difference(entry.id, "checksum", _CHANGED)]
 
 
 async def _links(store: Store, entry: Entry) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ from weft.dialects.faults import fault
 from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
+from weft.relay.checksum import with_checksum
 from weft.relay.history import given, prefix, shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import (
@@ -34,7 +35,6 @@ from weft.relay.log import (
 )
 from weft.relay.offload import offload
 from weft.relay.recovery import UNRECOVERABLE, Recovery, unanswered
-from weft.relay.seal import sealed
 from weft.sse import Event
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Entry, Item, Status
@@ -346,7 +346,7 @@ def _ending(
         rest=rest,
         items=_turn(entry.conversation, entry.input, outcome),
     )
-    return sealed(entry, ending)
+    return with_checksum(entry, ending)
 
 
 async def recovered(store: Store, entry: Entry) -> Ending:
