@@ -72,6 +72,9 @@ def test_the_number_of_all_values_has_a_limit() -> None:
     check(b"[%b]" % b",".join([inner] * 5), Shape())
     with pytest.raises(BadRequest, match="more than 1000000 values"):
         check(b"[%b]" % b",".join([inner] * 6), Shape())
+    check(b"[%b]" % b",".join([b"1"] * 10), Shape(values=10))
+    with pytest.raises(BadRequest, match="more than 10 values"):
+        check(b"[%b]" % b",".join([b"1"] * 11), Shape(values=10))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 from openai._models import construct_type
 from openai.lib.streaming.chat import ChatCompletionStreamState
@@ -193,6 +194,11 @@ _WORDS = {"stop": "stop", "length": "length", "tool-calls": "tool_calls"} | {
 }
 
 
+def unproven(call: ToolCall) -> ToolCall:
+    """A call without what is told when it is over: one that was cut never is."""
+    return replace(call, signature=None, extra=UNSET)
+
+
 def check(client: Client) -> None:
     parts, response = decoded(client)
     assert content(parts) == client.content
@@ -201,8 +207,8 @@ def check(client: Client) -> None:
         assert was == want
         assert accumulated(client) == meant(client.response)
     else:  # calls were cut: those that were never announced are not told
-        cut = {call.id: call for call in client.response.invalid_tool_calls}
-        assert all(call == cut[call.id] for call in response.invalid_tool_calls)
+        cut = {call.id: unproven(call) for call in client.response.invalid_tool_calls}
+        assert all(unproven(call) == cut[call.id] for call in response.invalid_tool_calls)
         assert was | {"calls": []} == want | {"calls": []}
 
 

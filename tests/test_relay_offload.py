@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 from itertools import product
 from typing import NoReturn
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.faults.wires import CHAT, DIALECTS, SPEECHES, event
 from tests.played import BODY, Play, Played
-from tests.test_relay_run import World, asked, place, within
+from tests.test_relay_run import QUICK, World, asked, place, within
 from weft import assemble, decode, decode_all
 from weft.partial_json import escape
 from weft.relay.answer import LARGE
@@ -145,7 +146,8 @@ def test_an_event_that_is_too_large_ends_the_answer_and_its_connection() -> None
     line = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 9_000_000
     pieces = [line[at : at + 99_999] for at in range(0, len(line), 99_999)]
     upstream = Played(place(), Play([head, *pieces, b'"}}]}\n\n']))
-    told = within(lambda: World([upstream]).told(asked()), 60)
+    limits = replace(QUICK, response=5_000_000)
+    told = within(lambda: World([upstream], limits).told(asked()), 60)
     response = assemble(decode([told], CHAT))
     assert response.error is not None
     assert (response.text, response.error.kind) == ("hello", "upstream")

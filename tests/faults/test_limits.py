@@ -41,6 +41,7 @@ SMALL = {
     "response": 5000,
 }
 ELSEWHERE = {
+    "values": "test_bodies.test_the_number_of_all_values_has_a_limit",
     "memory": "faults.test_memory.test_a_body_that_never_fits_is_too_large",
     "connections": "test_protocol.test_above_the_limit_of_connections_a_new_one_is_refused_until_"
     "one_leaves",

@@ -44,7 +44,7 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
             "call-name": "name-changed",
             "call-repeated": "call-repeated",
             "chunk-type": "event-unknown",
-            "event-object": "malformed",
+            "event-object": "field-coerced malformed",
             "finish-missing": "truncated",
             "item-id-reused": "id-reused",
             "item-not-open": "start-missing",
