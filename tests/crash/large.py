@@ -16,7 +16,7 @@ import httpx
 
 MEGABYTE = 1_000_000
 PIECE = 50_000
-LINE = 'He said: "well…"\n'
+LINE = 'He said, as he so often does when nobody asks him anything: "well…"\n'
 TEXT = LINE * (PIECE // len(LINE.encode()))
 """What comes at a time: with all that JSON escapes, and more than one byte a character."""
 
@@ -35,7 +35,11 @@ def text_in(model: str) -> str:
 
 def _chunk(delta: Object, reason: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
-    return b"data: " + json.dumps({"id": "c", "choices": [choice]}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps({"id": "c", "choices": [choice]}, ensure_ascii=False).encode()
+        + b"\n\n"
+    )
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -70,7 +74,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         message = {"role": "assistant", "content": text_in(model)}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         body = {"id": "c", "object": "chat.completion", "model": model, "choices": [choice]}
-        self.wfile.write(json.dumps(body).encode())
+        self.wfile.write(json.dumps(body, ensure_ascii=False).encode())
 
     def log_message(self, format: str, *args: object) -> None:
         """Tests are quiet."""

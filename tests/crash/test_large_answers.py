@@ -138,6 +138,7 @@ def test_what_a_kill_leaves_of_an_answer_of_any_size_is_ended(
     size: int, kind: Kind, upstream: str, tmp_path: Path
 ) -> None:
     store, model = empty(kind, tmp_path), f"large/{size}-held"
+    whole = len(text_in(model).encode())
     with serving(upstream, store, tmp_path) as first:
         told = Told()
         path, body = asked("openai-responses", model, stream=True)
@@ -145,7 +146,7 @@ def test_what_a_kill_leaves_of_an_answer_of_any_size_is_ended(
             for line in lines_of(answer):
                 if line.startswith("data: "):
                     read_event(told, "openai-responses", json.loads(line[6:]))
-                if told.size == len(text_in(model).encode()):
+                if told.size == whole:
                     break
             os.kill(first.pid, signal.SIGKILL)
             first.process.wait()
@@ -155,7 +156,7 @@ def test_what_a_kill_leaves_of_an_answer_of_any_size_is_ended(
         assert found["status"] == "failed"
         text = text_of("openai-responses", found)
         assert text_in(model).startswith(text)
-        lost = len(text_in(model).encode()) - len(text.encode())
+        lost = whole - len(text.encode())
         assert lost <= CROWDED + len(TEXT.encode()), "more was told than may wait to be stored"
     verified(tmp_path)
 
