@@ -223,9 +223,11 @@ def test_a_gateway_with_a_thousand_orphans_is_ready_as_soon_as_one_without(
     with serving(upstream, store, tmp_path) as running:
         assert time.monotonic() - started < alone + 2.0
         waited: list[float] = []
-        for id in reversed(ids):  # the largest first
+        for number, id in enumerate(reversed(ids)):  # the largest first
             found = ended(running, id, PATIENCE)
             assert found["status"] == "failed"
+            if number % 50:
+                continue
             asking = time.monotonic()
             assert streamed(running.url, "openai-chat", "large/0").text == told_text(text_in("0"))
             waited.append(time.monotonic() - asking)
