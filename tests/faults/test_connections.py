@@ -23,6 +23,10 @@ KEY = "Alice-0123456789abcdef-Planted"
 STRANGERS, ALL = 20, 40
 
 
+NO_STORE = "[store]\nenabled = false\n"
+"""A store opens files when it likes: descriptors can be counted without one."""
+
+
 def limits(**more: object) -> str:
     own = {"connections": ALL, "connections_without_key": STRANGERS, "head_time": 60.0, **more}
     return "\n".join(["[server.limits]", *(f"{name} = {value}" for name, value in own.items()), ""])
@@ -31,7 +35,8 @@ def limits(**more: object) -> str:
 @contextmanager
 def locked(faulty: Upstream, folder: Path, **more: object) -> Iterator[World]:
     keys = f'[server.keys]\nalice = "{KEY}"\n'
-    with world(keys + limits(**more) + places(faulty.url), folder, faulty) as made:
+    settings = keys + limits(**more) + NO_STORE + places(faulty.url)
+    with world(settings, folder, faulty) as made:
         yield made
 
 
@@ -211,7 +216,7 @@ def test_it_has_as_many_descriptors_as_its_connections_need(
 def test_idle_connections_make_room_when_descriptors_run_out(
     faulty: Upstream, tmp_path: Path
 ) -> None:
-    with gateway(places(faulty.url), tmp_path) as running, ExitStack() as stack:
+    with gateway(NO_STORE + places(faulty.url), tmp_path) as running, ExitStack() as stack:
         made = World(running, faulty)
         before = made.descriptors
         allow(made, before + RESERVE + 5)

@@ -148,7 +148,9 @@ def _unchanged(part: Part) -> Part:
 
 
 def _valid(part: Part) -> Part:
-    """A call as it was before an error made it one that failed."""
+    """A call as it was before an error made it one that failed. A valid one is never blank: that
+    would be an empty object."""
     if isinstance(part, ToolCall) and part.invalid == "stream-failed":
-        return msgspec.structs.replace(part, invalid=None)
+        is_blank = part.format == "json" and not part.params.strip()
+        return msgspec.structs.replace(part, invalid="bad-arguments" if is_blank else None)
     return part
