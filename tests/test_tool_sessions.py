@@ -805,7 +805,9 @@ def test_a_submission_that_failed_may_be_tried_again(here: World) -> None:
     outputs = [{"call_id": "call_1", "output": "hi"}]
     for stream in (False, True) * 4:
         found = here.one.submit(first["id"], outputs, stream=stream)
-        assert found.status_code == 503, found.text
+        begun = stream and found.text.startswith(": keepalive")  # where the machine is slow
+        assert found.status_code == (200 if begun else 503), found.text
+        assert '"busy"' in found.text
         assert here.one.get(first["id"]) == first
     went_on = last_of(here.other.submit(first["id"], outputs, stream=True), True)
     assert text_of(went_on) == "Done."
