@@ -166,7 +166,7 @@ def test_a_log_that_cannot_be_read_keeps_no_gateway_from_starting(
 def test_what_cannot_be_recovered_is_given_up_and_keeps_nothing_else_from_its_end(
     staged: Upstream, tmp_path: Path
 ) -> None:
-    with scene("sqlite", tmp_path, staged, "lease = 0.4") as made:
+    with scene("sqlite", tmp_path, staged, "lease = 1.0") as made:
         store = made.database.store
 
         async def leave() -> None:
