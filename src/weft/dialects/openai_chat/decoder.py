@@ -17,7 +17,7 @@ from weft.calls import CallDelta, Ledger
 from weft.context import Context
 from weft.dialects.base import Replays, Salvage, told
 from weft.dialects.openai_chat import wire
-from weft.dialects.openai_chat.meaning import (
+from weft.dialects.openai_chat.mapping import (
     WORDS,
     Proof,
     call_delta,
@@ -32,7 +32,7 @@ from weft.dialects.openai_chat.meaning import (
     total_of,
     usage_of,
 )
-from weft.dialects.openai_chat.mould import CASTS, Mould, mould
+from weft.dialects.openai_chat.fast_path import MAX_TEMPLATES, ChunkTemplate
 from weft.dialects.openai_chat.wire import NAME
 from weft.findings import Findings
 from weft.partial_json import join_halves, whole_characters
@@ -109,17 +109,17 @@ class ChatDecoder:
         self._usage: Usage | None = None
         self._model: str | None = None
         self._sources: set[str] = set()
-        self._mould: Mould | None = None
+        self._template: ChunkTemplate | None = None
         """Of the last chunk, if that brought text and nothing else."""
-        self._casts = 0
+        self._templates_made = 0
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
-        if self._mould is not None:
-            text = self._mould.text(frame)
+        if self._template is not None:
+            text = self._template.match(frame)
             if text:
                 return [TextDelta(self._id, text)]
-            self._mould = None
+            self._template = None
         out: list[Part] = []
         if self._phase is _Phase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
@@ -133,20 +133,20 @@ class ChatDecoder:
             self._odd_frame(frame, out)
         else:
             self._chunk(chunk, frame, out)
-            if len(out) == 1 and self._casts < CASTS:
-                self._cast(chunk, frame, out[0])
+            if len(out) == 1 and self._templates_made < MAX_TEMPLATES:
+                self._remember_template(chunk, frame, out[0])
         if not self._announced and out:
             self._announce(out)
         return out
 
-    def _cast(self, chunk: wire.Chunk, frame: Frame, part: Part) -> None:
+    def _remember_template(self, chunk: wire.Chunk, frame: Frame, part: Part) -> None:
         """Remembers a chunk that brought text and nothing else. Where there are calls it may have
         brought some of one that is still held."""
         going = self._phase is _Phase.READING and self._reason is None and chunk.usage is None
         going = going and not self._ledger and not self._is_new_role(chunk)
         if going and isinstance(part, TextDelta) and self._kind is _Kind.TEXT and not self._half:
-            self._casts += 1
-            self._mould = mould(frame, part.delta)
+            self._templates_made += 1
+            self._template = ChunkTemplate.from_chunk(frame, part.delta)
 
     def _is_new_role(self, chunk: wire.Chunk) -> bool:
         """Whether the next chunk with this one's role would be the first to repeat it."""
@@ -156,7 +156,7 @@ class ChatDecoder:
     def finish(self) -> list[Part]:
         """Returns the end of the response: the input is over, however it ended."""
         out: list[Part] = []
-        self._mould = None
+        self._template = None
         if self._phase is _Phase.CLOSED:
             return out
         if self._phase is _Phase.READING:

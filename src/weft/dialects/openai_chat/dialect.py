@@ -6,12 +6,12 @@ import msgspec
 
 from weft.context import Context
 from weft.dialects.base import Dialect, Stage
-from weft.dialects.openai_chat.checking.promises import RULES
+from weft.dialects.openai_chat.validation.rules import RULES
 from weft.dialects.openai_chat.decoder import ChatDecoder
 from weft.dialects.openai_chat.encoder import ChatEncoder, body
 from weft.dialects.openai_chat.errors import read_error, write_error
 from weft.dialects.openai_chat.http import HTTP
-from weft.dialects.openai_chat.invariants import ChatInvariants
+from weft.dialects.openai_chat.validator import ChatValidator
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.request import REQUEST
 from weft.dialects.openai_chat.wire import NAME
@@ -127,5 +127,5 @@ OPENAI_CHAT = Dialect(
     http=HTTP,
     quirks=ChatQuirks,
     rules=RULES,
-    invariants=ChatInvariants,
+    invariants=ChatValidator,
 )

@@ -21,12 +21,12 @@ from msgspec import UNSET, Raw
 from weft.assembler import Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
-from weft.dialects.openai_chat import written
+from weft.dialects.openai_chat import output_schema
 from weft.dialects.openai_chat.encoding.writers import ChunkWriter, MessageWriter, Writer
 from weft.dialects.openai_chat.errors import Failed, error_written
-from weft.dialects.openai_chat.fields import Field
+from weft.dialects.openai_chat.encoding.delta_field import Field
 from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.openai_chat.written import Carried
+from weft.dialects.openai_chat.output_schema import Carried
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
@@ -88,11 +88,11 @@ class ChatEncoder:
         """How the deltas of each call begin, in order of announcement."""
         self._params_tail = b""
         self._sources: list[Source] = []
-        self._words = written.WORDS
+        self._words = output_schema.WORDS
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
         self._begins = False
-        """Whether the chunk with the role is still to be written."""
+        """Whether the chunk with the role is still to be output_schema."""
 
     def feed(self, parts: Sequence[Part]) -> list[Event]:
         """Returns the events that these parts make, each in one piece."""
@@ -125,7 +125,7 @@ class ChatEncoder:
         self._carried.model = part.model
         self._usage = part.usage
         self._writer.begin(
-            written.response_id(context),
+            output_schema.response_id(context),
             context.now if part.created is None else part.created,
             context.model_name(part.model),
             (self._content, self._refusal, self._reasoning),
@@ -252,7 +252,7 @@ class ChatEncoder:
         self._floor = None
         early = isinstance(part, ToolParamsStart) and not self._carried.ours
         extra = self._carried.envelope(part) if early else UNSET
-        call = written.call(part, extra)
+        call = output_schema.call(part, extra)
         self._heads[part.id] = self._writer.call(call, len(self._heads), part.format, out)
 
     def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
@@ -267,11 +267,11 @@ class ChatEncoder:
         if part.id not in self._heads and not self._is_whole(part, out):
             return
         if part.invalid == "stream-failed":
-            self._words = written.CUT_WORDS
+            self._words = output_schema.CUT_WORDS
         self._writer.made(part, self._heads[part.id], self._carried.extra(part), out)
 
     def _is_whole(self, part: ToolCall, out: list[Event]) -> bool:
-        """Writes a call that was not announced, if it can be written."""
+        """Writes a call that was not announced, if it can be output_schema."""
         if not self._carried.call(part):
             return False
         if part.invalid == "stream-failed":
@@ -290,8 +290,8 @@ class ChatEncoder:
 
     def _cite(self, out: list[Event]) -> None:
         texts = self._content.said
-        places = written.places((id, len(self._fold.text(id))) for id in texts)
-        self._writer.annotations(written.annotations(self._sources, places), out)
+        places = output_schema.places((id, len(self._fold.text(id))) for id in texts)
+        self._writer.annotations(output_schema.annotations(self._sources, places), out)
 
 
 _HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {

@@ -13,9 +13,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Response
 from weft.dialects.coded import Error
-from weft.dialects.openai_chat import written
+from weft.dialects.openai_chat import output_schema
 from weft.dialects.openai_chat.errors import Failed
-from weft.dialects.openai_chat.fields import Field
+from weft.dialects.openai_chat.encoding.delta_field import Field
 from weft.parts import Json, ParamsFormat, ToolCall
 from weft.sse import Event
 
@@ -32,7 +32,7 @@ class Writer(Protocol):
     """Takes what the encoder has to write of one response; chunks go to `out`."""
 
     asked: bool
-    """Whether usage is written."""
+    """Whether usage is output_schema."""
     tail: bytes
     """What a chunk ends with, behind its delta."""
 
@@ -54,7 +54,7 @@ class Writer(Protocol):
 
     def thought(self, text: str, details: list[Raw], out: list[Event]) -> None: ...
 
-    def call(self, call: written.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
+    def call(self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
         """Announces a call. Returns how its deltas begin."""
         ...
 
@@ -62,12 +62,12 @@ class Writer(Protocol):
         """A call is over. `head` is how its deltas begin, `extra` what it brought at its end."""
         ...
 
-    def annotations(self, found: list[written.Annotation], out: list[Event]) -> None: ...
+    def annotations(self, found: list[output_schema.Annotation], out: list[Event]) -> None: ...
 
-    def failed(self, error: Error, usage: written.Usage | UnsetType, out: list[Event]) -> None: ...
+    def failed(self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]) -> None: ...
 
     def finish(
-        self, word: str, model: str | None, usage: written.Usage | UnsetType, out: list[Event]
+        self, word: str, model: str | None, usage: output_schema.Usage | UnsetType, out: list[Event]
     ) -> None: ...
 
 
@@ -115,9 +115,9 @@ class ChunkWriter:
         reasoning, so they go out beside the last of it.
         """
         if text or details:
-            out.append(self._delta(_json(written.Thought(text or UNSET, details or UNSET))))
+            out.append(self._delta(_json(output_schema.Thought(text or UNSET, details or UNSET))))
 
-    def call(self, call: written.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
+    def call(self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
         call.index = index
         out.append(self._delta(b'{"tool_calls":[%b]}' % _json(call)))
         return self.head + b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[format])
@@ -127,14 +127,14 @@ class ChunkWriter:
             data = b'%b""},"extra_content":%b}]}%b' % (head, bytes(extra), self.tail)
             out.append(Event("", data))
 
-    def annotations(self, found: list[written.Annotation], out: list[Event]) -> None:
+    def annotations(self, found: list[output_schema.Annotation], out: list[Event]) -> None:
         out.append(self._delta(b'{"annotations":%b}' % _json(found)))
 
-    def failed(self, error: Error, usage: written.Usage | UnsetType, out: list[Event]) -> None:
+    def failed(self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]) -> None:
         out.append(Event("", _json(Failed(error, usage))))
 
     def finish(
-        self, word: str, model: str | None, usage: written.Usage | UnsetType, out: list[Event]
+        self, word: str, model: str | None, usage: output_schema.Usage | UnsetType, out: list[Event]
     ) -> None:
         self._model = model or self._model
         start = self._start()
@@ -153,11 +153,11 @@ class MessageWriter:
     joins_thoughts = True
 
     def __init__(self) -> None:
-        self._message = written.Message(content=None, refusal=None)
-        self._completion = written.Completion(
-            id="", created=0, model="", choices=[written.Choice(self._message, None)]
+        self._message = output_schema.Message(content=None, refusal=None)
+        self._completion = output_schema.Completion(
+            id="", created=0, model="", choices=[output_schema.Choice(self._message, None)]
         )
-        self._calls: dict[str, written.Call] = {}
+        self._calls: dict[str, output_schema.Call] = {}
         self._details: list[Raw] = []
 
     def body(self, response: Response) -> bytes:
@@ -186,27 +186,27 @@ class MessageWriter:
     def thought(self, text: str, details: list[Raw], out: list[Event]) -> None:
         self._details += details
 
-    def call(self, call: written.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
+    def call(self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
         self._calls[call.id] = call
         return b""
 
     def made(self, call: ToolCall, head: bytes, extra: Json, out: list[Event]) -> None:
         told = self._calls[call.id]
-        if isinstance(told.function, written.Function):
+        if isinstance(told.function, output_schema.Function):
             told.function.arguments = call.params
-        elif isinstance(told.custom, written.Custom):
+        elif isinstance(told.custom, output_schema.Custom):
             told.custom.input = call.params
         if isinstance(extra, Raw):
             told.extra_content = extra
 
-    def annotations(self, found: list[written.Annotation], out: list[Event]) -> None:
+    def annotations(self, found: list[output_schema.Annotation], out: list[Event]) -> None:
         self._message.annotations = found
 
-    def failed(self, error: Error, usage: written.Usage | UnsetType, out: list[Event]) -> None:
+    def failed(self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]) -> None:
         """The body of a failed response is its error alone."""
 
     def finish(
-        self, word: str, model: str | None, usage: written.Usage | UnsetType, out: list[Event]
+        self, word: str, model: str | None, usage: output_schema.Usage | UnsetType, out: list[Event]
     ) -> None:
         self._completion.choices[0].finish_reason = word
         self._completion.usage = usage

@@ -10,7 +10,7 @@ from weft.context import Context
 from weft.dialects.asking.leftovers import MESSAGE, kept
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
 from weft.dialects.envelope import Sealed, opened, restored
-from weft.dialects.openai_chat.asking import asked
+from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME, read_extra
 from weft.dialects.requests import Places, keys_of, read, unknown
 from weft.errors import BadRequest
@@ -49,7 +49,7 @@ class Messages:
         """Calls in the old form, which have no id, until their results come."""
 
     def add(self, raw: Raw, path: str) -> None:
-        role = read(raw, asked.Speaker, path).role
+        role = read(raw, schema.Speaker, path).role
         reader = self._READERS.get(role)
         message, source = reader(self, raw, path) if reader else self._unknown(raw, path)
         self.found.append(message)
@@ -61,13 +61,13 @@ class Messages:
         return Message("user", (OpaqueContent(self._origin, MESSAGE, raw),)), raw
 
     def _spoken(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, asked.Spoken, path)
+        said = read(raw, schema.Spoken, path)
         role: Role = "user" if said.role == "user" else _instructing(said.role)
         content = self._contents(said.content, path)
-        return Message(role, content, said.name, extra=telling(unknown(raw, asked.Spoken))), raw
+        return Message(role, content, said.name, extra=telling(unknown(raw, schema.Spoken))), raw
 
     def _assistant(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, asked.Assistant, path)
+        said = read(raw, schema.Assistant, path)
         contents: list[tuple[AnyContent, str]] = []
         thoughts = self._thoughts(said, path)
         contents += [(thought, f"{path}.{_thought_key(said)}") for thought in thoughts]
@@ -86,12 +86,12 @@ class Messages:
         for place, (_, where) in enumerate(contents):
             self._places.add(f"messages[{number}].content[{place}]", where)
         content = tuple(one for one, _ in contents)
-        extra = telling(unknown(raw, asked.Assistant))
+        extra = telling(unknown(raw, schema.Assistant))
         message = Message("assistant", content, said.name, extra=extra)
         return message, None if _holds_envelope(said) else raw
 
     def _tool(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, asked.ToolMessage, path)
+        said = read(raw, schema.ToolMessage, path)
         where = f"messages[{len(self.found)}].content[0]"
         content = self._contents(said.content, path, f"{where}.content")
         self._places.add(where, path)
@@ -102,19 +102,19 @@ class Messages:
             () if content == _NOTHING else readable,
             kind="custom" if said.tool_call_id in self._customs else "function",
             name=said.name,
-            extra=kept({} if whole else {"content": asked.raw(said.content)}),
+            extra=kept({} if whole else {"content": schema.raw(said.content)}),
         )
-        return Message("tool", (result,), extra=telling(unknown(raw, asked.ToolMessage))), raw
+        return Message("tool", (result,), extra=telling(unknown(raw, schema.ToolMessage))), raw
 
     def _function(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, asked.FunctionMessage, path)
+        said = read(raw, schema.FunctionMessage, path)
         call = next((one for one in self._functions if one.name == said.name), None)
         if call is not None:
             self._functions.remove(call)
         self._places.add(f"messages[{len(self.found)}].content[0]", path)
         content = (TextContent(said.content),) if said.content else ()
         result = ResultContent(call.id if call else "", content, name=said.name)
-        return Message("tool", (result,), extra=telling(unknown(raw, asked.FunctionMessage))), raw
+        return Message("tool", (result,), extra=telling(unknown(raw, schema.FunctionMessage))), raw
 
     _READERS: ClassVar[
         Mapping[str, Callable[["Messages", Raw, str], tuple[Message, Raw | None]]]
@@ -144,7 +144,7 @@ class Messages:
         return [self._part(raw, f"{path}[{number}]") for number, raw in enumerate(content)]
 
     def _part(self, raw: Raw, path: str) -> AnyContent:
-        kind = read(raw, asked.Typed, path).type
+        kind = read(raw, schema.Typed, path).type
         reader = _PARTS.get(kind or "")
         if reader is not None:
             return reader(raw, path)
@@ -153,10 +153,10 @@ class Messages:
         return OpaqueContent(self._origin, kind, raw)
 
     def _call(self, raw: Raw, path: str) -> CallContent | OpaqueContent:
-        kind = read(raw, asked.Typed, path).type
+        kind = read(raw, schema.Typed, path).type
         if kind not in (None, "function", "custom"):
             return OpaqueContent(self._origin, f"{CALL}{kind}", raw)
-        extra = keys_of(telling(unknown(raw, asked.FunctionCall, "custom")))
+        extra = keys_of(telling(unknown(raw, schema.FunctionCall, "custom")))
         sealed = _sealed_call(extra.get("extra_content"))
         if sealed is not None:
             extra.pop("extra_content", None)
@@ -164,7 +164,7 @@ class Messages:
         origin = sealed.origin if sealed else None
         rest = kept(extra)
         if kind == "custom":
-            free = read(raw, asked.CustomCall, path)
+            free = read(raw, schema.CustomCall, path)
             self._customs.add(free.id)
             return CallContent(
                 free.id,
@@ -176,7 +176,7 @@ class Messages:
                 origin=origin,
                 extra=rest,
             )
-        call = read(raw, asked.FunctionCall, path)
+        call = read(raw, schema.FunctionCall, path)
         function = call.function
         return CallContent(
             call.id,
@@ -187,16 +187,16 @@ class Messages:
             extra=rest,
         )
 
-    def _old_call(self, function: asked.Function) -> CallContent:
+    def _old_call(self, function: schema.Function) -> CallContent:
         call = CallContent(self._ids.mint("call"), function.name, function.arguments)
         self._functions.append(call)
         return call
 
-    def _thoughts(self, said: asked.Assistant, path: str) -> list[ReasoningContent]:
+    def _thoughts(self, said: schema.Assistant, path: str) -> list[ReasoningContent]:
         """What was thought: one, unless the proofs of another origin tell several apart."""
         raws = said.reasoning_details or []
         details = [
-            read(raw, asked.Detail, f"{path}.reasoning_details[{number}]")
+            read(raw, schema.Detail, f"{path}.reasoning_details[{number}]")
             for number, raw in enumerate(raws)
         ]
         text = said.reasoning_content or said.reasoning
@@ -220,21 +220,21 @@ def _instructing(role: str) -> Role:
     return "developer" if role == "developer" else "system"
 
 
-def _thought_key(said: asked.Assistant) -> str:
+def _thought_key(said: schema.Assistant) -> str:
     if said.reasoning_content:
         return "reasoning_content"
     return "reasoning" if said.reasoning else "reasoning_details"
 
 
-def _envelopes(detail: asked.Detail) -> list[Sealed]:
+def _envelopes(detail: schema.Detail) -> list[Sealed]:
     """The proofs of another origin that a client carried for us."""
     found = (opened(text) for text in (detail.signature, detail.data))
     return [sealed for sealed in found if sealed]
 
 
-def _holds_envelope(said: asked.Assistant) -> bool:
+def _holds_envelope(said: schema.Assistant) -> bool:
     """Whether a message carries a proof of another origin, which must not go out as it is."""
-    details = [read(raw, asked.Detail) for raw in said.reasoning_details or ()]
+    details = [read(raw, schema.Detail) for raw in said.reasoning_details or ()]
     calls = [keys_of(raw).get("extra_content") for raw in said.tool_calls or ()]
     return any(map(_envelopes, details)) or any(_sealed_call(one) is not None for one in calls)
 
@@ -252,18 +252,18 @@ def _sealed_call(extended: Raw | None) -> Sealed | None:
 
 
 def _text(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.Text, path)
-    extra = with_mark(telling(unknown(raw, asked.Text)), part.prompt_cache_breakpoint)
+    part = read(raw, schema.Text, path)
+    extra = with_mark(telling(unknown(raw, schema.Text)), part.prompt_cache_breakpoint)
     return TextContent(part.text, cache=cache_of(part.prompt_cache_breakpoint), extra=extra)
 
 
 def _refusal(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.Refusal, path)
-    return TextContent(part.refusal, refusal=True, extra=telling(unknown(raw, asked.Refusal)))
+    part = read(raw, schema.Refusal, path)
+    return TextContent(part.refusal, refusal=True, extra=telling(unknown(raw, schema.Refusal)))
 
 
 def _image(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.Image, path)
+    part = read(raw, schema.Image, path)
     found = inline(part.image_url.url)
     return ImageContent(
         media_type=found.media_type if found else None,
@@ -272,27 +272,27 @@ def _image(raw: Raw, path: str) -> AnyContent:
         detail=part.image_url.detail,
         cache=cache_of(part.prompt_cache_breakpoint),
         extra=with_mark(
-            asked.beside(raw, asked.Image, "image_url", asked.ImageUrl),
+            schema.beside(raw, schema.Image, "image_url", schema.ImageUrl),
             part.prompt_cache_breakpoint,
         ),
     )
 
 
 def _audio(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.Audio, path)
+    part = read(raw, schema.Audio, path)
     sound = part.input_audio
     return FileContent(
         _SOUNDS.get(sound.format, f"audio/{sound.format}"),
         sound.data,
         cache=cache_of(part.prompt_cache_breakpoint),
         extra=with_mark(
-            asked.beside(raw, asked.Audio, "input_audio", asked.Sound), part.prompt_cache_breakpoint
+            schema.beside(raw, schema.Audio, "input_audio", schema.Sound), part.prompt_cache_breakpoint
         ),
     )
 
 
 def _file(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.File, path)
+    part = read(raw, schema.File, path)
     file = part.file
     if file.file_data is None and file.file_id is None:
         raise BadRequest(f"{path}.file", "expected `file_data` or `file_id`")
@@ -304,7 +304,7 @@ def _file(raw: Raw, path: str) -> AnyContent:
         filename=file.filename,
         cache=cache_of(part.prompt_cache_breakpoint),
         extra=with_mark(
-            asked.beside(raw, asked.File, "file", asked.FileOf), part.prompt_cache_breakpoint
+            schema.beside(raw, schema.File, "file", schema.FileOf), part.prompt_cache_breakpoint
         ),
     )
 

@@ -7,7 +7,7 @@ from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names
 from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
 from weft.dialects.asking.wording import Kin, described, grammar_of
-from weft.dialects.openai_chat.asking import asked
+from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, keys_of
@@ -22,7 +22,7 @@ class Tools:
 
     def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
         self._request = request
-        self._kin = Kin(request, NAME, asked.SIBLING, losses)
+        self._kin = Kin(request, NAME, schema.SIBLING, losses)
         self._own = self._kin.own
         self._bridges = not self._own and not quirks_of(context).custom_tools
         self._names = names
@@ -55,10 +55,10 @@ class Tools:
 
     def _function(self, tool: Tool, path: str) -> Raw:
         strict = self._kin.strict(tool, path)
-        declared = asked.Declared(self._name(tool, path), tool.description, tool.parameters, strict)
+        declared = schema.Declared(self._name(tool, path), tool.description, tool.parameters, strict)
         extra = keys_of(tool.extra) if self._own else {}
-        inner = keys_of(extra.pop("function", UNSET)) | keys_of(asked.raw(declared))
-        return asked.raw({**extra, "type": "function", "function": inner})
+        inner = keys_of(extra.pop("function", UNSET)) | keys_of(schema.raw(declared))
+        return schema.raw({**extra, "type": "function", "function": inner})
 
     def _name(self, tool: Tool, path: str) -> str:
         return self._name_at(tool, f"{path}.name")
@@ -72,18 +72,18 @@ class Tools:
         if self._bridges:
             return self._free(tool, path)
         grammar = grammar_of(tool.raw)
-        format = asked.Format("grammar", grammar) if grammar else None
-        declared = asked.CustomDeclared(self._name(tool, path), tool.description, format)
-        return asked.raw(asked.CustomTool(declared))
+        format = schema.Format("grammar", grammar) if grammar else None
+        declared = schema.CustomDeclared(self._name(tool, path), tool.description, format)
+        return schema.raw(schema.CustomTool(declared))
 
     def _free(self, tool: Tool, path: str) -> Raw:
         self._losses.adapted(path, "free text is taken as an object with the key input")
         self.bridged |= {tool.name}
         about = described(tool, path, self._losses)
-        declared = asked.Declared(self._name(tool, path), about, FREE)
-        return asked.raw({"type": "function", "function": declared})
+        declared = schema.Declared(self._name(tool, path), about, FREE)
+        return schema.raw({"type": "function", "function": declared})
 
-    def web_search(self) -> asked.WebSearch | None:
+    def web_search(self) -> schema.WebSearch | None:
         """There is room for one: what is said of others must be the same."""
         found = [
             (f"tools[{number}]", tool.hosted or Hosted())
@@ -105,7 +105,7 @@ class Tools:
                 self._losses.refused(path, f"{NAME} searches the web in one way; remove it")
         return self._search(options, f"{first}.hosted")
 
-    def _search(self, hosted: Hosted, path: str) -> asked.WebSearch:
+    def _search(self, hosted: Hosted, path: str) -> schema.WebSearch:
         for name, value in (
             ("allowed_domains", hosted.allowed_domains),
             ("blocked_domains", hosted.blocked_domains),
@@ -115,20 +115,20 @@ class Tools:
                 detail = f"{name} is not available on {NAME}; remove it"
                 self._losses.refused(f"{path}.{name}", detail)
         near = self._near(hosted.location, f"{path}.location")
-        return asked.WebSearch(hosted.context_size, near)
+        return schema.WebSearch(hosted.context_size, near)
 
-    def _near(self, location: Json, path: str) -> asked.Location | None:
+    def _near(self, location: Json, path: str) -> schema.Location | None:
         if not isinstance(location, Raw):
             return None
         try:
-            flat = msgspec.json.decode(location, type=asked.Nearby)
+            flat = msgspec.json.decode(location, type=schema.Nearby)
         except ValueError:
             self._losses.refused(path, f"such a location is not available on {NAME}; remove it")
             return None
-        about = asked.Approximate(flat.city, flat.country, flat.region, flat.timezone)
-        return asked.Location(flat.type or "approximate", about)
+        about = schema.Approximate(flat.city, flat.country, flat.region, flat.timezone)
+        return schema.Location(flat.type or "approximate", about)
 
-    def choice(self) -> str | asked.Choice | None:
+    def choice(self) -> str | schema.Choice | None:
         choice = self._request.tool_choice
         if choice is None or not self._kin.chooses():
             return None
@@ -142,14 +142,14 @@ class Tools:
             return None
         return self._named(choice.name, "tool_choice.name")
 
-    def _named(self, name: str, where: str) -> asked.Choice:
+    def _named(self, name: str, where: str) -> schema.Choice:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
-        named = asked.Named(self._name_at(tool, where))
+        named = schema.Named(self._name_at(tool, where))
         if tool.kind == "custom" and not self._bridges:
-            return asked.Choice("custom", custom=named)
-        return asked.Choice("function", function=named)
+            return schema.Choice("custom", custom=named)
+        return schema.Choice("function", function=named)
 
-    def _allowed(self, choice: ToolChoice) -> asked.Choice:
+    def _allowed(self, choice: ToolChoice) -> schema.Choice:
         hosted = {tool.name: tool.kind for tool in self._request.tools if tool.kind not in _CLIENT}
         tools: list[Raw] = []
         for number, name in enumerate(choice.allowed):
@@ -158,5 +158,5 @@ class Tools:
                 detail = f"{hosted[name]} cannot be chosen on {NAME}; leave it out"
                 self._losses.refused(where, detail)
             else:
-                tools.append(asked.raw(self._named(name, where)))
-        return asked.Choice("allowed_tools", allowed_tools=asked.Allowed(choice.mode, tools))
+                tools.append(schema.raw(self._named(name, where)))
+        return schema.Choice("allowed_tools", allowed_tools=schema.Allowed(choice.mode, tools))

@@ -5,7 +5,7 @@ from typing import get_args
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.openai_chat.asking import asked
+from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Places, read
 from weft.errors import BadRequest
@@ -15,7 +15,7 @@ from weft.request import Hosted, Tool, ToolChoice, ToolMode
 MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 
 
-def tools_of(body: asked.Body, places: Places) -> tuple[Tool, ...]:
+def tools_of(body: schema.Body, places: Places) -> tuple[Tool, ...]:
     found = []
     for number, raw in enumerate(body.tools or ()):
         found.append(_tool(raw, f"tools[{number}]"))
@@ -33,47 +33,47 @@ def tools_of(body: asked.Body, places: Places) -> tuple[Tool, ...]:
 
 
 def _tool(raw: Raw, path: str) -> Tool:
-    kind = read(raw, asked.Typed, path).type
+    kind = read(raw, schema.Typed, path).type
     if kind == "function":
-        declared = read(raw, asked.FunctionTool, path).function
+        declared = read(raw, schema.FunctionTool, path).function
         return _function_tool(
-            declared, asked.beside(raw, asked.FunctionTool, "function", asked.Declared)
+            declared, schema.beside(raw, schema.FunctionTool, "function", schema.Declared)
         )
     if kind == "custom":
-        custom = read(raw, asked.CustomTool, path).custom
-        extra = asked.beside(raw, asked.CustomTool, "custom", asked.CustomDeclared)
+        custom = read(raw, schema.CustomTool, path).custom
+        extra = schema.beside(raw, schema.CustomTool, "custom", schema.CustomDeclared)
         return Tool(custom.name, "custom", custom.description, raw=raw, origin=NAME, extra=extra)
     if kind is None:
         raise BadRequest(f"{path}.type", "missing; expected function or custom")
     return Tool(kind, kind, raw=raw, origin=NAME)
 
 
-def _function_tool(declared: asked.Declared, extra: Json) -> Tool:
+def _function_tool(declared: schema.Declared, extra: Json) -> Tool:
     return Tool(
         declared.name,
         description=declared.description,
-        parameters=asked.given(declared.parameters),
+        parameters=schema.given(declared.parameters),
         strict=declared.strict,
         extra=extra,
     )
 
 
-def _web_search(options: asked.WebSearch) -> Tool:
+def _web_search(options: schema.WebSearch) -> Tool:
     where = options.user_location
     near = where.approximate if where else None
     location: Json = UNSET
     if where and near:
-        flat = asked.Nearby(where.type, near.city, near.country, near.region, near.timezone)
+        flat = schema.Nearby(where.type, near.city, near.country, near.region, near.timezone)
         location = Raw(msgspec.json.encode(flat))
     hosted = Hosted(context_size=options.search_context_size, location=location)
     return Tool("web_search", "web-search", hosted=hosted, origin=NAME)
 
 
-def choice_of(body: asked.Body, extra: dict[str, Raw]) -> ToolChoice | None:
+def choice_of(body: schema.Body, extra: dict[str, Raw]) -> ToolChoice | None:
     """The choice; one in words that nobody knows is left over."""
     if body.function_call is not None:
         return _old_choice(body.function_call, extra)
-    raw = asked.given(body.tool_choice)
+    raw = schema.given(body.tool_choice)
     if not isinstance(raw, Raw):
         return None
     found = _mode(raw) if bytes(raw).startswith(b'"') else _chosen(raw)
@@ -82,12 +82,12 @@ def choice_of(body: asked.Body, extra: dict[str, Raw]) -> ToolChoice | None:
     return found
 
 
-def _old_choice(choice: str | asked.Named, extra: dict[str, Raw]) -> ToolChoice | None:
-    if isinstance(choice, asked.Named):
+def _old_choice(choice: str | schema.Named, extra: dict[str, Raw]) -> ToolChoice | None:
+    if isinstance(choice, schema.Named):
         return ToolChoice("required", choice.name)
     mode = MODES.get(choice)
     if mode is None:
-        extra["function_call"] = asked.raw(choice)
+        extra["function_call"] = schema.raw(choice)
     return ToolChoice(mode) if mode else None
 
 
@@ -97,10 +97,10 @@ def _mode(raw: Raw) -> ToolChoice | None:
 
 
 def _chosen(raw: Raw) -> ToolChoice | None:
-    kind = read(raw, asked.Typed, "tool_choice").type
+    kind = read(raw, schema.Typed, "tool_choice").type
     if kind not in ("function", "custom", "allowed_tools"):
         return None
-    choice = read(raw, asked.Choice, "tool_choice")
+    choice = read(raw, schema.Choice, "tool_choice")
     if kind == "allowed_tools":
         return _allowed(choice.allowed_tools)
     named = choice.function if kind == "function" else choice.custom
@@ -109,7 +109,7 @@ def _chosen(raw: Raw) -> ToolChoice | None:
     return ToolChoice("required", named.name, kind)
 
 
-def _allowed(allowed: asked.Allowed | None) -> ToolChoice | None:
+def _allowed(allowed: schema.Allowed | None) -> ToolChoice | None:
     """The tools that may be called; None if there is one among them that nobody knows."""
     if allowed is None:
         raise BadRequest("tool_choice.allowed_tools", "missing; expected `mode` and `tools`")
@@ -117,7 +117,7 @@ def _allowed(allowed: asked.Allowed | None) -> ToolChoice | None:
         raise BadRequest("tool_choice.allowed_tools.tools", "expected at least one tool")
     names: list[str] = []
     for number, raw in enumerate(allowed.tools):
-        one = read(raw, asked.Choice, f"tool_choice.allowed_tools.tools[{number}]")
+        one = read(raw, schema.Choice, f"tool_choice.allowed_tools.tools[{number}]")
         named = one.function or one.custom
         if named is None:
             return None

@@ -1,6 +1,6 @@
 """The shapes of a Chat Completions request: what is read of a body, and what is written.
 
-What is carried as it came is `Raw`. A shape that is written leaves out what was not asked.
+What is carried as it came is `Raw`. A shape that is written leaves out what was not schema.
 """
 
 import msgspec

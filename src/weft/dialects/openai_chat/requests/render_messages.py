@@ -17,8 +17,8 @@ from weft.dialects.asking.leftovers import drop_beside, unheard
 from weft.dialects.asking.turns import Placed, Turn, merged, spoken, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import MARK, Kin, data_url, image_url, plain_text
-from weft.dialects.openai_chat.asking import asked
-from weft.dialects.openai_chat.asking.asked_contents import CALL
+from weft.dialects.openai_chat.requests import schema
+from weft.dialects.openai_chat.requests.parse_messages import CALL
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME, extra_content
 from weft.dialects.requests import Losses, keys_of, origins
@@ -85,7 +85,7 @@ class _Writer:
         self._same = request.dialect == NAME
         self._origins = origins(context, NAME, native=self._same)
         self._own = self._same or request.dialect is None
-        self.kin = Kin(request, NAME, asked.SIBLING, losses)
+        self.kin = Kin(request, NAME, schema.SIBLING, losses)
         self._names = names
         self._losses = losses
 
@@ -108,14 +108,14 @@ class _Writer:
             return self._assistant(turn)
         return self._user(turn) if turn.role == "user" else [self._instructions(turn)]
 
-    def _written(self, value: asked.Shape, extra: Json = UNSET) -> Raw:
+    def _written(self, value: schema.Shape, extra: Json = UNSET) -> Raw:
         """Writes a shape with what came beside it, and inside it, if it came in this dialect."""
         if not self._same or extra is UNSET:
-            return asked.raw(value)
-        own = keys_of(asked.raw(value))
+            return schema.raw(value)
+        own = keys_of(schema.raw(value))
         for key, more in keys_of(extra).items():
-            own[key] = asked.raw(keys_of(more) | keys_of(own[key])) if key in own else more
-        return asked.raw(own)
+            own[key] = schema.raw(keys_of(more) | keys_of(own[key])) if key in own else more
+        return schema.raw(own)
 
     def _message_extra(self, turn: Turn) -> Json:
         return turn.message.extra if turn.message else UNSET
@@ -131,7 +131,7 @@ class _Writer:
             if not isinstance(placed.content, TextContent):
                 self._losses.refused(placed.path, f"instructions are text on {NAME}")
         content = self._content(turn.contents)
-        value = asked.Spoken(role, content, turn.name)
+        value = schema.Spoken(role, content, turn.name)
         return self._written(value, self._message_extra(turn))
 
     # User
@@ -148,7 +148,7 @@ class _Writer:
         content = [*moved, *self._parts(rest)] if moved else self._content(rest)
         own = self._same and turn.message is not None and turn.message.role == "user"
         if content or own or (rest and not written):
-            value = asked.Spoken("user", content, turn.name)
+            value = schema.Spoken("user", content, turn.name)
             written.append(self._written(value, self._message_extra(turn)))
         return written
 
@@ -169,14 +169,14 @@ class _Writer:
             self._losses.adapted(f"{path}.is_error", "told by `Error: ` before the text")
             texts = _failed(path, texts)
         said = self._content(self.kin.marked(path, texts, result.cache))
-        value = asked.ToolMessage("tool", said or "", result.id)
+        value = schema.ToolMessage("tool", said or "", result.id)
         value.name = result.name if self._same else None
         return self._written(value, self._message_extra(turn))
 
     # Assistant
 
     def _assistant(self, turn: Turn) -> list[Raw]:
-        value = asked.Assistant("assistant", name=turn.name)
+        value = schema.Assistant("assistant", name=turn.name)
         said: list[Placed] = []
         calls: list[Raw] = []
         for placed in turn.contents:
@@ -200,11 +200,11 @@ class _Writer:
                         self._losses.adapted(placed.path, "is said before the calls of its turn")
         value.tool_calls = calls or None
         self._say(value, said)
-        if value == asked.Assistant("assistant", None, turn.name) and not self._same:
+        if value == schema.Assistant("assistant", None, turn.name) and not self._same:
             return []
         return [self._written(value, self._message_extra(turn))]
 
-    def _say(self, value: asked.Assistant, said: list[Placed]) -> None:
+    def _say(self, value: schema.Assistant, said: list[Placed]) -> None:
         refused = [one for one in said if _is_refusal(one)]
         if refused and (len(said) == 1 or not self._same):
             self._as_one(refused)
@@ -217,7 +217,7 @@ class _Writer:
         elif not refused:
             value.content = None
 
-    def _thought(self, path: str, thought: ReasoningContent, value: asked.Assistant) -> None:
+    def _thought(self, path: str, thought: ReasoningContent, value: schema.Assistant) -> None:
         """Reasoning goes back where its host wants it, and only to the host it came from."""
         fields = self._quirks.reasoning_back if thought.origin in self._origins else ()
         proofs = _details(thought, own=self._own)
@@ -244,18 +244,18 @@ class _Writer:
         name = call.name
         if not self._same:
             name = self._names.spell(call.name, call.namespace, path)
-        value: asked.Shape
+        value: schema.Shape
         if call.format != "text":
-            value = asked.FunctionCall(call.id, asked.Function(name, call.params or "{}"))
+            value = schema.FunctionCall(call.id, schema.Function(name, call.params or "{}"))
         elif self._own or self._quirks.custom_tools:
-            value = asked.CustomCall(call.id, asked.Custom(name, call.params))
+            value = schema.CustomCall(call.id, schema.Custom(name, call.params))
         else:
             wrapped = bytes(arguments(call, path, self._losses)).decode()
-            value = asked.FunctionCall(call.id, asked.Function(name, wrapped))
+            value = schema.FunctionCall(call.id, schema.Function(name, wrapped))
         written = self._written(value, call.extra)
         if call.signature is None or not own:
             return [written]
-        return [asked.raw(keys_of(written) | {"extra_content": extra_content(call.signature)})]
+        return [schema.raw(keys_of(written) | {"extra_content": extra_content(call.signature)})]
 
     def _is_own(self, opaque: OpaqueContent) -> bool:
         return self._own and opaque.origin in self._origins
@@ -297,10 +297,10 @@ class _Writer:
     def _part(self, placed: Placed) -> Raw | None:
         match placed.content:
             case TextContent(refusal=True) as refusal:
-                return self._written(asked.Refusal(refusal.text), refusal.extra)
+                return self._written(schema.Refusal(refusal.text), refusal.extra)
             case TextContent() as text:
                 mark = self.kin.mark(text, placed.path)
-                return self._written(asked.Text(text.text, mark), text.extra)
+                return self._written(schema.Text(text.text, mark), text.extra)
             case ImageContent() as image:
                 return self._image(placed.path, image)
             case FileContent() as file:
@@ -319,7 +319,7 @@ class _Writer:
             self._losses.refused(f"{path}.file_id", f"images by id are not available on {NAME}")
             return None
         self.kin.fetched(image, path)
-        value = asked.Image(asked.ImageUrl(url, image.detail), mark)
+        value = schema.Image(schema.ImageUrl(url, image.detail), mark)
         return self._written(value, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
@@ -338,14 +338,14 @@ class _Writer:
             self._losses.refused(path, f"{media} is not available on {NAME}; send wav or mp3")
             return None
         if media.startswith("audio/") and file.data is not None:
-            sound = asked.Sound(file.data, _SOUNDS.get(media, media.removeprefix("audio/")))
-            return self._written(asked.Audio(sound, mark), file.extra)
+            sound = schema.Sound(file.data, _SOUNDS.get(media, media.removeprefix("audio/")))
+            return self._written(schema.Audio(sound, mark), file.extra)
         text = None if self._own else plain_text(file)
         if text is not None:
             self._losses.adapted(path, "a document of plain text is a text")
-            return self._written(asked.Text(text, mark))
+            return self._written(schema.Text(text, mark))
         data = file.data if file.data is None or not media else data_url(media, file.data)
-        value = asked.File(asked.FileOf(data, file.file_id, file.filename), mark)
+        value = schema.File(schema.FileOf(data, file.file_id, file.filename), mark)
         return self._written(value, file.extra)
 
 
@@ -355,10 +355,10 @@ def _details(thought: ReasoningContent, *, own: bool) -> list[Raw]:
     if told is not None:
         return msgspec.json.decode(told, type=list[Raw])
     if thought.signature is not None:
-        signed = asked.Detail("reasoning.text", thought.text, signature=thought.signature)
-        return [asked.raw(signed)]
+        signed = schema.Detail("reasoning.text", thought.text, signature=thought.signature)
+        return [schema.raw(signed)]
     if thought.encrypted is not None:
-        return [asked.raw(asked.Detail("reasoning.encrypted", data=thought.encrypted))]
+        return [schema.raw(schema.Detail("reasoning.encrypted", data=thought.encrypted))]
     return []
 
 

@@ -10,9 +10,9 @@ from weft.dialects.asking.bridging import Names, effort_of
 from weft.dialects.asking.leftovers import drop, drop_beside
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, said_by
 from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
-from weft.dialects.openai_chat.asking import asked
-from weft.dialects.openai_chat.asking.sent_contents import messages
-from weft.dialects.openai_chat.asking.sent_tools import Tools
+from weft.dialects.openai_chat.requests import schema
+from weft.dialects.openai_chat.requests.render_messages import messages
+from weft.dialects.openai_chat.requests.render_tools import Tools
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
@@ -105,23 +105,23 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     before = len(losses.found)
     body = _Body(request, context, losses)
     tools = Tools(request, context, names, losses)
-    written = keys_of(asked.raw(body.fields(said, tools)))
+    written = keys_of(schema.raw(body.fields(said, tools)))
     for key, value in body.extra().items():
         own = keys_of(written[key]) if key == "stream_options" and key in written else {}
-        written[key] = asked.raw(keys_of(value) | own) if own else written.get(key, value)
+        written[key] = schema.raw(keys_of(value) | own) if own else written.get(key, value)
     if len(losses.found) == before:
         written = fields_as_said(said_by(request, NAME), request, written, MEANING)
-    written["messages"] = asked.raw(said)
+    written["messages"] = schema.raw(said)
     if request.stream:
         told = written.get("stream_options", _NULL)
         options = {} if told == _NULL else keys_of(told)
-        written["stream_options"] = asked.raw({"include_usage": True} | options)
+        written["stream_options"] = schema.raw({"include_usage": True} | options)
     encoded = msgspec.json.encode(written)
     return Rendered(encoded, names.restored, tools.bridged, _cut(request))
 
 
 def _told(value: object) -> Json:
-    return UNSET if value is None else asked.raw(value)
+    return UNSET if value is None else schema.raw(value)
 
 
 class _Body:
@@ -130,17 +130,17 @@ class _Body:
     def __init__(self, request: Request, context: Context, losses: Losses) -> None:
         self._quirks = quirks_of(context)
         self._request = request
-        self._kin = Kin(request, NAME, asked.SIBLING, losses)
+        self._kin = Kin(request, NAME, schema.SIBLING, losses)
         self._own = self._kin.own
         self._losses = losses
 
-    def fields(self, messages: list[Raw], tools: Tools) -> asked.Body:
+    def fields(self, messages: list[Raw], tools: Tools) -> schema.Body:
         request, sampling = self._request, self._request.sampling
         if not self._own:
             self._kin.unavailable(_REFUSED, _WARNED)
         limit = request.max_output_tokens
         old = self._quirks.token_limit == "max_tokens"
-        return asked.Body(
+        return schema.Body(
             model=request.model,
             messages=messages,
             tools=tools.declared() or None,
@@ -163,7 +163,7 @@ class _Body:
             verbosity=request.verbosity,
             reasoning_effort=self._kin.effort(effort_of),
             stream=request.stream or None,
-            stream_options=asked.StreamOptions(True) if request.include_usage else None,
+            stream_options=schema.StreamOptions(True) if request.include_usage else None,
             store=request.store if self._kin.kin else None,
             metadata=self._kin.metadata(),
             user=self._kin.user(),
@@ -182,7 +182,7 @@ class _Body:
             return found | keys_of(words)
         drop_beside(words, "reasoning", self._losses, NAME)
         shared = {key: value for key, value in found.items() if key in FAMILY and self._kin.kin}
-        drop(asked.raw({key: found[key] for key in found.keys() - shared}), "", self._losses, NAME)
+        drop(schema.raw({key: found[key] for key in found.keys() - shared}), "", self._losses, NAME)
         return shared
 
     def _parallel(self) -> bool | None:
@@ -201,11 +201,11 @@ class _Body:
             return None
         return list(stop) or None
 
-    def _output(self, output: OutputFormat) -> asked.ResponseFormat | None:
+    def _output(self, output: OutputFormat) -> schema.ResponseFormat | None:
         if output.kind == "text":
             return None
         if output.kind == "json":
-            return asked.ResponseFormat("json_object")
+            return schema.ResponseFormat("json_object")
         name, strict = self._kin.shape()
-        shape = asked.JsonSchema(name, output.description, output.schema, strict)
-        return asked.ResponseFormat("json_schema", shape)
+        shape = schema.JsonSchema(name, output.description, output.schema, strict)
+        return schema.ResponseFormat("json_schema", shape)

@@ -9,9 +9,9 @@ from weft.context import Context
 from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
-from weft.dialects.openai_chat.asking import asked
-from weft.dialects.openai_chat.asking.asked_contents import Messages
-from weft.dialects.openai_chat.asking.asked_tools import choice_of, tools_of
+from weft.dialects.openai_chat.requests import schema
+from weft.dialects.openai_chat.requests.parse_messages import Messages
+from weft.dialects.openai_chat.requests.parse_tools import choice_of, tools_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
 from weft.errors import BadRequest
@@ -47,7 +47,7 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 def parse(data: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no server of this wire could answer."""
     legible(data)
-    body = read(data, asked.Body)
+    body = read(data, schema.Body)
     places = Places({**FIELDS, **_spelled(body)})
     messages = Messages(context, places)
     for number, raw in enumerate(body.messages):
@@ -85,7 +85,7 @@ def _first(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
 
 
-def _spelled(body: asked.Body) -> dict[str, str]:
+def _spelled(body: schema.Body) -> dict[str, str]:
     found: dict[str, str] = {}
     if body.max_completion_tokens is None and body.max_tokens is not None:
         found["max_output_tokens"] = "max_tokens"
@@ -97,22 +97,22 @@ def _spelled(body: asked.Body) -> dict[str, str]:
 def _stream_options(data: bytes) -> Json:
     """The stream options that nobody else has."""
     raw = keys_of(Raw(data)).get("stream_options")
-    return UNSET if raw is None or raw == Raw(b"null") else unknown(raw, asked.StreamOptions)
+    return UNSET if raw is None or raw == Raw(b"null") else unknown(raw, schema.StreamOptions)
 
 
-def _extra(data: bytes, body: asked.Body, options: Json) -> dict[str, Raw]:
-    found = keys_of(telling(unknown(data, asked.Body)))
+def _extra(data: bytes, body: schema.Body, options: Json) -> dict[str, Raw]:
+    found = keys_of(telling(unknown(data, schema.Body)))
     if found.get("modalities") == Raw(b'["text"]'):
         del found["modalities"]
     if isinstance(options, Raw):
         found["stream_options"] = options
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
-        found["prompt_cache_retention"] = asked.raw(retention)
+        found["prompt_cache_retention"] = schema.raw(retention)
     return found
 
 
-def _sampling(body: asked.Body) -> Sampling:
+def _sampling(body: schema.Body) -> Sampling:
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs", "is only told with `logprobs: true`")
     bias = body.logit_bias
@@ -135,21 +135,21 @@ def _choices(count: int | None) -> int:
 
 def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     """The shape of the answer; one of a type that nobody knows is left over."""
-    raw = asked.given(raw)
+    raw = schema.given(raw)
     if not isinstance(raw, Raw):
         return OutputFormat()
-    kind = read(raw, asked.Typed, "response_format").type
+    kind = read(raw, schema.Typed, "response_format").type
     if kind == "json_object":
         return OutputFormat("json")
     if kind != "json_schema":
         extra |= {} if kind == "text" else {"response_format": raw}
         return OutputFormat()
-    format = read(raw, asked.ResponseFormat, "response_format")
+    format = read(raw, schema.ResponseFormat, "response_format")
     shape = format.json_schema
     if shape is None:
         raise BadRequest("response_format.json_schema", "missing; expected an object")
     return OutputFormat(
-        "json-schema", shape.name, shape.description, asked.given(shape.schema), shape.strict
+        "json-schema", shape.name, shape.description, schema.given(shape.schema), shape.strict
     )
 
 

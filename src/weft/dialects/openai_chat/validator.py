@@ -8,13 +8,13 @@ from enum import Enum
 
 from weft.dialects.checking.once import JsonObject, Once, kind
 from weft.dialects.checking.untyped import Framing, count, fields, shown, text
-from weft.dialects.openai_chat.checking.promises import RULES
-from weft.dialects.openai_chat.checking.watched import Choice
+from weft.dialects.openai_chat.validation.rules import RULES
+from weft.dialects.openai_chat.validation.state import Choice
 from weft.dialects.rules import JsonValue
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
-__all__ = ["RULES", "ChatInvariants"]
+__all__ = ["RULES", "ChatValidator"]
 
 OBJECT = "chat.completion.chunk"
 BODY = "chat.completion"
@@ -32,7 +32,7 @@ class _Phase(Enum):
     """No stream at all: the completion, or its error, in one piece."""
 
 
-class ChatInvariants:
+class ChatValidator:
     """Watches one response with all its choices."""
 
     def __init__(self, findings: Findings) -> None:
