@@ -54,7 +54,9 @@ class Writer(Protocol):
 
     def thought(self, text: str, details: list[Raw], out: list[Event]) -> None: ...
 
-    def call(self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
+    def call(
+        self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]
+    ) -> bytes:
         """Announces a call. Returns how its deltas begin."""
         ...
 
@@ -64,7 +66,9 @@ class Writer(Protocol):
 
     def annotations(self, found: list[output_schema.Annotation], out: list[Event]) -> None: ...
 
-    def failed(self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]) -> None: ...
+    def failed(
+        self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]
+    ) -> None: ...
 
     def finish(
         self, word: str, model: str | None, usage: output_schema.Usage | UnsetType, out: list[Event]
@@ -117,7 +121,9 @@ class ChunkWriter:
         if text or details:
             out.append(self._delta(_json(output_schema.Thought(text or UNSET, details or UNSET))))
 
-    def call(self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
+    def call(
+        self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]
+    ) -> bytes:
         call.index = index
         out.append(self._delta(b'{"tool_calls":[%b]}' % _json(call)))
         return self.head + b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[format])
@@ -130,7 +136,9 @@ class ChunkWriter:
     def annotations(self, found: list[output_schema.Annotation], out: list[Event]) -> None:
         out.append(self._delta(b'{"annotations":%b}' % _json(found)))
 
-    def failed(self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]) -> None:
+    def failed(
+        self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]
+    ) -> None:
         out.append(Event("", _json(Failed(error, usage))))
 
     def finish(
@@ -186,7 +194,9 @@ class MessageWriter:
     def thought(self, text: str, details: list[Raw], out: list[Event]) -> None:
         self._details += details
 
-    def call(self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]) -> bytes:
+    def call(
+        self, call: output_schema.Call, index: int, format: ParamsFormat, out: list[Event]
+    ) -> bytes:
         self._calls[call.id] = call
         return b""
 
@@ -202,7 +212,9 @@ class MessageWriter:
     def annotations(self, found: list[output_schema.Annotation], out: list[Event]) -> None:
         self._message.annotations = found
 
-    def failed(self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]) -> None:
+    def failed(
+        self, error: Error, usage: output_schema.Usage | UnsetType, out: list[Event]
+    ) -> None:
         """The body of a failed response is its error alone."""
 
     def finish(

@@ -11,7 +11,7 @@ from weft.dialects.asking.leftovers import MESSAGE, kept
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
 from weft.dialects.envelope import Sealed, opened, restored
 from weft.dialects.openai_chat.requests import schema
-from weft.dialects.openai_chat.wire import NAME, read_extra
+from weft.dialects.openai_chat.wire import NAME, read_extra_content
 from weft.dialects.requests import Places, keys_of, read, unknown
 from weft.errors import BadRequest
 from weft.request import (
@@ -241,7 +241,7 @@ def _holds_envelope(said: schema.Assistant) -> bool:
 
 def _sealed_call(extended: Raw | None) -> Sealed | None:
     try:
-        owners = read_extra(extended) if extended is not None else {}
+        owners = read_extra_content(extended) if extended is not None else {}
     except ValueError:
         return None
     found = (opened(one.thought_signature) for one in owners.values())
@@ -286,7 +286,8 @@ def _audio(raw: Raw, path: str) -> AnyContent:
         sound.data,
         cache=cache_of(part.prompt_cache_breakpoint),
         extra=with_mark(
-            schema.beside(raw, schema.Audio, "input_audio", schema.Sound), part.prompt_cache_breakpoint
+            schema.beside(raw, schema.Audio, "input_audio", schema.Sound),
+            part.prompt_cache_breakpoint,
         ),
     )
 

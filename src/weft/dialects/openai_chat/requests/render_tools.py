@@ -55,7 +55,9 @@ class Tools:
 
     def _function(self, tool: Tool, path: str) -> Raw:
         strict = self._kin.strict(tool, path)
-        declared = schema.Declared(self._name(tool, path), tool.description, tool.parameters, strict)
+        declared = schema.Declared(
+            self._name(tool, path), tool.description, tool.parameters, strict
+        )
         extra = keys_of(tool.extra) if self._own else {}
         inner = keys_of(extra.pop("function", UNSET)) | keys_of(schema.raw(declared))
         return schema.raw({**extra, "type": "function", "function": inner})
