@@ -191,7 +191,10 @@ def refusing(text: str) -> Frame:
 ODD: dict[str, list[Frame]] = {
     "the text of another choice": [refusing("a"), refusing("a"), refusing("b"), refusing("c")],
     **{name: [chunk("a"), chunk("b"), odd, odd, chunk("c")] for name, odd in NOT_FITTING.items()},
-    **{f"{name}, twice": [chunk("a"), odd, odd, chunk("b")] for name, odd in WITHOUT_TEMPLATE.items()},
+    **{
+        f"{name}, twice": [chunk("a"), odd, odd, chunk("b")]
+        for name, odd in WITHOUT_TEMPLATE.items()
+    },
     "a pair cut in two": [chunk("a"), chunk("b\ud83d"), chunk("\ude00c"), chunk("d")],
     "a high half that stays alone": [chunk("a"), chunk("b\ud83d"), chunk("c"), chunk("d")],
     "text after the end": [chunk("a"), chunk("b"), Frame(DONE), chunk("c"), chunk("d")],

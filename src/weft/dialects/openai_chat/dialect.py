@@ -6,19 +6,19 @@ import msgspec
 
 from weft.context import Context
 from weft.dialects.base import Dialect, Stage
-from weft.dialects.openai_chat.validation.rules import RULES
 from weft.dialects.openai_chat.decoder import ChatDecoder
 from weft.dialects.openai_chat.encoder import ChatEncoder, body
 from weft.dialects.openai_chat.errors import read_error, write_error
 from weft.dialects.openai_chat.http import HTTP
-from weft.dialects.openai_chat.validator import ChatValidator
+from weft.dialects.openai_chat.mapping import new_id
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.request import REQUEST
+from weft.dialects.openai_chat.validation.rules import RULES
+from weft.dialects.openai_chat.validator import ChatValidator
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.stages.markup_calls import MarkupCalls
 from weft.dialects.stages.think_tags import ThinkTags
 from weft.findings import Findings
-from weft.ids import Ids
 from weft.sse import DONE, Frame
 
 
@@ -100,11 +100,6 @@ def _is_whole(frame: Frame) -> bool:
         return False
 
 
-def _new_id(ids: Ids) -> str:
-    """Spelled as this wire spells it."""
-    return ids.mint("chatcmpl").replace("_", "-", 1)
-
-
 OPENAI_CHAT = Dialect(
     NAME,
     speaks=_speaks,
@@ -115,7 +110,7 @@ OPENAI_CHAT = Dialect(
     body=body,
     stages=_stages,
     ends=_ends,
-    new_id=_new_id,
+    new_id=new_id,
     stores=True,
     resumable_by_id=True,
     terminator=DONE,

@@ -1,6 +1,7 @@
-"""Wire values to canonical ones: tool calls, signatures, finish reasons, usage, errors."""
+"""Values of the wire and canonical values: tool calls, finish reasons, usage, errors."""
 
 import json
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -9,8 +10,18 @@ from weft.calls import CallDelta
 from weft.dialects.envelope import signed
 from weft.dialects.faults import CLASSES, Extra, classify, is_word
 from weft.dialects.openai_chat import wire
+from weft.ids import Ids
 from weft.partial_json import mended
-from weft.parts import ErrorPart, FinishReason, Usage
+from weft.parts import (
+    ErrorPart,
+    FinishReason,
+    Json,
+    ParamsFormat,
+    Source,
+    ToolCall,
+    ToolParamsStart,
+    Usage,
+)
 
 OFFICIAL_FINISH_REASONS = frozenset(
     {"stop", "length", "tool_calls", "content_filter", "function_call"}
@@ -41,6 +52,27 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "error": "error",
 }
 """All finish reasons that servers send, in lower case. Any other is `other`."""
+
+WRITTEN_FINISH_REASONS: dict[FinishReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tool-calls": "tool_calls",
+    "content-filter": "content_filter",
+    "pause": "length",
+    "other": "stop",
+}
+"""An error has none: it is written instead of a finish reason."""
+
+CUT_FINISH_REASONS: dict[FinishReason, str] = dict.fromkeys(WRITTEN_FINISH_REASONS, "length") | {
+    "content-filter": "content_filter"
+}
+"""For a response with a call that never ended: clients must not take it for complete."""
+
+CALL_TYPES: dict[ParamsFormat, str] = {"json": "function", "text": "custom"}
+"""The types of calls that the wire has, by the format of their params."""
+
+
+# From the wire
 
 
 def canonical_finish_reason(reason: str) -> FinishReason:
@@ -153,3 +185,60 @@ def _lenient(raw: Raw | UnsetType) -> object:
         return mended(json.loads(bytes(raw), strict=False))
     except (ValueError, RecursionError):
         return bytes(raw).decode("utf-8", "replace")
+
+
+# To the wire
+
+
+def new_id(ids: Ids) -> str:
+    """Mints the id of a response: `chatcmpl-…`."""
+    return ids.mint("chatcmpl").replace("_", "-", 1)
+
+
+def render_call(part: ToolParamsStart | ToolCall, extra: Json = UNSET) -> wire.ChatToolCall:
+    """Returns a call with empty params: a function for JSON, a custom tool for free text."""
+    text = part.format == "text"
+    return wire.ChatToolCall(
+        id=part.id,
+        type=CALL_TYPES[part.format],
+        function=None if text else wire.ChatFunction(part.name, ""),
+        custom=wire.ChatCustom(part.name, "") if text else None,
+        extra_content=extra,
+    )
+
+
+def render_annotations(
+    sources: Iterable[Source], texts: Iterable[tuple[str, int]]
+) -> list[wire.ChatAnnotation]:
+    """Returns citations of the one text of the message, which joins the texts with these ids and
+    lengths. Clients need all four fields, so what is not known is empty."""
+    offsets: dict[str, int] = {}
+    length = 0
+    for id, characters in texts:
+        offsets[id] = length
+        length += characters
+    annotations = []
+    for source in sources:
+        start = end = 0
+        if source.start is not None and source.end is not None:
+            offset = offsets.get(source.text_id or "", 0)
+            start, end = offset + source.start, offset + source.end
+        citation = wire.ChatUrlCitation(source.url or "", source.title or "", start, end)
+        annotations.append(wire.ChatAnnotation("url_citation", citation))
+    return annotations
+
+
+def render_usage(usage: Usage) -> wire.ChatUsage | UnsetType:
+    """Returns UNSET unless both input and output tokens are known: clients need them."""
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return UNSET
+    prompt = wire.ChatTokenDetails(usage.cache_read_tokens, usage.cache_write_tokens)
+    completion = wire.ChatTokenDetails(reasoning_tokens=usage.reasoning_tokens)
+    total = usage.total_tokens
+    return wire.ChatUsage(
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.input_tokens + usage.output_tokens if total is None else total,
+        None if prompt == wire.ChatTokenDetails() else prompt,
+        None if completion == wire.ChatTokenDetails() else completion,
+    )

@@ -1,57 +1,57 @@
-"""Fields of the message that grow by deltas: one part at a time is said in each.
+"""A field of the message that grows by deltas.
 
-The wire joins whatever it finds in a field. So parts that overlap are said one after the other,
-in order of their starts: what comes of a later one waits until the earlier one has ended.
+Clients join all deltas of a field. Parts that overlap are therefore written one after the other, in
+order of their starts: what comes for a later part is buffered until the earlier one has ended.
 """
 
 from weft.parts import Part, ReasoningEnd, TextEnd
 
 
-class Field:
-    """One field, who has the floor in it, and who waits. `head` and `tail` go around a delta."""
+class DeltaField:
+    """One field. `head` and `tail` are the bytes of a chunk around a delta of it."""
 
-    __slots__ = ("_waiting", "head", "key", "said", "speaker", "tail")
+    __slots__ = ("_buffered", "_key", "head", "open_id", "part_ids", "tail")
 
     def __init__(self, key: bytes) -> None:
-        self.key = key
+        self._key = key
         self.head = b""
         self.tail = b""
-        self.speaker: str | None = None
-        """The part that has the floor."""
-        self.said: list[str] = []
-        """All parts that ever had it, in order."""
-        self._waiting: dict[str, list[Part]] = {}
+        self.open_id: str | None = None
+        """The part whose deltas are written now."""
+        self.part_ids: list[str] = []
+        """All parts that were written or are being written, in order."""
+        self._buffered: dict[str, list[Part]] = {}
 
-    def frame(self, head: bytes, tail: bytes) -> None:
-        """What every chunk of this response begins and ends with."""
-        self.head = b'%b{"%b":' % (head, self.key)
+    def set_chunk(self, head: bytes, tail: bytes) -> None:
+        """Sets the bytes that every chunk has before and after its delta."""
+        self.head = b'%b{"%b":' % (head, self._key)
         self.tail = b"}" + tail
 
     def start(self, id: str) -> None:
-        if self.speaker is None:
-            self._give(id)
+        if self.open_id is None:
+            self._open(id)
         else:
-            self._waiting[id] = []
+            self._buffered[id] = []
 
-    def wait(self, id: str, part: Part) -> None:
-        """Keeps a delta or an end of a part that does not have the floor."""
-        self._waiting[id].append(part)
+    def buffer(self, id: str, part: Part) -> None:
+        """Keeps a delta or the end of a part that is not open yet."""
+        self._buffered[id].append(part)
 
     def end(self) -> list[Part]:
-        """Takes the floor from its speaker. Returns what others had to say meanwhile: all of
-        those that ended, and the beginning of the next speaker.
+        """Ends the open part. Returns what was buffered and can be written now: all of the parts
+        that have ended, and the beginning of the next one.
         """
-        self.speaker = None
-        freed: list[Part] = []
-        while self._waiting and self.speaker is None:
-            id = next(iter(self._waiting))
-            parts = self._waiting.pop(id)
-            self._give(id)
-            freed += parts
+        self.open_id = None
+        released: list[Part] = []
+        while self._buffered and self.open_id is None:
+            id = next(iter(self._buffered))
+            parts = self._buffered.pop(id)
+            self._open(id)
+            released += parts
             if parts and isinstance(parts[-1], TextEnd | ReasoningEnd):
-                self.speaker = None
-        return freed
+                self.open_id = None
+        return released
 
-    def _give(self, id: str) -> None:
-        self.speaker = id
-        self.said.append(id)
+    def _open(self, id: str) -> None:
+        self.open_id = id
+        self.part_ids.append(id)

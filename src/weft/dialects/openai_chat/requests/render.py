@@ -10,10 +10,10 @@ from weft.dialects.asking.bridging import Names, effort_of
 from weft.dialects.asking.leftovers import drop, drop_beside
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, said_by
 from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
+from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.render_messages import messages
 from weft.dialects.openai_chat.requests.render_tools import Tools
-from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
 from weft.parts import Json

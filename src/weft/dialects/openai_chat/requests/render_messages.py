@@ -17,9 +17,9 @@ from weft.dialects.asking.leftovers import drop_beside, unheard
 from weft.dialects.asking.turns import Placed, Turn, merged, spoken, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import MARK, Kin, data_url, image_url, plain_text
+from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.parse_messages import CALL
-from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.wire import NAME, extra_content
 from weft.dialects.requests import Losses, keys_of, origins
 from weft.parts import Json

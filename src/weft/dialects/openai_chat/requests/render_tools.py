@@ -7,8 +7,8 @@ from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names
 from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
 from weft.dialects.asking.wording import Kin, described, grammar_of
-from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.quirks import quirks_of
+from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
