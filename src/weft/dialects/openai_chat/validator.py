@@ -1,86 +1,78 @@
-"""Watches one Chat Completions stream for its rules (`promises.py`).
+"""Checks one Chat Completions stream against its rules (`validation/rules.py`).
 
-Reads untyped chunks, of all choices. After a rule was broken the watch goes on with what the
-chunk most likely meant, so that one fault is one finding.
+Reads untyped chunks, of all choices. After a broken rule it goes on with what the chunk most likely
+meant, so that one fault is one finding.
 """
 
 from enum import Enum
 
 from weft.dialects.checking.once import JsonObject, Once, kind
 from weft.dialects.checking.untyped import Framing, count, fields, shown, text
-from weft.dialects.openai_chat.validation.rules import RULES
-from weft.dialects.openai_chat.validation.state import Choice
+from weft.dialects.openai_chat.validation.state import ChatChoiceState
 from weft.dialects.rules import JsonValue
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
-__all__ = ["RULES", "ChatValidator"]
-
-OBJECT = "chat.completion.chunk"
-BODY = "chat.completion"
-TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
-SAME = {"id": "chunk-id-changed", "model": "model-changed", "created": "created-changed"}
-"""What all chunks have in common, and the rule that says so."""
+CHUNK_OBJECT = "chat.completion.chunk"
+COMPLETION_OBJECT = "chat.completion"
+TOKEN_COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+CONSTANT_KEYS = {"id": "chunk-id-changed", "model": "model-changed", "created": "created-changed"}
+"""Keys with the same value in all chunks, and the rule that requires it."""
 
 
-class _Phase(Enum):
-    FRESH = "fresh"
+class _ChatStreamPhase(Enum):
+    START = "start"
     OPEN = "open"
     FAILED = "failed"
     DONE = "done"
-    BODY = "body"
-    """No stream at all: the completion, or its error, in one piece."""
+    COMPLETION = "completion"
+    """Not a stream: the completion, or its error, in one piece."""
 
 
 class ChatValidator:
-    """Watches one response with all its choices."""
+    """Checks one response with all its choices."""
 
     def __init__(self, findings: Findings) -> None:
         self._report = Once(findings)
         self._framing = Framing()
-        self._phase = _Phase.FRESH
-        self._failed_at = 0
+        self._phase = _ChatStreamPhase.START
+        self._error_at = 0
         self._usage_at: int | None = None
-        self._same: dict[str, JsonValue] = {}
-        self._choices: dict[int, Choice] = {}
+        self._first_values: dict[str, JsonValue] = {}
+        self._choices: dict[int, ChatChoiceState] = {}
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
         self._framing.feed(frame)
         if frame.event:
             detail = f"an event: line with {shown(frame.event)}; expected none"
             self._report("event-line", frame.event, detail)
-        if self._phase is _Phase.DONE:
+        if self._phase is _ChatStreamPhase.DONE:
             what = "[DONE]" if frame.data == DONE else "an event"
             detail = f"{what} came after [DONE]; expected the end of the stream"
             self._report("after-done", "", detail)
+        elif frame.data == DONE and self._phase is _ChatStreamPhase.COMPLETION:
+            detail = f"a whole completion in a stream; expected {CHUNK_OBJECT}"
+            self._report("chunk-object", "", detail)
         elif frame.data == DONE:
-            self._done()
+            self._end_choices("[DONE]")
+            self._phase = _ChatStreamPhase.DONE
         elif not isinstance(event, dict):
             detail = f"data is {kind(event) if event is not None else 'no JSON'}"
             self._report("data-invalid", self._report.at, f"{detail}; expected an object or [DONE]")
-        elif self._phase is _Phase.FRESH and event.get("object") == BODY:
-            self._phase = _Phase.BODY
+        elif self._phase is _ChatStreamPhase.START and event.get("object") == COMPLETION_OBJECT:
+            self._phase = _ChatStreamPhase.COMPLETION
         else:
-            self._chunk(event)
+            self._check_chunk(event)
 
     def finish(self) -> None:
-        if self._phase is _Phase.BODY:
+        if self._phase in (_ChatStreamPhase.COMPLETION, _ChatStreamPhase.DONE):
             return
-        if self._phase is not _Phase.DONE:
-            self._ends("the end of the stream")
-            if self._framing.events:
-                self._report("done-missing", "", "the stream ended; expected [DONE] before that")
+        self._end_choices("the end of the stream")
+        if self._framing.events:
+            self._report("done-missing", "", "the stream ended; expected [DONE] before that")
 
-    def _done(self) -> None:
-        if self._phase is _Phase.BODY:
-            detail = f"a whole completion in a stream; expected {OBJECT}"
-            self._report("chunk-object", "", detail)
-            return
-        self._ends("[DONE]")
-        self._phase = _Phase.DONE
-
-    def _ends(self, where: str) -> None:
-        if self._phase is _Phase.FAILED:
+    def _end_choices(self, where: str) -> None:
+        if self._phase is _ChatStreamPhase.FAILED:
             return
         for choice in self._choices.values():
             choice.end(where)
@@ -88,60 +80,50 @@ class ChatValidator:
             detail = f"{where} came before any choice; expected an answer with a finish_reason"
             self._report("finish-missing", "", detail)
 
-    # Chunks
-
-    def _chunk(self, event: JsonObject) -> None:
-        error = event.get("error")
-        if self._phase is _Phase.FAILED:
-            detail = f"a chunk came after the error at event {self._failed_at}; expected [DONE]"
+    def _check_chunk(self, chunk: JsonObject) -> None:
+        error, usage, choices = chunk.get("error"), chunk.get("usage"), chunk.get("choices")
+        if self._phase is _ChatStreamPhase.FAILED:
+            detail = f"a chunk came after the error at event {self._error_at}; expected [DONE]"
             self._report("after-error", "", detail)
         elif error:
-            self._phase = _Phase.FAILED
-            self._failed_at = self._report.at
-            self._error(error)
+            self._phase = _ChatStreamPhase.FAILED
+            self._error_at = self._report.at
+            message = fields(error).get("message")
+            detail = f"an error came: {shown(message or error)}"
+            self._report("error-chunk", "", f"{detail}; expected a finish_reason")
+            if not isinstance(message, str):
+                detail = f"error is {shown(error)}; expected an object with a message"
+                self._report("error-shape", "", detail)
         else:
-            self._phase = _Phase.OPEN
+            self._phase = _ChatStreamPhase.OPEN
         if not error:
-            self._head(event)
-        usage = event.get("usage")
-        choices = event.get("choices")
-        self._body(choices, counts=bool(usage), failed=bool(error))
+            self._check_constant_keys(chunk)
+        if isinstance(choices, list):
+            self._check_choices(choices, has_usage=bool(usage))
+        elif not error:
+            detail = f"choices is {shown(choices)}; expected an array, even if it is empty"
+            self._report("choices-missing", "", detail)
         if usage:
-            self._usage(usage, alone=not choices)
+            self._check_usage(usage, has_choices=bool(choices))
 
-    def _error(self, error: JsonValue) -> None:
-        message = fields(error).get("message")
-        detail = f"an error came: {shown(message or error)}"
-        self._report("error-chunk", "", f"{detail}; expected a finish_reason")
-        if not isinstance(message, str):
-            detail = f"error is {shown(error)}; expected an object with a message"
-            self._report("error-shape", "", detail)
-
-    def _head(self, event: JsonObject) -> None:
-        """What all chunks have in common."""
-        object = event.get("object")
-        if object != OBJECT:
-            detail = f"object is {shown(object)}; expected {OBJECT}"
+    def _check_constant_keys(self, chunk: JsonObject) -> None:
+        if chunk.get("object") != CHUNK_OBJECT:
+            detail = f"object is {shown(chunk.get('object'))}; expected {CHUNK_OBJECT}"
             self._report("chunk-object", "", detail)
-        for key, rule in SAME.items():
-            value = event.get(key)
-            told = count(value) is not None if key == "created" else text(value) != ""
-            if not told:
+        for key, rule in CONSTANT_KEYS.items():
+            value = chunk.get(key)
+            present = count(value) is not None if key == "created" else text(value) != ""
+            if not present:
                 detail = f"{key} is {shown(value)}; expected it in every chunk"
                 self._report("chunk-keys", key, detail)
                 continue
-            first = self._same.setdefault(key, value)
+            first = self._first_values.setdefault(key, value)
             if value != first:
                 detail = f"{key} is {shown(value)}; expected {shown(first)}, as in the first chunk"
                 self._report(rule, "", detail)
 
-    def _body(self, choices: JsonValue, *, counts: bool, failed: bool) -> None:
-        if not isinstance(choices, list):
-            if not failed:
-                detail = f"choices is {shown(choices)}; expected an array, be it empty"
-                self._report("choices-missing", "", detail)
-            return
-        if choices and self._usage_at is not None and not counts:
+    def _check_choices(self, choices: list[JsonValue], *, has_usage: bool) -> None:
+        if choices and self._usage_at is not None and not has_usage:
             detail = f"choices came after the usage at event {self._usage_at}; expected none"
             self._report("usage-not-last", "", detail)
         for choice in map(fields, choices):
@@ -149,25 +131,28 @@ class ChatValidator:
             if index is None:
                 detail = f"a choice has index {shown(choice.get('index'))}; expected 0, 1, …"
                 self._report("choice-index-missing", "", detail)
-            state = self._choices.setdefault(index or 0, Choice(self._report, index or 0))
-            state.feed(choice, counts=counts)
+                index = 0
+            state = self._choices.setdefault(index, ChatChoiceState(self._report, index))
+            state.feed(choice, has_usage=has_usage)
 
-    def _usage(self, usage: JsonValue, *, alone: bool) -> None:
-        if not alone:
+    def _check_usage(self, usage: JsonValue, *, has_choices: bool) -> None:
+        if has_choices:
             detail = "usage came beside choices; expected a chunk whose choices are empty"
             self._report("usage-with-choices", "", detail)
         if self._usage_at is not None:
             detail = f"usage came again; it came at event {self._usage_at}; expected it once"
             self._report("usage-repeated", "", detail)
         self._usage_at = self._report.at
-        told = fields(usage)
-        counts = [count(told.get(key)) for key in TOKENS]
-        if any(number is None for number in counts):
-            found = ", ".join(f"{key} {shown(told.get(key))}" for key in TOKENS)
+        values = [fields(usage).get(key) for key in TOKEN_COUNTS]
+        counts = [number for number in map(count, values) if number is not None]
+        if len(counts) < len(values):
+            pairs = zip(TOKEN_COUNTS, values, strict=True)
+            found = ", ".join(f"{key} {shown(value)}" for key, value in pairs)
             detail = f"usage has {found}; expected three integers, none below 0"
             self._report("usage-invalid", "", detail)
             return
-        asked, answered, total = (number or 0 for number in counts)
-        if asked + answered != total:
-            detail = f"usage has {shown(asked)} in, {shown(answered)} out and {shown(total)} in all"
-            self._report("usage-total", "", f"{detail}; expected {shown(asked + answered)}")
+        prompt, completion, total = counts
+        if prompt + completion != total:
+            detail = f"usage has {shown(prompt)} in, {shown(completion)} out and {shown(total)}"
+            expected = f"expected {shown(prompt + completion)}"
+            self._report("usage-total", "", f"{detail} in total; {expected}")

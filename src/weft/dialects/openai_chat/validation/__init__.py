@@ -1,1 +1,1 @@
-"""What the checker knows of this wire."""
+"""The rules of a Chat Completions stream, and what the validator remembers of one."""
