@@ -1,4 +1,4 @@
-"""Reads a Chat Completions body into a request."""
+"""Parses a Chat Completions body into a canonical request."""
 
 from typing import get_args
 
@@ -10,63 +10,44 @@ from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_chat.requests import schema
-from weft.dialects.openai_chat.requests.parse_messages import Messages
-from weft.dialects.openai_chat.requests.parse_tools import choice_of, tools_of
+from weft.dialects.openai_chat.requests.options import WIRE_PATHS
+from weft.dialects.openai_chat.requests.parse_messages import ChatMessageParser
+from weft.dialects.openai_chat.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
-FIELDS = {
-    "max_output_tokens": "max_completion_tokens",
-    "choices": "n",
-    "output": "response_format",
-    "output.schema": "response_format.json_schema.schema",
-    "output.name": "response_format.json_schema.name",
-    "output.strict": "response_format.json_schema.strict",
-    "reasoning.effort": "reasoning_effort",
-    "include_usage": "stream_options.include_usage",
-    "cache": "prompt_cache_retention",
-    "sampling.temperature": "temperature",
-    "sampling.top_p": "top_p",
-    "sampling.presence_penalty": "presence_penalty",
-    "sampling.frequency_penalty": "frequency_penalty",
-    "sampling.seed": "seed",
-    "sampling.logit_bias": "logit_bias",
-    "sampling.logprobs": "top_logprobs",
-    "tool_choice.allowed": "tool_choice.allowed_tools.tools",
-    "reasoning": "reasoning_effort",
-    "reasoning.reasoning_effort": "reasoning_effort",
-}
-"""Where the fields of a request are in a body, if under another name."""
-
 _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 
 def parse(data: bytes, context: Context) -> Parsed:
-    """Raises BadRequest for a body that no server of this wire could answer."""
+    """Raises BadRequest for a body that no server of this dialect could answer."""
     legible(data)
-    body = read(data, schema.Body)
-    places = Places({**FIELDS, **_spelled(body)})
-    messages = Messages(context, places)
+    body = read(data, schema.ChatRequestBody)
+    places = _places(body)
+    parser = ChatMessageParser(context, places)
     for number, raw in enumerate(body.messages):
-        messages.add(raw, f"messages[{number}]")
-    extra = _extra(data, body, _stream_options(data))
+        parser.add(raw, f"messages[{number}]")
+    if body.n is not None and body.n < 1:
+        raise BadRequest("n", f"got {body.n}, expected at least 1")
+    limit = body.max_completion_tokens
+    extra = _extra(data, body)
     request = Request(
         body.model,
         dialect=NAME,
-        messages=tuple(messages.found),
-        tools=tools_of(body, places),
-        tool_choice=choice_of(body, extra),
+        messages=tuple(parser.messages),
+        tools=parse_tools(body, places),
+        tool_choice=parse_tool_choice(body, extra),
         parallel_tool_calls=body.parallel_tool_calls,
-        max_output_tokens=_first(body.max_completion_tokens, body.max_tokens),
+        max_output_tokens=body.max_tokens if limit is None else limit,
         sampling=_sampling(body),
         stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
-        output=_output(body.response_format, extra),
+        output=_output_format(body.response_format, extra),
         verbosity=body.verbosity,
-        reasoning=_reasoning(body.reasoning_effort),
-        choices=_choices(body.n),
+        reasoning=_reasoning_options(body.reasoning_effort),
+        choices=body.n or 1,
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         store=body.store,
@@ -78,44 +59,37 @@ def parse(data: bytes, context: Context) -> Parsed:
         cache=RETAINED.get(body.prompt_cache_retention or ""),
     )
     request = msgspec.structs.replace(request, extra=kept(extra))
-    return Parsed(verbatim(request, data, messages.sources), places)
+    return Parsed(verbatim(request, data, parser.sources), places)
 
 
-def _first(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one
-
-
-def _spelled(body: schema.Body) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _places(body: schema.ChatRequestBody) -> Places:
+    """Returns the paths of options in this body, which uses one of two keys for some."""
+    paths = dict(WIRE_PATHS)
     if body.max_completion_tokens is None and body.max_tokens is not None:
-        found["max_output_tokens"] = "max_tokens"
+        paths["max_output_tokens"] = "max_tokens"
     if body.top_logprobs is None:
-        found["sampling.logprobs"] = "logprobs"
-    return found
+        paths["sampling.logprobs"] = "logprobs"
+    return Places(paths)
 
 
-def _stream_options(data: bytes) -> Json:
-    """The stream options that nobody else has."""
-    raw = keys_of(Raw(data)).get("stream_options")
-    return UNSET if raw is None or raw == Raw(b"null") else unknown(raw, schema.StreamOptions)
-
-
-def _extra(data: bytes, body: schema.Body, options: Json) -> dict[str, Raw]:
-    found = keys_of(telling(unknown(data, schema.Body)))
-    if found.get("modalities") == Raw(b'["text"]'):
-        del found["modalities"]
+def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
+    """Returns the keys, and the values of known keys, that a canonical request has no field for."""
+    extra = keys_of(telling(unknown(data, schema.ChatRequestBody)))
+    if extra.get("modalities") == Raw(b'["text"]'):  # the default
+        del extra["modalities"]
+    options = schema.unless_null(keys_of(Raw(data)).get("stream_options", UNSET))
     if isinstance(options, Raw):
-        found["stream_options"] = options
+        unknown_options = unknown(options, schema.ChatStreamOptions)
+        extra |= {"stream_options": unknown_options} if isinstance(unknown_options, Raw) else {}
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
-        found["prompt_cache_retention"] = schema.raw(retention)
-    return found
+        extra["prompt_cache_retention"] = schema.to_raw(retention)
+    return extra
 
 
-def _sampling(body: schema.Body) -> Sampling:
+def _sampling(body: schema.ChatRequestBody) -> Sampling:
     if body.top_logprobs is not None and not body.logprobs:
-        raise BadRequest("top_logprobs", "is only told with `logprobs: true`")
-    bias = body.logit_bias
+        raise BadRequest("top_logprobs", "requires `logprobs: true`")
     return Sampling(
         temperature=body.temperature,
         top_p=body.top_p,
@@ -123,41 +97,35 @@ def _sampling(body: schema.Body) -> Sampling:
         frequency_penalty=body.frequency_penalty,
         seed=body.seed,
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        logit_bias=Raw(msgspec.json.encode(bias)) if bias else UNSET,
+        logit_bias=schema.to_raw(body.logit_bias) if body.logit_bias else UNSET,
     )
 
 
-def _choices(count: int | None) -> int:
-    if count is not None and count < 1:
-        raise BadRequest("n", f"got {count}, expected at least 1")
-    return count or 1
-
-
-def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
-    """The shape of the answer; one of a type that nobody knows is left over."""
-    raw = schema.given(raw)
+def _output_format(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
+    """Returns the format of the output. One of an unknown type is put into `extra` instead."""
+    raw = schema.unless_null(raw)
     if not isinstance(raw, Raw):
         return OutputFormat()
-    kind = read(raw, schema.Typed, "response_format").type
-    if kind == "json_object":
+    type = read(raw, schema.ChatTypeProbe, "response_format").type
+    if type == "json_object":
         return OutputFormat("json")
-    if kind != "json_schema":
-        extra |= {} if kind == "text" else {"response_format": raw}
+    if type != "json_schema":
+        extra |= {} if type == "text" else {"response_format": raw}
         return OutputFormat()
-    format = read(raw, schema.ResponseFormat, "response_format")
-    shape = format.json_schema
-    if shape is None:
+    output = read(raw, schema.ChatResponseFormat, "response_format").json_schema
+    if output is None:
         raise BadRequest("response_format.json_schema", "missing; expected an object")
     return OutputFormat(
-        "json-schema", shape.name, shape.description, schema.given(shape.schema), shape.strict
+        "json-schema",
+        output.name,
+        output.description,
+        schema.unless_null(output.schema),
+        output.strict,
     )
 
 
-def _reasoning(effort: str | None) -> ReasoningOptions | None:
-    """A word that is not among the efforts is one host's own."""
-    if effort is None:
-        return None
-    known = _EFFORTS.get(effort)
-    if known is not None:
-        return ReasoningOptions(known)
-    return ReasoningOptions(extra=Raw(msgspec.json.encode({"reasoning_effort": effort})))
+def _reasoning_options(effort: str | None) -> ReasoningOptions | None:
+    """Returns an unknown effort as `extra`: it is one host's own."""
+    if effort is None or effort in _EFFORTS:
+        return None if effort is None else ReasoningOptions(_EFFORTS[effort])
+    return ReasoningOptions(extra=schema.to_raw({"reasoning_effort": effort}))

@@ -1,4 +1,4 @@
-"""Reads the messages of a Chat Completions body. One message of the wire is one message here."""
+"""Parses the messages of a Chat Completions body, one canonical message for each."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar
@@ -27,290 +27,274 @@ from weft.request import (
     TextContent,
 )
 
-_SOUNDS = {"mp3": "audio/mpeg"}
-_NOTHING = (TextContent(""),)
-_READABLE = (TextContent, ImageContent, FileContent)
-CALL = "tool_call."
-"""How the kind of a call begins whose type nobody here knows."""
+UNKNOWN_CALL = "tool_call."
+"""Prefix of the kind of a call whose `type` is neither function nor custom."""
+
+_MEDIA_TYPES = {"mp3": "audio/mpeg"}
+"""Media types of audio formats, where they differ from `audio/<format>`."""
+
+_ROLES: dict[str, Role] = {"user": "user", "developer": "developer", "system": "system"}
 
 
-class Messages:
-    """The messages read so far: what they are, and the bytes they may go out in again."""
+class ChatMessageParser:
+    """Parses messages in order: results refer to earlier calls."""
 
     def __init__(self, context: Context, places: Places) -> None:
-        self.found: list[Message] = []
+        self.messages: list[Message] = []
         self.sources: list[Raw | None] = []
+        """The bytes of each message; None if they must not be sent again as they are."""
         self._origin = context.origin or NAME
         self._ids = context.ids
         self._places = places
-        self._customs: set[str] = set()
-        """The ids of the free-form calls: their results do not say what they are."""
-        self._functions: list[CallContent] = []
-        """Calls in the old form, which have no id, until their results come."""
+        self._custom_calls: set[str] = set()
+        """The ids of custom calls: results do not tell the type of their call."""
+        self._function_calls: list[CallContent] = []
+        """Calls in the deprecated form, which has no ids, until their results come."""
 
     def add(self, raw: Raw, path: str) -> None:
-        role = read(raw, schema.Speaker, path).role
-        reader = self._READERS.get(role)
-        message, source = reader(self, raw, path) if reader else self._unknown(raw, path)
-        self.found.append(message)
+        role = read(raw, schema.ChatRoleProbe, path).role
+        parse = self._PARSERS.get(role)
+        source: Raw | None = raw
+        if parse is not None:
+            message, source = parse(self, raw, path)
+        else:  # a role that only a host of this dialect may know
+            self._places.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
+            message = Message("user", (OpaqueContent(self._origin, MESSAGE, raw),))
+        self.messages.append(message)
         self.sources.append(source)
 
-    def _unknown(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        """A message of a role that only its own dialect may know."""
-        self._places.add(f"messages[{len(self.found)}].content[0]", f"{path}.role")
-        return Message("user", (OpaqueContent(self._origin, MESSAGE, raw),)), raw
-
-    def _spoken(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, schema.Spoken, path)
-        role: Role = "user" if said.role == "user" else _instructing(said.role)
-        content = self._contents(said.content, path)
-        return Message(role, content, said.name, extra=telling(unknown(raw, schema.Spoken))), raw
+    def _input(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
+        body = read(raw, schema.ChatInputMessage, path)
+        content = self._content(body.content, path, f"messages[{len(self.messages)}].content")
+        extra = telling(unknown(raw, schema.ChatInputMessage))
+        return Message(_ROLES[body.role], content, body.name, extra=extra), raw
 
     def _assistant(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, schema.Assistant, path)
+        body = read(raw, schema.ChatAssistantMessage, path)
         contents: list[tuple[AnyContent, str]] = []
-        thoughts = self._thoughts(said, path)
-        contents += [(thought, f"{path}.{_thought_key(said)}") for thought in thoughts]
-        if said.content:
-            whole = isinstance(said.content, str)
-            for number, part in enumerate(self._parts(said.content, f"{path}.content")):
-                contents.append((part, f"{path}.content" + ("" if whole else f"[{number}]")))
-        if said.refusal:
-            contents.append((TextContent(said.refusal, refusal=True), f"{path}.refusal"))
-        for number, call in enumerate(said.tool_calls or ()):
+        key = "reasoning" if body.reasoning else "reasoning_details"
+        key = "reasoning_content" if body.reasoning_content else key
+        contents += [(one, f"{path}.{key}") for one in self._reasoning(body, path)]
+        if body.content:
+            parts = self._parts(body.content, f"{path}.content")
+            for number, part in enumerate(parts):
+                place = "" if isinstance(body.content, str) else f"[{number}]"
+                contents.append((part, f"{path}.content{place}"))
+        if body.refusal:
+            contents.append((TextContent(body.refusal, refusal=True), f"{path}.refusal"))
+        for number, call in enumerate(body.tool_calls or ()):
             where = f"{path}.tool_calls[{number}]"
             contents.append((self._call(call, where), where))
-        if said.function_call is not None:
-            contents.append((self._old_call(said.function_call), f"{path}.function_call"))
-        number = len(self.found)
-        for place, (_, where) in enumerate(contents):
-            self._places.add(f"messages[{number}].content[{place}]", where)
+        if body.function_call is not None:
+            function = body.function_call
+            legacy = CallContent(self._ids.mint("call"), function.name, function.arguments)
+            self._function_calls.append(legacy)
+            contents.append((legacy, f"{path}.function_call"))
+        for number, (_, where) in enumerate(contents):
+            self._places.add(f"messages[{len(self.messages)}].content[{number}]", where)
         content = tuple(one for one, _ in contents)
-        extra = telling(unknown(raw, schema.Assistant))
-        message = Message("assistant", content, said.name, extra=extra)
-        return message, None if _holds_envelope(said) else raw
+        extra = telling(unknown(raw, schema.ChatAssistantMessage))
+        message = Message("assistant", content, body.name, extra=extra)
+        return message, None if _has_envelope(body) else raw
 
     def _tool(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, schema.ToolMessage, path)
-        where = f"messages[{len(self.found)}].content[0]"
-        content = self._contents(said.content, path, f"{where}.content")
+        body = read(raw, schema.ChatToolMessage, path)
+        where = f"messages[{len(self.messages)}].content[0]"
+        content = self._content(body.content, path, f"{where}.content")
         self._places.add(where, path)
-        readable = tuple(one for one in content if isinstance(one, _READABLE))
-        whole = len(readable) == len(content)
-        result = ResultContent(
-            said.tool_call_id,
-            () if content == _NOTHING else readable,
-            kind="custom" if said.tool_call_id in self._customs else "function",
-            name=said.name,
-            extra=kept({} if whole else {"content": schema.raw(said.content)}),
+        readable = tuple(
+            one for one in content if isinstance(one, TextContent | ImageContent | FileContent)
         )
-        return Message("tool", (result,), extra=telling(unknown(raw, schema.ToolMessage))), raw
+        complete = len(readable) == len(content)
+        result = ResultContent(
+            body.tool_call_id,
+            () if content == (TextContent(""),) else readable,
+            kind="custom" if body.tool_call_id in self._custom_calls else "function",
+            name=body.name,
+            extra=kept({} if complete else {"content": schema.to_raw(body.content)}),
+        )
+        return Message("tool", (result,), extra=telling(unknown(raw, schema.ChatToolMessage))), raw
 
     def _function(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        said = read(raw, schema.FunctionMessage, path)
-        call = next((one for one in self._functions if one.name == said.name), None)
+        body = read(raw, schema.ChatFunctionMessage, path)
+        call = next((one for one in self._function_calls if one.name == body.name), None)
         if call is not None:
-            self._functions.remove(call)
-        self._places.add(f"messages[{len(self.found)}].content[0]", path)
-        content = (TextContent(said.content),) if said.content else ()
-        result = ResultContent(call.id if call else "", content, name=said.name)
-        return Message("tool", (result,), extra=telling(unknown(raw, schema.FunctionMessage))), raw
+            self._function_calls.remove(call)
+        self._places.add(f"messages[{len(self.messages)}].content[0]", path)
+        content = (TextContent(body.content),) if body.content else ()
+        result = ResultContent(call.id if call else "", content, name=body.name)
+        extra = telling(unknown(raw, schema.ChatFunctionMessage))
+        return Message("tool", (result,), extra=extra), raw
 
-    _READERS: ClassVar[
-        Mapping[str, Callable[["Messages", Raw, str], tuple[Message, Raw | None]]]
+    _PARSERS: ClassVar[
+        Mapping[str, Callable[["ChatMessageParser", Raw, str], tuple[Message, Raw | None]]]
     ] = {
-        "system": _spoken,
-        "developer": _spoken,
-        "user": _spoken,
+        "system": _input,
+        "developer": _input,
+        "user": _input,
         "assistant": _assistant,
         "tool": _tool,
         "function": _function,
     }
 
-    def _contents(
-        self, content: str | list[Raw], path: str, canonical: str | None = None
+    def _content(
+        self, content: str | list[Raw], path: str, canonical: str
     ) -> tuple[AnyContent, ...]:
-        """The parts of a message, and where they are."""
-        found = self._parts(content, f"{path}.content")
-        base = canonical or f"messages[{len(self.found)}].content"
-        for number in range(len(found)):
-            where = "" if isinstance(content, str) else f"[{number}]"
-            self._places.add(f"{base}[{number}]", f"{path}.content{where}")
-        return tuple(found)
+        """Parses the content of a message, and records the place of each part."""
+        parts = self._parts(content, f"{path}.content")
+        for number in range(len(parts)):
+            place = "" if isinstance(content, str) else f"[{number}]"
+            self._places.add(f"{canonical}[{number}]", f"{path}.content{place}")
+        return tuple(parts)
 
     def _parts(self, content: str | list[Raw], path: str) -> list[AnyContent]:
         if isinstance(content, str):
             return [TextContent(content)]
-        return [self._part(raw, f"{path}[{number}]") for number, raw in enumerate(content)]
-
-    def _part(self, raw: Raw, path: str) -> AnyContent:
-        kind = read(raw, schema.Typed, path).type
-        reader = _PARTS.get(kind or "")
-        if reader is not None:
-            return reader(raw, path)
-        if kind is None:
-            raise BadRequest(f"{path}.type", f"missing; expected one of {', '.join(_PARTS)}")
-        return OpaqueContent(self._origin, kind, raw)
+        parts: list[AnyContent] = []
+        for number, raw in enumerate(content):
+            where = f"{path}[{number}]"
+            type = read(raw, schema.ChatTypeProbe, where).type
+            parse = _PART_PARSERS.get(type or "")
+            if parse is not None:
+                parts.append(parse(raw, where))
+            elif type is not None:
+                parts.append(OpaqueContent(self._origin, type, raw))
+            else:
+                expected = ", ".join(_PART_PARSERS)
+                raise BadRequest(f"{where}.type", f"missing; expected one of {expected}")
+        return parts
 
     def _call(self, raw: Raw, path: str) -> CallContent | OpaqueContent:
-        kind = read(raw, schema.Typed, path).type
-        if kind not in (None, "function", "custom"):
-            return OpaqueContent(self._origin, f"{CALL}{kind}", raw)
-        extra = keys_of(telling(unknown(raw, schema.FunctionCall, "custom")))
-        sealed = _sealed_call(extra.get("extra_content"))
-        if sealed is not None:
-            extra.pop("extra_content", None)
-        signature = sealed.proof.signature if sealed else None
-        origin = sealed.origin if sealed else None
-        rest = kept(extra)
-        if kind == "custom":
-            free = read(raw, schema.CustomCall, path)
-            self._customs.add(free.id)
-            return CallContent(
-                free.id,
-                free.custom.name,
-                free.custom.input,
-                kind="custom",
-                format="text",
-                signature=signature,
-                origin=origin,
-                extra=rest,
+        type = read(raw, schema.ChatTypeProbe, path).type
+        if type not in (None, "function", "custom"):
+            return OpaqueContent(self._origin, f"{UNKNOWN_CALL}{type}", raw)
+        extra = keys_of(telling(unknown(raw, schema.ChatFunctionCallParam, "custom")))
+        envelope = _call_envelope(extra.get("extra_content"))
+        if envelope is not None:
+            del extra["extra_content"]
+        if type == "custom":
+            custom = read(raw, schema.ChatCustomCallParam, path)
+            self._custom_calls.add(custom.id)
+            call = CallContent(
+                custom.id, custom.custom.name, custom.custom.input, kind="custom", format="text"
             )
-        call = read(raw, schema.FunctionCall, path)
-        function = call.function
-        return CallContent(
-            call.id,
-            function.name,
-            function.arguments,
-            signature=signature,
-            origin=origin,
-            extra=rest,
+        else:
+            function = read(raw, schema.ChatFunctionCallParam, path)
+            call = CallContent(function.id, function.function.name, function.function.arguments)
+        return msgspec.structs.replace(
+            call,
+            signature=envelope.proof.signature if envelope else None,
+            origin=envelope.origin if envelope else None,
+            extra=kept(extra),
         )
 
-    def _old_call(self, function: schema.Function) -> CallContent:
-        call = CallContent(self._ids.mint("call"), function.name, function.arguments)
-        self._functions.append(call)
-        return call
-
-    def _thoughts(self, said: schema.Assistant, path: str) -> list[ReasoningContent]:
-        """What was thought: one, unless the proofs of another origin tell several apart."""
-        raws = said.reasoning_details or []
+    def _reasoning(self, body: schema.ChatAssistantMessage, path: str) -> list[ReasoningContent]:
+        """Parses the reasoning of a message: one, or one for each envelope in it."""
+        raws = body.reasoning_details or []
         details = [
-            read(raw, schema.Detail, f"{path}.reasoning_details[{number}]")
+            read(raw, schema.ChatDetailParam, f"{path}.reasoning_details[{number}]")
             for number, raw in enumerate(raws)
         ]
-        text = said.reasoning_content or said.reasoning
+        text = body.reasoning_content or body.reasoning
         if not text and not details:
             return []
         text = text or "".join(one.text or one.summary or "" for one in details)
-        sealed = [inside for one in details for inside in _envelopes(one)]
-        if sealed:
-            return [restored(inside, text, "raw") for inside in sealed]
-        thought = ReasoningContent(
+        envelopes = [envelope for one in details for envelope in _envelopes(one)]
+        if envelopes:
+            return [restored(envelope, text, "raw") for envelope in envelopes]
+        reasoning = ReasoningContent(
             text,
             signature=next((one.signature for one in details if one.signature), None),
             encrypted=next((one.data for one in details if one.data), None),
             origin=self._origin,
-            extra=Raw(msgspec.json.encode({"reasoning_details": raws})) if raws else UNSET,
+            extra=schema.to_raw({"reasoning_details": raws}) if raws else UNSET,
         )
-        return [thought]
+        return [reasoning]
 
 
-def _instructing(role: str) -> Role:
-    return "developer" if role == "developer" else "system"
+# Envelopes: signatures of other dialects that Weft gave to the client, see `dialects/envelope.py`
 
 
-def _thought_key(said: schema.Assistant) -> str:
-    if said.reasoning_content:
-        return "reasoning_content"
-    return "reasoning" if said.reasoning else "reasoning_details"
-
-
-def _envelopes(detail: schema.Detail) -> list[Sealed]:
-    """The proofs of another origin that a client carried for us."""
+def _envelopes(detail: schema.ChatDetailParam) -> list[Sealed]:
     found = (opened(text) for text in (detail.signature, detail.data))
-    return [sealed for sealed in found if sealed]
+    return [envelope for envelope in found if envelope]
 
 
-def _holds_envelope(said: schema.Assistant) -> bool:
-    """Whether a message carries a proof of another origin, which must not go out as it is."""
-    details = [read(raw, schema.Detail) for raw in said.reasoning_details or ()]
-    calls = [keys_of(raw).get("extra_content") for raw in said.tool_calls or ()]
-    return any(map(_envelopes, details)) or any(_sealed_call(one) is not None for one in calls)
-
-
-def _sealed_call(extended: Raw | None) -> Sealed | None:
+def _call_envelope(extra_content: Raw | None) -> Sealed | None:
     try:
-        owners = read_extra_content(extended) if extended is not None else {}
+        vendors = read_extra_content(extra_content) if extra_content is not None else {}
     except ValueError:
         return None
-    found = (opened(one.thought_signature) for one in owners.values())
-    return next((sealed for sealed in found if sealed), None)
+    found = (opened(one.thought_signature) for one in vendors.values())
+    return next((envelope for envelope in found if envelope), None)
 
 
-# Parts
+def _has_envelope(body: schema.ChatAssistantMessage) -> bool:
+    """Whether a message has an envelope, which must not be sent to an upstream."""
+    details = [read(raw, schema.ChatDetailParam) for raw in body.reasoning_details or ()]
+    calls = [keys_of(raw).get("extra_content") for raw in body.tool_calls or ()]
+    return any(map(_envelopes, details)) or any(_call_envelope(one) is not None for one in calls)
+
+
+# Content parts
 
 
 def _text(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.Text, path)
-    extra = with_mark(telling(unknown(raw, schema.Text)), part.prompt_cache_breakpoint)
+    part = read(raw, schema.ChatTextPart, path)
+    extra = with_mark(telling(unknown(raw, schema.ChatTextPart)), part.prompt_cache_breakpoint)
     return TextContent(part.text, cache=cache_of(part.prompt_cache_breakpoint), extra=extra)
 
 
 def _refusal(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.Refusal, path)
-    return TextContent(part.refusal, refusal=True, extra=telling(unknown(raw, schema.Refusal)))
+    part = read(raw, schema.ChatRefusalPart, path)
+    extra = telling(unknown(raw, schema.ChatRefusalPart))
+    return TextContent(part.refusal, refusal=True, extra=extra)
 
 
 def _image(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.Image, path)
-    found = inline(part.image_url.url)
+    part = read(raw, schema.ChatImagePart, path)
+    data = inline(part.image_url.url)
+    extra = schema.unknown_fields(raw, schema.ChatImagePart, "image_url", schema.ChatImageUrl)
     return ImageContent(
-        media_type=found.media_type if found else None,
-        data=found.data if found else None,
-        url=None if found else part.image_url.url,
+        media_type=data.media_type if data else None,
+        data=data.data if data else None,
+        url=None if data else part.image_url.url,
         detail=part.image_url.detail,
         cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(
-            schema.beside(raw, schema.Image, "image_url", schema.ImageUrl),
-            part.prompt_cache_breakpoint,
-        ),
+        extra=with_mark(extra, part.prompt_cache_breakpoint),
     )
 
 
 def _audio(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.Audio, path)
-    sound = part.input_audio
+    part = read(raw, schema.ChatAudioPart, path)
+    audio = part.input_audio
+    extra = schema.unknown_fields(raw, schema.ChatAudioPart, "input_audio", schema.ChatInputAudio)
     return FileContent(
-        _SOUNDS.get(sound.format, f"audio/{sound.format}"),
-        sound.data,
+        _MEDIA_TYPES.get(audio.format, f"audio/{audio.format}"),
+        audio.data,
         cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(
-            schema.beside(raw, schema.Audio, "input_audio", schema.Sound),
-            part.prompt_cache_breakpoint,
-        ),
+        extra=with_mark(extra, part.prompt_cache_breakpoint),
     )
 
 
 def _file(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.File, path)
+    part = read(raw, schema.ChatFilePart, path)
     file = part.file
     if file.file_data is None and file.file_id is None:
         raise BadRequest(f"{path}.file", "expected `file_data` or `file_id`")
-    found = inline(file.file_data or "")
+    data = inline(file.file_data or "")
+    extra = schema.unknown_fields(raw, schema.ChatFilePart, "file", schema.ChatFileData)
     return FileContent(
-        found.media_type if found else None,
-        found.data if found else file.file_data,
+        data.media_type if data else None,
+        data.data if data else file.file_data,
         file_id=file.file_id,
         filename=file.filename,
         cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(
-            schema.beside(raw, schema.File, "file", schema.FileOf), part.prompt_cache_breakpoint
-        ),
+        extra=with_mark(extra, part.prompt_cache_breakpoint),
     )
 
 
-_PARTS: dict[str, Callable[[Raw, str], AnyContent]] = {
+_PART_PARSERS: dict[str, Callable[[Raw, str], AnyContent]] = {
     "text": _text,
     "refusal": _refusal,
     "image_url": _image,

@@ -1,4 +1,4 @@
-"""Reads the tools of a Chat Completions body, and which of them may or must be called."""
+"""Parses the tools of a Chat Completions body, and which of them may or must be called."""
 
 from typing import get_args
 
@@ -15,112 +15,107 @@ from weft.request import Hosted, Tool, ToolChoice, ToolMode
 MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 
 
-def tools_of(body: schema.Body, places: Places) -> tuple[Tool, ...]:
-    found = []
+def parse_tools(body: schema.ChatRequestBody, places: Places) -> tuple[Tool, ...]:
+    """Returns the tools of all three keys, and records the place of each."""
+    tools: list[Tool] = []
     for number, raw in enumerate(body.tools or ()):
-        found.append(_tool(raw, f"tools[{number}]"))
-        inside = found[-1].kind if found[-1].kind in ("function", "custom") else None
-        places.add(
-            f"tools[{number}]", f"tools[{number}].{inside}" if inside else f"tools[{number}]"
-        )
+        path = f"tools[{number}]"
+        tool = _tool(raw, path)
+        places.add(path, f"{path}.{tool.kind}" if tool.kind in ("function", "custom") else path)
+        tools.append(tool)
     for number, function in enumerate(body.functions or ()):
-        places.add(f"tools[{len(found)}]", f"functions[{number}]")
-        found.append(_function_tool(function, UNSET))
-    if body.web_search_options is not None:
-        places.add(f"tools[{len(found)}]", "web_search_options")
-        found.append(_web_search(body.web_search_options))
-    return tuple(found)
+        places.add(f"tools[{len(tools)}]", f"functions[{number}]")
+        tools.append(_function_tool(function, UNSET))
+    search = body.web_search_options
+    if search is not None:
+        places.add(f"tools[{len(tools)}]", "web_search_options")
+        location: Json = UNSET
+        if search.user_location is not None:
+            near = msgspec.structs.asdict(search.user_location.approximate)
+            flat = schema.ChatFlatLocation(search.user_location.type, **near)
+            location = schema.to_raw(flat)
+        hosted = Hosted(context_size=search.search_context_size, location=location)
+        tools.append(Tool("web_search", "web-search", hosted=hosted, origin=NAME))
+    return tuple(tools)
 
 
 def _tool(raw: Raw, path: str) -> Tool:
-    kind = read(raw, schema.Typed, path).type
-    if kind == "function":
-        declared = read(raw, schema.FunctionTool, path).function
-        return _function_tool(
-            declared, schema.beside(raw, schema.FunctionTool, "function", schema.Declared)
+    type = read(raw, schema.ChatTypeProbe, path).type
+    if type == "function":
+        function = read(raw, schema.ChatFunctionTool, path).function
+        extra = schema.unknown_fields(
+            raw, schema.ChatFunctionTool, "function", schema.ChatFunctionDefinition
         )
-    if kind == "custom":
-        custom = read(raw, schema.CustomTool, path).custom
-        extra = schema.beside(raw, schema.CustomTool, "custom", schema.CustomDeclared)
+        return _function_tool(function, extra)
+    if type == "custom":
+        custom = read(raw, schema.ChatCustomTool, path).custom
+        extra = schema.unknown_fields(
+            raw, schema.ChatCustomTool, "custom", schema.ChatCustomDefinition
+        )
         return Tool(custom.name, "custom", custom.description, raw=raw, origin=NAME, extra=extra)
-    if kind is None:
+    if type is None:
         raise BadRequest(f"{path}.type", "missing; expected function or custom")
-    return Tool(kind, kind, raw=raw, origin=NAME)
+    return Tool(type, type, raw=raw, origin=NAME)
 
 
-def _function_tool(declared: schema.Declared, extra: Json) -> Tool:
+def _function_tool(function: schema.ChatFunctionDefinition, extra: Json) -> Tool:
     return Tool(
-        declared.name,
-        description=declared.description,
-        parameters=schema.given(declared.parameters),
-        strict=declared.strict,
+        function.name,
+        description=function.description,
+        parameters=schema.unless_null(function.parameters),
+        strict=function.strict,
         extra=extra,
     )
 
 
-def _web_search(options: schema.WebSearch) -> Tool:
-    where = options.user_location
-    near = where.approximate if where else None
-    location: Json = UNSET
-    if where and near:
-        flat = schema.Nearby(where.type, near.city, near.country, near.region, near.timezone)
-        location = Raw(msgspec.json.encode(flat))
-    hosted = Hosted(context_size=options.search_context_size, location=location)
-    return Tool("web_search", "web-search", hosted=hosted, origin=NAME)
-
-
-def choice_of(body: schema.Body, extra: dict[str, Raw]) -> ToolChoice | None:
-    """The choice; one in words that nobody knows is left over."""
-    if body.function_call is not None:
-        return _old_choice(body.function_call, extra)
-    raw = schema.given(body.tool_choice)
+def parse_tool_choice(body: schema.ChatRequestBody, extra: dict[str, Raw]) -> ToolChoice | None:
+    """Returns the choice. One with unknown words is put into `extra` instead."""
+    legacy = body.function_call
+    if isinstance(legacy, schema.ChatToolName):
+        return ToolChoice("required", legacy.name)
+    if legacy is not None:
+        mode = MODES.get(legacy)
+        if mode is None:
+            extra["function_call"] = schema.to_raw(legacy)
+        return ToolChoice(mode) if mode else None
+    raw = schema.unless_null(body.tool_choice)
     if not isinstance(raw, Raw):
         return None
-    found = _mode(raw) if bytes(raw).startswith(b'"') else _chosen(raw)
-    if found is None:
+    if bytes(raw).startswith(b'"'):
+        mode = MODES.get(msgspec.json.decode(raw, type=str))
+        choice = ToolChoice(mode) if mode else None
+    else:
+        choice = _choice_object(raw)
+    if choice is None:
         extra["tool_choice"] = raw
-    return found
+    return choice
 
 
-def _old_choice(choice: str | schema.Named, extra: dict[str, Raw]) -> ToolChoice | None:
-    if isinstance(choice, schema.Named):
-        return ToolChoice("required", choice.name)
-    mode = MODES.get(choice)
-    if mode is None:
-        extra["function_call"] = schema.raw(choice)
-    return ToolChoice(mode) if mode else None
-
-
-def _mode(raw: Raw) -> ToolChoice | None:
-    mode = MODES.get(msgspec.json.decode(raw, type=str))
-    return ToolChoice(mode) if mode else None
-
-
-def _chosen(raw: Raw) -> ToolChoice | None:
-    kind = read(raw, schema.Typed, "tool_choice").type
-    if kind not in ("function", "custom", "allowed_tools"):
+def _choice_object(raw: Raw) -> ToolChoice | None:
+    type = read(raw, schema.ChatTypeProbe, "tool_choice").type
+    if type not in ("function", "custom", "allowed_tools"):
         return None
-    choice = read(raw, schema.Choice, "tool_choice")
-    if kind == "allowed_tools":
-        return _allowed(choice.allowed_tools)
-    named = choice.function if kind == "function" else choice.custom
-    if named is None:
-        raise BadRequest(f"tool_choice.{kind}", "missing; expected the name of a tool")
-    return ToolChoice("required", named.name, kind)
+    choice = read(raw, schema.ChatToolChoice, "tool_choice")
+    if type == "allowed_tools":
+        return _allowed_tools(choice.allowed_tools)
+    tool = choice.function if type == "function" else choice.custom
+    if tool is None:
+        raise BadRequest(f"tool_choice.{type}", "missing; expected the name of a tool")
+    return ToolChoice("required", tool.name, type)
 
 
-def _allowed(allowed: schema.Allowed | None) -> ToolChoice | None:
-    """The tools that may be called; None if there is one among them that nobody knows."""
+def _allowed_tools(allowed: schema.ChatAllowedTools | None) -> ToolChoice | None:
+    """Returns None if a tool of an unknown type is among them."""
     if allowed is None:
         raise BadRequest("tool_choice.allowed_tools", "missing; expected `mode` and `tools`")
     if not allowed.tools:
         raise BadRequest("tool_choice.allowed_tools.tools", "expected at least one tool")
     names: list[str] = []
     for number, raw in enumerate(allowed.tools):
-        one = read(raw, schema.Choice, f"tool_choice.allowed_tools.tools[{number}]")
-        named = one.function or one.custom
-        if named is None:
+        choice = read(raw, schema.ChatToolChoice, f"tool_choice.allowed_tools.tools[{number}]")
+        tool = choice.function or choice.custom
+        if tool is None:
             return None
-        names.append(named.name)
+        names.append(tool.name)
     mode = MODES.get(allowed.mode)
     return ToolChoice(mode, allowed=tuple(names)) if mode else None
