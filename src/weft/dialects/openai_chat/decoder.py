@@ -154,8 +154,7 @@ class ChatDecoder:
         if self._phase is _ChatPhase.CLOSED:
             return out
         if self._phase is _ChatPhase.READING:
-            self._read_whole_messages(out)
-            self._check_end(out)
+            self._end_input(out)
         self._close(out)
         out += self._finish_calls()
         failed = self._phase is _ChatPhase.FAILED
@@ -185,8 +184,16 @@ class ChatDecoder:
         rest = self._surrogate or self._messages or self._finish_reason is not None
         return bool(metadata or extra or rest or self._ledger.holding)
 
-    def _check_end(self, out: list[Part]) -> None:
-        """Fails the response unless it ended cleanly."""
+    def _end_input(self, out: list[Part]) -> None:
+        """Reads whole messages if nothing was streamed. Fails unless the input ended cleanly."""
+        if self._messages and (self._has_content or self._ledger):
+            self._findings.note("message-ignored", "a whole message repeats what was streamed")
+            self._messages = []
+        positions = count()
+        for message in self._messages:
+            for call in message.tool_calls or ():  # in a whole message the position is the index
+                call.index = next(positions)
+            self._read_delta(message, out)
         if self._finish_reason is None:
             if not self._has_content and not self._ledger and not self._truncated:
                 self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
@@ -275,8 +282,10 @@ class ChatDecoder:
                 self._send_metadata(out)
         if chunk.model:
             self._model = chunk.model
-        if chunk.choices:
-            self._read_choices(chunk, chunk.choices, out)
+        if chunk.choices and chunk.choices[0].message is not None:
+            self._messages = []  # each chunk repeats the message from its beginning
+        for choice in chunk.choices or ():
+            self._read_choice(choice, chunk, out)
         for result in chunk.search_results or ():
             self._add_source(result.url, result.title, out)
         for url in chunk.citations or ():
@@ -296,21 +305,13 @@ class ChatDecoder:
             return False
         return True
 
-    def _read_choices(
-        self, chunk: wire.ChatChunk, choices: list[wire.ChatChoice], out: list[Part]
-    ) -> None:
-        if choices[0].message is not None:
-            self._messages = []  # each chunk repeats the message from its beginning
-        for choice in choices:
-            if choice.index is None and (choice.message is None or len(choices) > 1):
-                self._findings.once("choice-index-missing", "", "a choice without an index: 0")
-            if (choice.index or 0) == self._choice:
-                self._read_choice(choice, chunk, out)
-            else:
-                detail = f"choice {choice.index}: not the one that is read"
-                self._findings.once("choice-other", str(choice.index), detail)
-
     def _read_choice(self, choice: wire.ChatChoice, chunk: wire.ChatChunk, out: list[Part]) -> None:
+        if choice.index is None and (choice.message is None or len(chunk.choices or ()) > 1):
+            self._findings.once("choice-index-missing", "", "a choice without an index: 0")
+        if (choice.index or 0) != self._choice:
+            detail = f"choice {choice.index}: not the one that is read"
+            self._findings.once("choice-other", str(choice.index), detail)
+            return
         delta = choice.delta
         if delta is not None and self._phase is _ChatPhase.READING:
             before = len(out)
@@ -339,17 +340,6 @@ class ChatDecoder:
             self._findings.once("finish-repeated", "", detail)
         if self._finish_reason is None or canonical_finish_reason(self._finish_reason) == "stop":
             self._finish_reason = reason
-
-    def _read_whole_messages(self, out: list[Part]) -> None:
-        """Reads whole messages if nothing was streamed."""
-        if self._messages and (self._has_content or self._ledger):
-            self._findings.note("message-ignored", "a whole message repeats what was streamed")
-            return
-        positions = count()
-        for message in self._messages:
-            for call in message.tool_calls or ():  # in a whole message the position is the index
-                call.index = next(positions)
-            self._read_delta(message, out)
 
     # The content of a delta
 
@@ -441,7 +431,14 @@ class ChatDecoder:
         that belongs to another reasoning starts another part.
         """
         if not (text or text_of(details)) and self._open is not _ChatContent.REASONING:
-            self._read_textless_details(details, out)
+            # Signatures or encrypted data alone: parts of their own, which leave a text open.
+            if not any(map(is_signed, details)):
+                return
+            self._has_content = True
+            for reasoning, added in split_by_reasoning(ReasoningDetails(), details):
+                id = self._ids.local("reasoning")
+                out.append(ReasoningStart(id, "summary" if is_summary(added) else "raw"))
+                out.append(reasoning.end(id, self._origin))
             return
         plain = "" if text == text_of(details) else text
         for number, (reasoning, added) in enumerate(split_by_reasoning(self._details, details)):
@@ -451,19 +448,6 @@ class ChatDecoder:
             delta = text_of(added) if not plain else "" if number else plain
             if delta:
                 self._add_text(_ChatContent.REASONING, delta, out)
-
-    def _read_textless_details(
-        self, details: list[wire.ChatReasoningDetail], out: list[Part]
-    ) -> None:
-        """Reads signatures and encrypted data that came without text: parts of their own, which
-        leave a text open."""
-        if not any(map(is_signed, details)):
-            return
-        self._has_content = True
-        for reasoning, added in split_by_reasoning(ReasoningDetails(), details):
-            id = self._ids.local("reasoning")
-            out.append(ReasoningStart(id, "summary" if is_summary(added) else "raw"))
-            out.append(reasoning.end(id, self._origin))
 
     def _read_content_parts(self, parts: list[wire.ChatContentPart | str], out: list[Part]) -> None:
         self._findings.once("content-parts", "", "content as a list of parts")

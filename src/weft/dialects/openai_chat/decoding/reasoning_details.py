@@ -58,7 +58,11 @@ class ReasoningDetails:
             return True
         encrypted = any(one.data for one in known)
         if encrypted and detail.data:
-            return any(_repeats(detail, one) for one in known)
+            return any(
+                (one.data, one.index) == (detail.data, detail.index)
+                and (not one.id or not detail.id or one.id == detail.id)
+                for one in known
+            )
         ids = {one.id for one in known if one.id}
         if detail.id and ids:
             return detail.id in ids
@@ -98,12 +102,6 @@ def is_summary(details: Sequence[ChatReasoningDetail]) -> bool:
 
 def is_signed(detail: ChatReasoningDetail) -> bool:
     return bool(detail.signature or detail.data)
-
-
-def _repeats(detail: ChatReasoningDetail, known: ChatReasoningDetail) -> bool:
-    """Whether a detail has the same `data` as a known one."""
-    same = (detail.data, detail.index) == (known.data, known.index)
-    return same and (not detail.id or not known.id or detail.id == known.id)
 
 
 def split_by_reasoning(

@@ -92,28 +92,25 @@ def parse_tool_choice(body: schema.ChatRequestBody, extra: dict[str, Raw]) -> To
 
 
 def _choice_object(raw: Raw) -> ToolChoice | None:
+    """Returns None for an unknown type of choice, or of one of the tools that are allowed."""
     type = read(raw, schema.ChatTypeProbe, "tool_choice").type
     if type not in ("function", "custom", "allowed_tools"):
         return None
     choice = read(raw, schema.ChatToolChoice, "tool_choice")
-    if type == "allowed_tools":
-        return _allowed_tools(choice.allowed_tools)
-    tool = choice.function if type == "function" else choice.custom
-    if tool is None:
-        raise BadRequest(f"tool_choice.{type}", "missing; expected the name of a tool")
-    return ToolChoice("required", tool.name, type)
-
-
-def _allowed_tools(allowed: schema.ChatAllowedTools | None) -> ToolChoice | None:
-    """Returns None if a tool of an unknown type is among them."""
+    if type != "allowed_tools":
+        tool = choice.function if type == "function" else choice.custom
+        if tool is None:
+            raise BadRequest(f"tool_choice.{type}", "missing; expected the name of a tool")
+        return ToolChoice("required", tool.name, type)
+    allowed = choice.allowed_tools
     if allowed is None:
         raise BadRequest("tool_choice.allowed_tools", "missing; expected `mode` and `tools`")
     if not allowed.tools:
         raise BadRequest("tool_choice.allowed_tools.tools", "expected at least one tool")
     names: list[str] = []
-    for number, raw in enumerate(allowed.tools):
-        choice = read(raw, schema.ChatToolChoice, f"tool_choice.allowed_tools.tools[{number}]")
-        tool = choice.function or choice.custom
+    for number, entry in enumerate(allowed.tools):
+        one = read(entry, schema.ChatToolChoice, f"tool_choice.allowed_tools.tools[{number}]")
+        tool = one.function or one.custom
         if tool is None:
             return None
         names.append(tool.name)

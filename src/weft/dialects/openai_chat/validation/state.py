@@ -79,7 +79,14 @@ class ChatChoiceState:
     def _check_delta(self, delta: JsonObject) -> None:
         self._check_role(delta)
         for key in TEXT_FIELDS:
-            self._check_text(key, delta.get(key))
+            value = delta.get(key)
+            if value is None or value == "":
+                continue
+            if not isinstance(value, str):
+                detail = f"{self} has {shown(value)} as {key}; expected text or null"
+                self._report("content-type", (self, key), f"{detail}, not {kind(value)}")
+            self._fields.add(key)
+            self._check_not_finished(key)
         if text(delta.get("reasoning")) and text(delta.get("reasoning_content")):
             found = f"{self} has reasoning and reasoning_content in one delta"
             self._report("reasoning-twice", self, f"{found}; expected one of them")
@@ -104,15 +111,6 @@ class ChatChoiceState:
             self._report("role-repeated", self, f"{detail}; expected it once")
         elif role:
             self._role_at = self._report.at
-
-    def _check_text(self, key: str, value: JsonValue) -> None:
-        if value is None or value == "":
-            return
-        if not isinstance(value, str):
-            detail = f"{self} has {shown(value)} as {key}; expected text or null, not {kind(value)}"
-            self._report("content-type", (self, key), detail)
-        self._fields.add(key)
-        self._check_not_finished(key)
 
     def _check_not_finished(self, what: str) -> None:
         if self._finish_at is not None:
