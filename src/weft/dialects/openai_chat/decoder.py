@@ -5,7 +5,8 @@
 - Content after a finish reason still counts.
 - Which call a delta belongs to is decided by the ledger (`weft.calls`).
 
-A comment `# capture: name` names the stream in `tests/captures/openai_chat` that needs the branch.
+Comments that begin with `capture:` name the streams in `tests/captures/openai_chat` that need the
+branch; `tests/captures/catalogue.py` says what is odd about each.
 """
 
 from enum import Enum
