@@ -131,9 +131,11 @@ class ChatDecoder:
             self._template = None
         out: list[Part] = []
         if self._phase is _ChatPhase.CLOSED:
+            # capture: done-twice
             self._findings.once("after-finish", "", "events after the end: dropped")
             return out
         if frame.id is not None and self._replays.seen(frame.id, frame.data):
+            # capture: events-replayed-under-their-id
             self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
             return out
         try:
@@ -188,29 +190,34 @@ class ChatDecoder:
     def _end_input(self, out: list[Part]) -> None:
         """Reads whole messages if nothing was streamed. Fails unless the input ended cleanly."""
         if self._messages and (self._has_content or self._ledger):
+            # capture: message-beside-delta, message-after-the-deltas
             self._findings.note("message-ignored", "a whole message repeats what was streamed")
             self._messages = []
         positions = count()
         for message in self._messages:
+            # capture: body-with-calls
             for call in message.tool_calls or ():  # in a whole message the position is the index
                 call.index = next(positions)
             self._read_delta(message, out)
         if self._finish_reason is None:
             if not self._has_content and not self._ledger and not self._truncated:
+                # capture: only-done, only-a-role, only-comments
                 self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
-            elif not self._done:
-                message = "the stream ended without a finish reason or a terminator"
-                self._fail(ErrorPart("truncated", message, retryable=True), out)
+            elif not self._done:  # capture: ends-in-the-middle-of-text, ends-inside-a-call
+                detail = "the stream ended without a finish reason or a terminator"
+                self._fail(ErrorPart("truncated", detail, retryable=True), out)
             else:
+                # capture: no-finish-reason
                 self._findings.note("finish-inferred", "no finish reason came: stop is assumed")
         elif canonical_finish_reason(self._finish_reason) == "error":
-            message = "the upstream finished with an error and did not say which"
-            self._fail(ErrorPart("upstream", message, retryable=True), out)
+            # capture: finish-reason-error
+            detail = "the upstream finished with an error and did not say which"
+            self._fail(ErrorPart("upstream", detail, retryable=True), out)
 
     def _send_metadata(self, out: list[Part]) -> None:
         """Puts the metadata in front of the first part."""
         self._metadata_sent = True
-        if not self._response_id:
+        if not self._response_id:  # capture: id-always-empty
             if self._phase is not _ChatPhase.FAILED:
                 self._findings.note("metadata-id-minted", "the wire gave the response no id")
             self._response_id = self._ids.mint("chatcmpl")
@@ -251,22 +258,23 @@ class ChatDecoder:
         except ValueError as problem:
             text = frame.data.decode("utf-8", "replace")
             if frame.cut:
-                self._truncated = True
+                self._truncated = True  # capture: last-event-cut, cut-in-the-first-chunk
                 self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
-            elif frame.event and frame.event != "error":
+            elif frame.event and frame.event != "error":  # capture: named-events-that-are-no-chunks
                 self._findings.once("event-unknown", frame.event, f"event {frame.event!r}: ignored")
-            elif text.startswith(("{", "[")):
+            elif text.startswith(("{", "[")):  # capture: chunk-that-is-not-json
                 message = f"event {frame.number} is not JSON: {problem}"
                 self._fail(ErrorPart("malformed", message), out)
             else:
-                self._fail(ErrorPart("upstream", text), out)
+                self._fail(ErrorPart("upstream", text), out)  # capture: error-as-plain-text
         else:
             self._read_chunk(chunk, frame, out)
 
     def _read_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> None:
         if frame.cut:
+            # capture: last-event-unterminated
             self._findings.note("frame-unterminated", "the last event has no blank line after it")
-        if frame.split:
+        if frame.split:  # capture: one-newline-between-events
             self._findings.once("frame-lines-split", "", "events were separated by one newline")
         if chunk.usage is not None:
             self._usage = merged(self._usage, parse_usage(chunk.usage))
@@ -275,32 +283,36 @@ class ChatDecoder:
             and not self._is_chunk(chunk, frame, out)
         ):  # fmt: skip
             return
-        if not self._metadata_sent:
+        if not self._metadata_sent:  # capture: id-changes-with-each-chunk
             self._response_id = self._response_id or chunk.id
             self._created = self._created or chunk.created
             self._model = self._model or chunk.model
-            if self._response_id and chunk.choices:
+            if self._response_id and chunk.choices:  # capture: prompt-filter-first
                 self._send_metadata(out)
-        if chunk.model:
+        if chunk.model:  # capture: model-changes
             self._model = chunk.model
         if chunk.choices and chunk.choices[0].message is not None:
+            # capture: message-beside-delta
             self._messages = []  # each chunk repeats the message from its beginning
         for choice in chunk.choices or ():
             self._read_choice(choice, chunk, out)
         for result in chunk.search_results or ():
             self._add_source(result.url, result.title, out)
-        for url in chunk.citations or ():
+        for url in chunk.citations or ():  # capture: citations-on-every-chunk, body-with-citations
             self._add_source(url, None, out)
-        if chunk.object == "chat.completion":
+        if chunk.object == "chat.completion":  # capture: body-instead-of-stream
             self._done = True
 
     def _is_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> bool:
         """Whether an object is a chunk, perhaps with an error in it; pings and other events are
         reported."""
+        # capture: error-event-without-error-key, error-named-by-object
         error = "error" in (frame.event, chunk.object) or chunk.type == Raw(b'"error"')
         if told(chunk.error) or chunk.success is False or (error and chunk.choices is None):
+            # capture: error-inside-a-chunk, error-as-success-false, error-that-says-nothing
             self._fail(parse_error(chunk), out)
         elif chunk.choices is None and chunk.usage is None:
+            # capture: ping-as-json, choices-null-or-missing
             what = frame.event or frame.data[:40].decode("utf-8", "replace")
             self._findings.once("event-unknown", frame.event, f"{what!r}: ignored")
             return False
@@ -308,8 +320,10 @@ class ChatDecoder:
 
     def _read_choice(self, choice: wire.ChatChoice, chunk: wire.ChatChunk, out: list[Part]) -> None:
         if choice.index is None and (choice.message is None or len(chunk.choices or ()) > 1):
+            # capture: choice-without-index, body-over-two-choices-without-index
             self._findings.once("choice-index-missing", "", "a choice without an index: 0")
         if (choice.index or 0) != self._choice:
+            # capture: second-choice-before-the-first, two-choices-interleaved
             detail = f"choice {choice.index}: not the one that is read"
             self._findings.once("choice-other", str(choice.index), detail)
             return
@@ -318,38 +332,43 @@ class ChatDecoder:
             before = len(out)
             self._read_delta(delta, out)
             if self._finish_reason is not None and (len(out) > before or delta.tool_calls):
+                # capture: text-after-the-finish-reason, call-after-the-finish-reason
                 self._findings.once("finish-late-content", "", "content after the finish reason")
         elif delta is not None and (delta.content or delta.tool_calls):
+            # capture: content-after-an-error
             self._findings.once("after-error", "", "content after the error: dropped")
-        if choice.message is not None:
+        if choice.message is not None:  # capture: message-only-at-the-end, body-in-one-event
             self._messages.append(choice.message)
             if self._stream_requested or chunk.object == "chat.completion.chunk":
                 self._findings.once("message-whole", "", "a whole message instead of deltas")
-        elif delta is None:
+        elif delta is None:  # capture: choice-without-delta, delta-null
             self._findings.once("delta-missing", "", "a choice without a delta")
-        if choice.finish_reason:
+        if choice.finish_reason:  # capture: finish-reason-empty
             self._read_finish_reason(choice.finish_reason)
-        if choice.usage is not None and chunk.usage is None:
+        if choice.usage is not None and chunk.usage is None:  # capture: usage-inside-the-choice
             self._usage = merged(self._usage, parse_usage(choice.usage))
 
     def _read_finish_reason(self, reason: str) -> None:
         """Keeps the first finish reason, but a specific one rather than `stop`."""
         if reason not in OFFICIAL_FINISH_REASONS:
+            # capture: finish-reason-end-turn, finish-reason-unknown
             self._findings.once("finish-foreign", reason, f"finish reason {reason!r}")
         if self._finish_reason is not None:
-            detail = f"finish reason {reason!r} after another one"
+            detail = f"finish reason {reason!r} after another one"  # capture: finish-twice
             self._findings.once("finish-repeated", "", detail)
         if self._finish_reason is None or canonical_finish_reason(self._finish_reason) == "stop":
+            # capture: finish-reasons-differ, finish-reasons-differ-specific-last
             self._finish_reason = reason
 
     # The content of a delta
 
     def _read_delta(self, delta: wire.ChatDelta, out: list[Part]) -> None:
         content = delta.content
+        # capture: reasoning-field, reasoning-under-both-names
         reasoning = delta.reasoning_content or delta.reasoning
         if delta.role:
             self._roles += 1
-            if self._roles > 1:
+            if self._roles > 1:  # capture: role-on-every-chunk
                 self._findings.once("role-repeated", "", "the role came again")
         if delta.reasoning_details:
             self._read_details(delta.reasoning_details, reasoning, out)
@@ -361,7 +380,7 @@ class ChatDecoder:
             if isinstance(content, str):
                 self._add_text(_ChatContent.TEXT, content, out)
             else:
-                self._read_content_parts(content, out)
+                self._read_content_parts(content, out)  # capture: content-as-parts
         if delta.refusal:
             self._add_text(_ChatContent.REFUSAL, delta.refusal, out)
         for annotation in delta.annotations or ():
@@ -374,8 +393,10 @@ class ChatDecoder:
         if delta.tool_calls:
             self._read_calls([call_delta(call) for call in delta.tool_calls], out)
         if delta.extra_content is not UNSET:
+            # capture: thought-signature-alone, signature-alone-in-a-delta-after-text
             self._read_extra_content(delta.extra_content)
         if delta.function_call is not None:
+            # capture: legacy-function-call, legacy-function-call-whole
             name, arguments = delta.function_call.name, delta.function_call.arguments
             call = CallDelta(_FUNCTION_CALL_INDEX, None, not_blank(name), arguments or "")
             self._read_calls([call], out)
@@ -383,10 +404,10 @@ class ChatDecoder:
     def _add_text(self, kind: _ChatContent, text: str, out: list[Part]) -> None:
         if kind is not self._open:
             self._start(kind, out)
-        if self._surrogate or not text.isascii():
+        if self._surrogate or not text.isascii():  # capture: surrogate-pair-in-two-deltas
             joined = "".join((self._surrogate, text))
             text, self._surrogate = join_halves("", joined)
-            if text != joined:
+            if text != joined:  # capture: surrogate-half-alone
                 self._findings.once("surrogate-lone", "", "a character was cut in two")
             if not text:
                 return
@@ -420,7 +441,7 @@ class ChatDecoder:
         self._open = None
 
     def _flush_surrogate(self, out: list[Part]) -> None:
-        if self._surrogate:
+        if self._surrogate:  # capture: surrogate-half-alone, surrogate-pair-between-kinds
             part = ReasoningDelta if self._open is _ChatContent.REASONING else TextDelta
             out.append(part(self._open_id, whole_characters(self._surrogate)))
             self._surrogate = ""
@@ -433,6 +454,7 @@ class ChatDecoder:
         """
         if not (text or text_of(details)) and self._open is not _ChatContent.REASONING:
             # Signatures or encrypted data alone: parts of their own, which leave a text open.
+            # capture: encrypted-detail-alone, encrypted-detail-beside-open-text
             if not any(map(is_signed, details)):
                 return
             self._has_content = True
@@ -441,9 +463,11 @@ class ChatDecoder:
                 out.append(ReasoningStart(id, "summary" if is_summary(added) else "raw"))
                 out.append(reasoning.end(id, self._origin))
             return
+        # capture: reasoning-and-its-details, encrypted-details-in-a-body
         plain = "" if text == text_of(details) else text
         for number, (reasoning, added) in enumerate(split_by_reasoning(self._details, details)):
             if self._open is not _ChatContent.REASONING or reasoning is not self._details:
+                # capture: encrypted-details-of-one-index
                 self._start(_ChatContent.REASONING, out, summary=is_summary(added))
                 self._details = reasoning
             delta = text_of(added) if not plain else "" if number else plain
@@ -453,21 +477,21 @@ class ChatDecoder:
     def _read_content_parts(self, parts: list[wire.ChatContentPart | str], out: list[Part]) -> None:
         self._findings.once("content-parts", "", "content as a list of parts")
         for part in parts:
-            if isinstance(part, str):
+            if isinstance(part, str):  # capture: content-as-strings-and-refusal-parts
                 self._add_text(_ChatContent.TEXT, part, out)
-            elif part.thinking:
+            elif part.thinking:  # capture: content-as-parts, content-parts-with-plain-thinking
                 inner = part.thinking
                 for text in [inner] if isinstance(inner, str) else [one.text for one in inner]:
                     if text:
                         self._add_text(_ChatContent.REASONING, text, out)
-            elif part.refusal:
+            elif part.refusal:  # capture: content-as-strings-and-refusal-parts
                 self._add_text(_ChatContent.REFUSAL, part.refusal, out)
             elif part.text:
                 thought = part.type in ("thinking", "reasoning")
                 self._add_text(
                     _ChatContent.REASONING if thought else _ChatContent.TEXT, part.text, out
                 )
-            elif told(part.reference_ids):
+            elif told(part.reference_ids):  # capture: content-as-parts
                 id, raw = self._ids.local("source"), Raw(msgspec.json.encode(part))
                 out.append(Source(id, "document", self._open_text_id(), raw=raw))
             elif part.type not in ("text", "thinking"):
@@ -488,6 +512,7 @@ class ChatDecoder:
         start, end = (citation.start_index, citation.end_index) if citation else (None, None)
         key = f"{url} {start} {end}"
         if not url or key in self._sources or self._phase is not _ChatPhase.READING:
+            # capture: citations-on-every-chunk
             return
         self._sources.add(key)
         id, text_id = self._ids.local("source"), self._open_text_id()
@@ -497,7 +522,7 @@ class ChatDecoder:
 
     def _read_calls(self, entries: list[CallDelta], out: list[Part]) -> None:
         for entry in entries:
-            if entry.signature and entry.id:
+            if entry.signature and entry.id:  # capture: thought-signature-on-the-call
                 self._call_extras[entry.id] = entry.extra
         before = len(self._ledger)
         parts = self._ledger.feed(entries)
@@ -538,6 +563,7 @@ class ChatDecoder:
         announced = {part.id for part in parts if isinstance(part, ToolParamsEnd)}
         # Deltas that were held back come before the error. The guard ends announced calls itself.
         ends = (ToolParamsEnd, ToolCall)
+        # capture: error-object-inside-a-call, ends-before-a-name
         out += [one for one in parts if not (isinstance(one, ends) and one.id in announced)]
         out.append(error)
         self._phase = _ChatPhase.FAILED

@@ -52,6 +52,8 @@ FINISH_REASONS: dict[str, FinishReason] = {
     "error": "error",
 }
 """All finish reasons that servers send, in lower case. Any other is `other`."""
+# capture: finish-reason-end-turn, finish-reason-mixed-case, finish-reason-context-exceeded
+# capture: finish-reason-refusal, finish-reason-unknown
 
 WRITTEN_FINISH_REASONS: dict[FinishReason, str] = {
     "stop": "stop",
@@ -86,6 +88,7 @@ def call_delta(call: wire.ChatToolCall) -> CallDelta:
     signature, _ = signature_in(extra, wire.NAME)
     custom = call.custom
     if custom is not None and (not_blank(custom.name) or custom.input):
+        # capture: custom-tool, custom-empty-on-a-function
         return CallDelta(
             call.index,
             call.id or None,
@@ -101,6 +104,7 @@ def call_delta(call: wire.ChatToolCall) -> CallDelta:
     return CallDelta(
         call.index,
         call.id or None,
+        # capture: function-null-or-missing, name-empty-on-continuations
         not_blank(function.name) if function else None,
         (function.arguments or "") if function else "",
         kind=kind,
@@ -111,6 +115,7 @@ def call_delta(call: wire.ChatToolCall) -> CallDelta:
 
 
 def not_blank(name: str | None) -> str | None:
+    # capture: name-empty-on-continuations
     return name if name and name.strip() else None
 
 
@@ -130,6 +135,7 @@ def parse_usage(usage: wire.ChatUsage) -> Usage | None:
     """Returns None for usage without any number."""
     prompt = usage.prompt_tokens_details or wire.ChatTokenDetails()
     completion = usage.completion_tokens_details or wire.ChatTokenDetails()
+    # capture: usage-in-a-last-chunk
     cached = (prompt.cached_tokens, usage.prompt_cache_hit_tokens, usage.cached_tokens)
     found = Usage(
         input_tokens=usage.prompt_tokens,
@@ -139,16 +145,16 @@ def parse_usage(usage: wire.ChatUsage) -> Usage | None:
         cache_read_tokens=next((count for count in cached if count is not None), None),
         cache_write_tokens=prompt.cache_write_tokens,
     )
-    return None if found == Usage() else found
+    return None if found == Usage() else found  # capture: usage-only-empty
 
 
 def with_total(usage: Usage | None) -> Usage | None:
     """Returns usage with its total computed if the server sent none."""
-    if usage is None or usage.total_tokens is not None:
+    if usage is None or usage.total_tokens is not None:  # capture: usage-total-is-not-the-sum
         return usage
     if usage.input_tokens is None or usage.output_tokens is None:
         return usage
-    total = usage.input_tokens + usage.output_tokens
+    total = usage.input_tokens + usage.output_tokens  # capture: usage-empty-or-in-part
     return msgspec.structs.replace(usage, total_tokens=total)
 
 
@@ -156,17 +162,20 @@ def parse_error(chunk: wire.ChatChunk) -> ErrorPart:
     """Returns an error object of any shape: the message, and the code, whatever its type."""
     error = _lenient(chunk.error)
     fields = error if isinstance(error, dict) else {}
+    # capture: error-body-instead-of-stream, error-inside-a-chunk
     code = _lenient(chunk.code) if fields.get("code") is None else fields["code"]
     if isinstance(code, bool | float) or not isinstance(code, str | int | None):
         code = str(code)
+    # capture: error-is-a-string, error-body-instead-of-stream
     message = fields.get("message") or (error if isinstance(error, str) else None)
+    # capture: error-event-without-error-key, error-as-field-name
     message = message or _lenient(chunk.message) or fields.get("type") or "unknown error"
     status = next(
         (one for one in (fields.get("status"), code) if isinstance(one, int) and 400 <= one <= 599),
         None,
     )
     type = fields.get("type") if isinstance(fields.get("type"), str) else None
-    known = status is not None or is_word(code) or is_word(type)
+    known = status is not None or is_word(code) or is_word(type)  # capture: error-of-type-error
     return ErrorPart(
         "upstream",
         message if isinstance(message, str) else msgspec.json.encode(message).decode(),

@@ -35,6 +35,7 @@ class ReasoningDetails:
         return bool(self._details)
 
     def add(self, detail: ChatReasoningDetail) -> None:
+        # capture: two-details-share-an-index, signature-in-a-detail-of-its-own
         key = (detail.type, detail.index)
         merged = self._details.setdefault(key, detail)
         self._texts.setdefault(key, Buffer()).add(detail.text or detail.summary or "")
@@ -55,9 +56,11 @@ class ReasoningDetails:
         """
         text, known = text_of([detail]), self._details.values()
         if not self.signed or not (text or is_signed(detail)):
+            # capture: reasoning-details-only, encrypted-details-in-one-chunk
             return True
         encrypted = any(one.data for one in known)
         if encrypted and detail.data:
+            # capture: encrypted-details-of-one-index, encrypted-details-in-one-chunk
             return any(
                 (one.data, one.index) == (detail.data, detail.index)
                 and (not one.id or not detail.id or one.id == detail.id)
@@ -67,6 +70,7 @@ class ReasoningDetails:
         if detail.id and ids:
             return detail.id in ids
         if encrypted and text and (detail.type, detail.index) in self._details:
+            # capture: encrypted-details-of-one-index
             return False
         return any(one.index == detail.index for one in known)
 
