@@ -5,7 +5,6 @@ that `begin` gave to their fields. A body has no deltas: its texts are those of 
 """
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -35,61 +34,19 @@ _PARAMS: dict[ParamsFormat, bytes] = {
 """An entry of `tool_calls` from its first key after the index up to the params."""
 
 
-class ChatWriter(Protocol):
-    """Writes one response; events are appended to `out`."""
-
-    include_usage: bool
-    tail: bytes
-    """The end of a chunk, after its delta."""
-
-    def begin(self, id: str, created: int, model: str, fields: Iterable[DeltaField]) -> None: ...
-
-    def joins(self, field: DeltaField, last_field: DeltaField | None) -> bool:
-        """Whether clients join a part that starts now to the one before it in its field.
-        `last_field` is the field of the last part, None after a call."""
-        ...
-
-    @property
-    def joins_reasoning(self) -> bool:
-        """Whether clients tell one reasoning from the next by their details alone."""
-        ...
-
-    def role(self, content: str | None, out: list[Event]) -> None: ...
-
-    def text_extra(self, extra: Raw, out: list[Event]) -> None: ...
-
-    def end_reasoning(self, last_delta: str, details: list[Raw], out: list[Event]) -> None: ...
-
-    def start_call(
-        self, call: ChatToolCall, index: int, format: ParamsFormat, out: list[Event]
-    ) -> bytes:
-        """Returns the bytes of a chunk before a delta of the params."""
-        ...
-
-    def end_call(self, call: ToolCall, head: bytes, extra: Json, out: list[Event]) -> None:
-        """`head` is what `start_call` returned, `extra` the `extra_content` of the end."""
-        ...
-
-    def annotations(self, annotations: list[ChatAnnotation], out: list[Event]) -> None: ...
-
-    def error(self, error: Error, usage: ChatUsage | UnsetType, out: list[Event]) -> None: ...
-
-    def finish(
-        self, reason: str, model: str | None, usage: ChatUsage | UnsetType, out: list[Event]
-    ) -> None: ...
-
-
 class ChunkWriter:
-    """Writes chunks. Each repeats id, time and model."""
+    """Writes chunks, appended to `out`. Each repeats id, time and model."""
 
     __slots__ = ("_created", "_id", "_model", "_null_usage", "head", "include_usage", "tail")
     joins_reasoning = False
+    """Whether clients tell one reasoning from the next by their details alone."""
 
     def __init__(self, *, include_usage: bool) -> None:
         self.include_usage = include_usage
         # Usage that was requested is null on all chunks but the last (API reference, `usage`).
         self._null_usage = b',"usage":null}' if include_usage else b"}"
         self.tail = b',"logprobs":null,"finish_reason":null}]' + self._null_usage
+        """The end of a chunk, after its delta."""
         self.head = b""
 
     def begin(self, id: str, created: int, model: str, fields: Iterable[DeltaField]) -> None:
@@ -109,6 +66,8 @@ class ChunkWriter:
         return Event("", self.head + delta + self.tail)
 
     def joins(self, field: DeltaField, last_field: DeltaField | None) -> bool:
+        """Whether clients join a part that starts now to the one before it in its field.
+        `last_field` is the field of the last part, None after a call."""
         return last_field is field
 
     def role(self, content: str | None, out: list[Event]) -> None:
@@ -129,11 +88,13 @@ class ChunkWriter:
     def start_call(
         self, call: ChatToolCall, index: int, format: ParamsFormat, out: list[Event]
     ) -> bytes:
+        """Returns the bytes of a chunk before a delta of the params."""
         call.index = index
         out.append(self._delta(b'{"tool_calls":[%b]}' % _json(call)))
         return self.head + b'{"tool_calls":[{"index":%d,%b' % (index, _PARAMS[format])
 
     def end_call(self, call: ToolCall, head: bytes, extra: Json, out: list[Event]) -> None:
+        """`head` is what `start_call` returned, `extra` the `extra_content` of the end."""
         if isinstance(extra, Raw):  # openai-python raises for a delta of a call without a function
             data = b'%b""},"extra_content":%b}]}%b' % (head, bytes(extra), self.tail)
             out.append(Event("", data))
@@ -156,7 +117,8 @@ class ChunkWriter:
 
 
 class CompletionWriter:
-    """Writes a `chat.completion`. Its one message has one field of each kind."""
+    """Writes a `chat.completion`, through the methods of `ChunkWriter`. Its one message has one
+    field of each kind."""
 
     __slots__ = ("_calls", "_completion", "_details", "_message")
     include_usage = True
@@ -223,3 +185,6 @@ class CompletionWriter:
     ) -> None:
         self._completion.choices[0].finish_reason = reason
         self._completion.usage = usage
+
+
+ChatWriter = ChunkWriter | CompletionWriter
