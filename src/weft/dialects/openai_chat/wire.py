@@ -7,6 +7,8 @@ and skip unknown fields. What is written with them leaves out every field that i
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
+
 NAME = "openai-chat"
 
 STREAMED_FIELDS = frozenset(
@@ -142,7 +144,7 @@ class ChatThoughtSignature(msgspec.Struct):
     thought_signature: str | None = None
 
 
-read = msgspec.json.Decoder(ChatChunk).decode
+read = large_json.decoder(ChatChunk)
 """Decodes the data of a frame; raises ValueError for what is not a well-typed chunk."""
 
 read_extra_content = msgspec.json.Decoder(dict[str, ChatThoughtSignature]).decode

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.assembler import Response
 from weft.dialects.coded import Error
 from weft.dialects.openai_chat.encoding.delta_field import DeltaField
@@ -141,7 +142,7 @@ class CompletionWriter:
         message.reasoning_content = response.reasoning or UNSET
         message.reasoning_details = self._details or UNSET
         message.tool_calls = list(self._calls.values()) or UNSET
-        return _json(self._completion)
+        return large_json.write(self._completion)
 
     def begin(self, id: str, created: int, model: str, fields: Iterable[DeltaField]) -> None:
         completion = self._completion

@@ -1,8 +1,8 @@
 """Renders a canonical request as a Chat Completions body."""
 
-import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.bridging import Names
 from weft.dialects.asking.verbatim import fields_as_said, said_by
@@ -41,5 +41,5 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         sent = fields.get("stream_options", _NULL)
         stream_options = {} if sent == _NULL else keys_of(sent)
         fields["stream_options"] = schema.to_raw({"include_usage": True} | stream_options)
-    body = msgspec.json.encode(fields)
+    body = large_json.write(fields)
     return Rendered(body, names.restored, tools.bridged, rejected_stops(request))

@@ -6,6 +6,7 @@ What passes through unread is `Raw`. A rendered shape leaves out fields that hol
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.wording import Breakpoint, Grammar, telling
 from weft.dialects.requests import keys_of, unknown
@@ -286,4 +287,4 @@ def unless_null(raw: Json) -> Json:
 
 
 def to_raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
+    return Raw(large_json.write(value))
