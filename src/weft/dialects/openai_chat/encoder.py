@@ -6,7 +6,7 @@
 - A message has one text, one refusal and one reasoning. Clients join the parts of each; overlapping
   parts are never mixed (see `encoding/delta_field.py`).
 - The index of a call is its place in order of announcement. Deltas of calls may interleave.
-- All sources are in one chunk before the finish: openai-python raises for a second list.
+- All sources are in one chunk before the finish: the official client takes no second list.
 - An error is written instead of the finish reason, since clients stop reading at one.
 - `extra` is written only if the parts came from this dialect.
 """

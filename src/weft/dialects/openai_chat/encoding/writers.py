@@ -96,7 +96,8 @@ class ChunkWriter:
 
     def end_call(self, call: ToolCall, head: bytes, extra: Json, out: list[Event]) -> None:
         """`head` is what `start_call` returned, `extra` the `extra_content` of the end."""
-        if isinstance(extra, Raw):  # openai-python raises for a delta of a call without a function
+        if isinstance(extra, Raw):
+            # The official client expects a function in every delta of a call.
             data = b'%b""},"extra_content":%b}]}%b' % (head, bytes(extra), self.tail)
             out.append(Event("", data))
 

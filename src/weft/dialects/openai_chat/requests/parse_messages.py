@@ -95,7 +95,10 @@ class ChatMessageParser:
         content = tuple(one for one, _ in contents)
         extra = telling(unknown(raw, schema.ChatAssistantMessage))
         message = Message("assistant", content, body.name, extra=extra)
-        return message, None if _has_envelope(body) else raw
+        details = [read(one, schema.ChatDetailParam) for one in body.reasoning_details or ()]
+        calls = [keys_of(one).get("extra_content") for one in body.tool_calls or ()]
+        enveloped = any(map(_envelopes, details)) or any(map(_call_envelope, calls))
+        return message, None if enveloped else raw  # no envelope may reach an upstream
 
     def _tool(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
         body = read(raw, schema.ChatToolMessage, path)
@@ -227,13 +230,6 @@ def _call_envelope(extra_content: Raw | None) -> Sealed | None:
         return None
     found = (opened(one.thought_signature) for one in vendors.values())
     return next((envelope for envelope in found if envelope), None)
-
-
-def _has_envelope(body: schema.ChatAssistantMessage) -> bool:
-    """Whether a message has an envelope, which must not be sent to an upstream."""
-    details = [read(raw, schema.ChatDetailParam) for raw in body.reasoning_details or ()]
-    calls = [keys_of(raw).get("extra_content") for raw in body.tool_calls or ()]
-    return any(map(_envelopes, details)) or any(_call_envelope(one) is not None for one in calls)
 
 
 # Content parts

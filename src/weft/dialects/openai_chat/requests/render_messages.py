@@ -212,7 +212,13 @@ class _ChatMessageRenderer:
         return [self._message(turn, message)]
 
     def _add_texts(self, message: schema.ChatAssistantMessage, texts: list[Placed]) -> None:
-        refusals = [one for one in texts if _is_plain_refusal(one)]
+        refusals = [
+            one
+            for one in texts
+            if isinstance(one.content, TextContent)
+            and one.content.refusal
+            and not keys_of(one.content.extra)  # which only a part can have
+        ]
         if refusals and (len(texts) == 1 or not self._same_dialect):
             self._report_joined(refusals)
             message.refusal = "".join(_texts(refusals))
@@ -374,12 +380,6 @@ def _reasoning_details(reasoning: ReasoningContent, *, native: bool) -> list[Raw
         detail = schema.ChatDetailParam("reasoning.encrypted", data=reasoning.encrypted)
         return [schema.to_raw(detail)]
     return []
-
-
-def _is_plain_refusal(placed: Placed) -> bool:
-    """Whether a content is a refusal without unknown fields, which only a part can have."""
-    content = placed.content
-    return isinstance(content, TextContent) and content.refusal and not keys_of(content.extra)
 
 
 def _texts(contents: list[Placed]) -> list[str]:

@@ -77,7 +77,15 @@ class ChatChoiceState:
     # The message
 
     def _check_delta(self, delta: JsonObject) -> None:
-        self._check_role(delta)
+        role = text(delta.get("role"))
+        if not self._chunks and not role:
+            detail = f"the first delta of {self} has role {shown(delta.get('role'))}"
+            self._report("role-missing", self, f'{detail}; expected "assistant"')
+        if role and self._role_at is not None:
+            detail = f"{self} has role {shown(role)} again; it came at event {self._role_at}"
+            self._report("role-repeated", self, f"{detail}; expected it once")
+        elif role:
+            self._role_at = self._report.at
         for key in TEXT_FIELDS:
             value = delta.get(key)
             if value is None or value == "":
@@ -100,17 +108,6 @@ class ChatChoiceState:
         for entry in map(fields, elements(delta.get("tool_calls"))):
             self._check_not_finished("a tool call")
             self._check_call(entry)
-
-    def _check_role(self, delta: JsonObject) -> None:
-        role = text(delta.get("role"))
-        if not self._chunks and not role:
-            detail = f"the first delta of {self} has role {shown(delta.get('role'))}"
-            self._report("role-missing", self, f'{detail}; expected "assistant"')
-        if role and self._role_at is not None:
-            detail = f"{self} has role {shown(role)} again; it came at event {self._role_at}"
-            self._report("role-repeated", self, f"{detail}; expected it once")
-        elif role:
-            self._role_at = self._report.at
 
     def _check_not_finished(self, what: str) -> None:
         if self._finish_at is not None:
