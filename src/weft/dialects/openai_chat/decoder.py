@@ -296,10 +296,12 @@ class ChatDecoder:
             self._messages = []  # each chunk repeats the message from its beginning
         for choice in chunk.choices or ():
             self._read_choice(choice, chunk, out)
-        for result in chunk.search_results or ():
-            self._add_source(result.url, result.title, out)
-        for url in chunk.citations or ():  # capture: citations-on-every-chunk, body-with-citations
-            self._add_source(url, None, out)
+        if chunk.citations or chunk.search_results:
+            # capture: citations-on-every-chunk, body-with-citations
+            for result in chunk.search_results or ():
+                self._add_source(result.url, result.title, out)
+            for url in chunk.citations or ():
+                self._add_source(url, None, out)
         if chunk.object == "chat.completion":  # capture: body-instead-of-stream
             self._done = True
 
