@@ -56,7 +56,7 @@ fuzz: .venv/ready
 
 # The properties with examples of chance, which `make test` never draws: it tries the same each time.
 explore: .venv/ready
-	EXPLORE=1 THOROUGH=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal \
+	PROPERTIES=explore THOROUGH=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal \
 	  -m "hypothesis and not clients"
 
 fmt: .venv/ready

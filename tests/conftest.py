@@ -5,13 +5,16 @@ import os
 import sys
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
-# The same examples in every run, so that a test fails for a change and not by chance. `make explore`
-# draws new ones.
+# The same examples in every run, so that a test fails for a change and not by chance.
+# `make explore` draws new ones. For mutants a counterexample need not be made smaller to be one.
 settings.register_profile("same", derandomize=True, database=None)
 settings.register_profile("explore", print_blob=True)
-settings.load_profile("explore" if os.environ.get("EXPLORE") else "same")
+settings.register_profile(
+    "mutants", derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
+)
+settings.load_profile(os.environ.get("PROPERTIES", "same"))
 
 
 def pytest_configure() -> None:

@@ -17,16 +17,6 @@ CAPTURES = "tests/test_captures.py"
 SECONDS = 120
 """After this long a mutant counts as noticed: it made something go on for ever."""
 
-QUICK = """
-from hypothesis import Phase, settings
-
-settings.register_profile(
-    "mutants", phases=(Phase.explicit, Phase.generate), database=None, derandomize=True
-)
-settings.load_profile("mutants")
-"""
-"""For the copies only: a counterexample need not be made smaller to be one."""
-
 
 @pytest.fixture(scope="session")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -39,7 +29,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         mode = py_compile.PycInvalidationMode.CHECKED_HASH
         compileall.compile_dir(folder / name, quiet=1, invalidation_mode=mode)
     shutil.copy(ROOT / "pyproject.toml", folder)
-    (folder / "quick.py").write_text(QUICK, encoding="utf-8")
     return folder
 
 
@@ -59,11 +48,12 @@ def has_properties(name: str) -> bool:
 def run_tests(folder: Path, tests: str, mark: str) -> subprocess.CompletedProcess[str]:
     """Runs the tests of a file in a copy, with the package of that copy."""
     plugins = ["no:cacheprovider", "no:xdist", "no:anyio"]
-    plugins += ["quick"] if has_properties(tests) else ["no:hypothesispytest"]  # a second saved
+    plugins += [] if has_properties(tests) else ["no:hypothesispytest"]  # a second saved
     options = [word for plugin in plugins for word in ("-p", plugin)]
     options += ["-m", mark] if has_properties(tests) else []
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST")},
+        "PROPERTIES": "mutants",
         "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(folder)]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
