@@ -53,7 +53,7 @@ from weft import (
 )
 from weft.dialects.envelope import Proof, Sealed, seal
 from weft.dialects.openai_responses.decoder import EVENTS
-from weft.dialects.openai_responses.decoding.outputs import ITEMS, SPOKEN
+from weft.dialects.openai_responses.decoding.output_items import ITEMS, SPOKEN
 from weft.request import Request, Tool
 
 

@@ -39,7 +39,7 @@ from weft import (
     encode,
 )
 from weft.dialects.openai_responses.encoder import body
-from weft.dialects.openai_responses.encoding.kinds import EQUAL, KINDS
+from weft.dialects.openai_responses.encoding.call_kinds import EQUAL, KINDS
 from weft.findings import Findings
 
 NAME = "openai-responses"

@@ -16,10 +16,10 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.base import Replays
 from weft.dialects.faults import CLASSES, Extra, classify
-from weft.dialects.openai_responses.decoding import hosted, shells
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.outputs import SPOKEN, Outputs
-from weft.dialects.openai_responses.decoding.reading import Reading
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
+from weft.dialects.openai_responses.decoding.output_items import SPOKEN, Outputs
+from weft.dialects.openai_responses.decoding.state import Reading
 from weft.dialects.openai_responses.errors import STATUSES
 from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
@@ -188,7 +188,7 @@ class ResponsesDecoder:
 
     def _partial_image(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
         item = self._outputs.spoken_of(event)
-        hosted.partial_image(self._reading, item, wire.fields(Raw(frame.data)), out)
+        hosted_calls.partial_image(self._reading, item, wire.fields(Raw(frame.data)), out)
 
     def _audio(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
         out.append(Opaque(NAME, event.type or "", Raw(frame.data)))
@@ -305,7 +305,7 @@ class ResponsesDecoder:
         if self._id is None and not self._outputs:
             self._announce(wire.Response(), self._context.ids.mint("resp"), out)
         if self._state is _State.READING:
-            shells.settle(self._reading, None, out)
+            shell_calls.settle(self._reading, None, out)
             self._state = _State.FAILED
             out.append(error)
 

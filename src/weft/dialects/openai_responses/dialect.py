@@ -6,14 +6,14 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.base import Dialect, Mark
-from weft.dialects.openai_responses.checking.promises import RULES
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
 from weft.dialects.openai_responses.errors import read_error, write_error
 from weft.dialects.openai_responses.http import HTTP
-from weft.dialects.openai_responses.invariants import ResponsesInvariants
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
+from weft.dialects.openai_responses.validation.rules import RULES
+from weft.dialects.openai_responses.validator import ResponsesInvariants
 from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT
 from weft.parts import Json
 from weft.sse import DONE, Frame

@@ -27,7 +27,7 @@ from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
 from weft.dialects.envelope import Thought, sealed
-from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses import output_schema as schema
 from weft.dialects.openai_responses.encoding.calls import Calls
 from weft.dialects.openai_responses.encoding.items import (
     NOWHERE,
@@ -89,7 +89,7 @@ IMAGES = {
 
 
 _json = msgspec.json.Encoder().encode
-_read_error = msgspec.json.Decoder(wire.ErrorBody).decode
+_read_error = msgspec.json.Decoder(schema.ErrorBody).decode
 
 
 class ResponsesEncoder:
@@ -110,7 +110,7 @@ class ResponsesEncoder:
         self._calls = Calls(self._output, fold)
         self._texts: dict[str, SaidText] = {}
         self._thoughts: dict[str, SaidThought] = {}
-        self._waiting: list[wire.Annotation] = []
+        self._waiting: list[schema.Annotation] = []
         """Annotations that wait for a text."""
         self._upstream_id = ""
         self._usage: Usage | None = None
@@ -201,7 +201,7 @@ class ResponsesEncoder:
 
     def _service_tier(self, part: Finish) -> str | None:
         """The tier that served the response, if it came from this dialect and told one."""
-        kept = wire.unpacked(part.extra, wire.FinishExtra) if self._output.ours else None
+        kept = schema.unpacked(part.extra, schema.FinishExtra) if self._output.ours else None
         return kept.response.service_tier if kept and kept.response else None
 
     def _incomplete(self, status: str, reason: str | None) -> None:
@@ -209,7 +209,7 @@ class ResponsesEncoder:
         of that name.
         """
         self.response.status = status
-        self.response.incomplete_details = wire.Incomplete(reason) if reason else None
+        self.response.incomplete_details = schema.Incomplete(reason) if reason else None
         self._snapshot("response.incomplete")
 
     def _is_cut(self, part: Finish) -> bool:
@@ -247,7 +247,7 @@ class ResponsesEncoder:
         response.status = "completed"
         response.completed_at = max(self._context.now, response.created_at)
         if self._tool_session and self._calls.pending and part.reason == "tool-calls":
-            action = wire.RequiredAction(wire.ToolCalls(self._calls.pending))
+            action = schema.RequiredAction(schema.ToolCalls(self._calls.pending))
             response.status, response.completed_at = "incomplete", None
             response.required_action = action
             more = b',"required_action":%b' % _json(action)
@@ -266,7 +266,7 @@ class ResponsesEncoder:
         )
         self._events.write("error", NOWHERE, flat, _json(detail))
         self.response.status = "failed"
-        self.response.error = wire.Failure(detail.code or detail.type, detail.message)
+        self.response.error = schema.Failure(detail.code or detail.type, detail.message)
         self._snapshot("response.failed")
 
     # Text
@@ -311,13 +311,13 @@ class ResponsesEncoder:
         self._events.write(done, said.at, said.place, b',"part":', _json(whole))
         self._output.said(said.item)
 
-    def _take_over(self, said: SaidText, part: TextEnd, kept: wire.ItemExtra) -> None:
+    def _take_over(self, said: SaidText, part: TextEnd, kept: schema.ItemExtra) -> None:
         """What only the end of a text tells."""
         if part.signature is not None:
             self._output.lost(part.type, f"its proof goes back to {part.origin} only")
         said.logprobs = kept.logprobs or said.logprobs
         said.item.phase = kept.phase or said.item.phase
-        said.item.kept |= wire.beside_names(kept.item)
+        said.item.kept |= schema.beside_names(kept.item)
         if self._output.ours:
             written = Counter(bytes(one) for one in said.annotations if isinstance(one, Raw))
             for annotation in part.annotations:
@@ -339,7 +339,7 @@ class ResponsesEncoder:
         else:
             self._waiting.append(annotation)
 
-    def _annotation(self, source: Source) -> wire.Annotation | None:
+    def _annotation(self, source: Source) -> schema.Annotation | None:
         """What a source is beside its text; None for one that has no place there."""
         if self._output.ours and isinstance(source.raw, Raw):
             return source.raw
@@ -348,12 +348,12 @@ class ResponsesEncoder:
                 why = "its place is not known, and this wire wants one: 0 to 0"
                 self._output.lost(source.type, why)
             title, start, end = source.title or "", source.start or 0, source.end or 0
-            return wire.UrlCitation(source.url, title, start, end)
+            return schema.UrlCitation(source.url, title, start, end)
         if source.file_id is not None:
-            return wire.FileCitation(source.file_id, source.title or "", source.end or 0)
+            return schema.FileCitation(source.file_id, source.title or "", source.end or 0)
         return None
 
-    def _annotate(self, said: SaidText, annotation: wire.Annotation) -> None:
+    def _annotate(self, said: SaidText, annotation: schema.Annotation) -> None:
         key = b',"annotation_index":%d,"annotation":' % len(said.annotations)
         said.annotations.append(annotation)
         event = "response.output_text.annotation.added"
@@ -388,7 +388,7 @@ class ResponsesEncoder:
             done = said.kind.wrapper + ".done"
             self._events.write(done, said.at, said.place, b',"part":', _json(said.part))
         said.item.encrypted = self._proof(part, said) or said.item.encrypted
-        said.item.kept |= wire.beside_names(self._output.kept(part.extra).item)
+        said.item.kept |= schema.beside_names(self._output.kept(part.extra).item)
         self._output.said(said.item)
 
     def _proof(self, part: ReasoningEnd, said: SaidThought) -> str | None:
@@ -425,10 +425,10 @@ class ResponsesEncoder:
             self._output.lost(part.type, "only a whole image has an item here")
             return
         seat = self._output.claim(None, "ig")
-        self._fixed(seat, Raw(_json(wire.Image(seat.id, part.data, format))))
+        self._fixed(seat, Raw(_json(schema.Image(seat.id, part.data, format))))
 
     def _opaque(self, part: Opaque) -> None:
-        id = wire.unpacked(part.raw, wire.Named).id
+        id = schema.unpacked(part.raw, schema.Named).id
         if part.origin != NAME:
             self._output.lost(part.type, f"{part.kind} belongs to {part.origin}")
         elif part.kind.startswith("response.audio."):
@@ -452,7 +452,7 @@ class ResponsesEncoder:
 
     def _event(self, part: Opaque) -> None:
         """An event that is no item goes out again, with a number of this stream."""
-        told = wire.fields(part.raw) or {}
+        told = schema.fields(part.raw) or {}
         told = {key: told[key] for key in told if key not in ("type", "sequence_number")}
         if told:
             self._events.write(part.kind, NOWHERE, _json(told)[1:-1])

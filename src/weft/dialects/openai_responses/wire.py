@@ -1,289 +1,322 @@
-"""The shapes of the Responses wire: what the encoder writes and the decoder reads.
+"""The shapes of the Responses wire as it is read: everything optional, unknown fields skipped.
 
-`Resource` is the response object with all its required keys; "present" means the key is there in
-every snapshot, also when its value is null.
+What several items spell differently (`arguments` is text or an object, `error` too) stays raw
+here, and is read by whoever knows the item.
 """
 
-from collections.abc import Mapping
-from typing import Literal, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
+
+from weft.assembler import Buffer
+from weft.dialects.base import Salvage
+from weft.parts import Json, ToolCall
+from weft.request import Request
 
 NAME = "openai-responses"
 
 RAW_TEXT, SPEC_RAW_TEXT = "response.reasoning_text", "response.reasoning"
 """How raw reasoning is streamed: as clients know it, and as the specification calls it."""
 
-Status = Literal["in_progress", "completed", "incomplete"]
+GROWING = frozenset(
+    {"delta", "text", "refusal", "arguments", "input", "code", "diff", "stdout", "stderr"}
+)
+"""Fields that come in pieces, so that a surrogate pair may be cut in two there."""
 
+NULL = Raw(b"null")
 
-class UrlCitation(msgspec.Struct, tag="url_citation", tag_field="type"):
-    url: str
-    title: str = ""
-    start_index: int = 0
-    end_index: int = 0
 
+class Annotation(msgspec.Struct):
+    type: str | None = None
+    url: str | None = None
+    title: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+    start_index: int | None = None
+    end_index: int | None = None
 
-class FileCitation(msgspec.Struct, tag="file_citation", tag_field="type"):
-    file_id: str
-    filename: str = ""
-    index: int = 0
 
+class Part(msgspec.Struct):
+    """A content part or a summary part."""
 
-Annotation = UrlCitation | FileCitation | Raw
-"""What stands beside a text. One that came from this wire stays as it was."""
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    annotations: list[Raw] | None = None
+    logprobs: Json = UNSET
 
 
-class OutputText(msgspec.Struct, tag="output_text", tag_field="type"):
-    text: str
-    annotations: list[Annotation] = []
-    logprobs: list[Raw] = []
+class Typed(msgspec.Struct):
+    """As much of an object as tells its kind."""
 
+    type: str | None = None
 
-class Refusal(msgspec.Struct, tag="refusal", tag_field="type"):
-    refusal: str
 
+class Caller(msgspec.Struct):
+    type: str | None = None
+    caller_id: str | None = None
 
-class ReasoningText(msgspec.Struct, tag="reasoning_text", tag_field="type"):
-    text: str
 
+class Operation(msgspec.Struct):
+    """What a patch does to one file."""
 
-class SummaryText(msgspec.Struct, tag="summary_text", tag_field="type"):
-    text: str
+    type: str | None = None
+    path: str | None = None
+    diff: str | None = None
 
 
-Thought = SummaryText | ReasoningText
-
-
-class Message(msgspec.Struct, tag="message", tag_field="type"):
-    id: str
-    status: Status
-    content: list[OutputText | Refusal | Raw]
-    role: str = "assistant"
-    phase: str | UnsetType = UNSET
-
-
-class Reasoning(msgspec.Struct, tag="reasoning", tag_field="type"):
-    id: str
-    status: Status
-    summary: list[Thought]
-    content: list[Thought] | UnsetType = UNSET
-    encrypted_content: str | UnsetType = UNSET
-
-
-class Image(msgspec.Struct, tag="image_generation_call", tag_field="type"):
-    id: str
-    result: str
-    output_format: str
-    status: str = "completed"
-
-
-Fields = dict[str, Raw | str]
-"""Keys of an object that is known only by what it holds."""
-
-Item = Message | Reasoning | Fields | Raw
-"""What stands in `output`. Calls have the keys of their params and results."""
-
-
-class InputDetails(msgspec.Struct):
-    cached_tokens: int
-    cache_write_tokens: int | UnsetType = UNSET
-
-
-class OutputDetails(msgspec.Struct):
-    reasoning_tokens: int
-
-
-class Usage(msgspec.Struct):
-    input_tokens: int
-    output_tokens: int
-    total_tokens: int
-    input_tokens_details: InputDetails
-    output_tokens_details: OutputDetails
-
-
-class Incomplete(msgspec.Struct):
-    reason: str
-
-
-class Failure(msgspec.Struct):
-    code: str
-    message: str
-
-
-class ErrorDetail(msgspec.Struct):
-    type: str
-    code: str | None
-    message: str
-    param: str | None = None
-
-
-class ErrorBody(msgspec.Struct):
-    """What is answered in place of a response."""
-
-    error: ErrorDetail
-
-
-class FunctionTool(msgspec.Struct, tag="function", tag_field="type"):
-    name: str
-    description: str | None
-    parameters: Raw
-    strict: bool | None
-
-
-class NamedTool(msgspec.Struct):
-    type: str
-    name: str
-
-
-class AllowedTools(msgspec.Struct, tag="allowed_tools", tag_field="type"):
-    tools: list[NamedTool]
-    mode: str
-
-
-class Format(msgspec.Struct):
-    type: str
-    name: str | UnsetType = UNSET
-    description: str | UnsetType | None = UNSET
-    schema: UnsetType | None = UNSET
-    strict: bool | UnsetType | None = UNSET
-
-
-class Text(msgspec.Struct):
-    format: Format
-    verbosity: str | UnsetType = UNSET
-
-
-class ReasoningOptions(msgspec.Struct):
-    effort: str | None = None
-    summary: str | None = None
-
-
-class PendingFunction(msgspec.Struct):
-    name: str
-    arguments: str
-
-
-class PendingCustom(msgspec.Struct):
-    name: str
-    input: str
-
-
-class PendingCall(msgspec.Struct):
-    id: str
-    type: str
-    function: PendingFunction | UnsetType = UNSET
-    custom: PendingCustom | UnsetType = UNSET
-
-
-class ToolCalls(msgspec.Struct):
-    tool_calls: list[PendingCall]
-
-
-class RequiredAction(msgspec.Struct):
-    submit_tool_outputs: ToolCalls
-    type: str = "submit_tool_outputs"
-
-
-class Named(msgspec.Struct):
-    """As much of an item as tells which one it is."""
+class Item(msgspec.Struct):
+    """An output item of any type."""
 
     type: str | None = None
     id: str | None = None
-
-
-class ContentPlace(msgspec.Struct):
-    item_id: str | None = None
-
-
-class ItemExtra(msgspec.Struct):
-    """What the decoder keeps of an item: the keys that no field of a part holds."""
-
-    item: dict[str, Raw] | None = None
+    status: str | None = None
     phase: str | None = None
-    logprobs: list[Raw] | None = None
-    content: ContentPlace | None = None
-    """Of what is part of a message, and no item."""
+    content: list[Raw] | UnsetType | None = UNSET
+    summary: list[Raw] | None = None
+    encrypted_content: str | UnsetType | None = UNSET
+    call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    caller: Json = UNSET
+    arguments: Json = UNSET
+    input: str | None = None
+    container_id: str | None = None
+    code: str | None = None
+    outputs: Json = UNSET
+    operation: Json = UNSET
+    action: Json = UNSET
+    actions: Json = UNSET
+    pending_safety_checks: Json = UNSET
+    queries: Json = UNSET
+    results: Json = UNSET
+    result: Json = UNSET
+    environment: Json = UNSET
+    output: Json = UNSET
+    error: Json = UNSET
+    server_label: str | None = None
+    approval_request_id: str | None = None
+    execution: str | None = None
+    tools: Json = UNSET
+    fingerprint: str | None = None
+
+    def heads(self, call: ToolCall) -> Json:
+        """What it tells of its call when that is announced: whatever its start has no field for."""
+        own = call.provider_executed and self.call_id != call.id
+        return packed(
+            known(
+                call_id=self.call_id if own else None,
+                namespace=self.namespace,
+                caller=self.caller,
+                environment=self.environment,
+                execution=self.execution,
+                server_label=self.server_label,
+                approval_request_id=self.approval_request_id,
+            )
+        )
 
 
-class FinishedResponse(msgspec.Struct):
-    service_tier: str | None = None
+class Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
-class FinishExtra(msgspec.Struct):
-    """What the decoder keeps of a response that ended."""
-
-    response: FinishedResponse | None = None
-
-
-T = TypeVar("T", bound=msgspec.Struct)
-
-_read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+class Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+    input_tokens_details: Details | None = None
+    output_tokens_details: Details | None = None
 
 
-def unpacked(raw: Raw | UnsetType, wanted: type[T]) -> T:
-    """What a part kept, as this dialect keeps it; nothing when it is something else."""
-    try:
-        return msgspec.json.decode(raw, type=wanted) if isinstance(raw, Raw) else wanted()
-    except (ValueError, RecursionError):
-        return wanted()
+class Error(msgspec.Struct):
+    message: str | None = None
+    code: str | int | None = None
+    type: str | None = None
+    param: str | int | None = None
 
 
-def fields(text: str | bytes | Raw) -> Fields | None:
-    """The keys of a JSON object; None for anything else."""
-    try:
-        return {**_read_fields(text)}
-    except (ValueError, RecursionError):
-        return None
+class Incomplete(msgspec.Struct):
+    reason: str | None = None
 
 
-def beside_names(keys: Mapping[str, Raw | str] | None) -> Fields:
-    """All keys but those that say which item it is."""
-    told = keys or {}
-    return {key: told[key] for key in told if key not in ("type", "id")}
+class Tool(msgspec.Struct):
+    """A tool as the response lists it."""
+
+    type: str | None = None
+    name: str | None = None
+    environment: Json = UNSET
 
 
-class Conversation(msgspec.Struct):
-    """The conversation that a response is part of. Open Responses has none: it is told where the
-    request named one."""
-
-    id: str
-
-
-class Resource(msgspec.Struct, kw_only=True):
-    """The response object, as it stands in every snapshot."""
-
-    id: str
-    object: str = "response"
-    created_at: int
-    completed_at: int | None = None
-    status: str = "in_progress"
+class Response(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    created_at: int | None = None
+    store: bool | None = None
+    status: str | None = None
     incomplete_details: Incomplete | None = None
-    model: str
-    previous_response_id: str | None = None
-    instructions: str | None = None
-    output: list[Item] = []
-    error: Failure | None = None
-    tools: list[FunctionTool | Raw] = []
-    tool_choice: str | NamedTool | AllowedTools = "auto"
-    truncation: str = "disabled"
-    parallel_tool_calls: bool = True
-    text: Text
-    top_p: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    top_logprobs: int = 0
-    temperature: float = 1.0
-    reasoning: ReasoningOptions
-    usage: Usage | None = None
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
-    store: bool = False
-    background: bool = False
-    service_tier: str = "default"
-    metadata: dict[str, str]
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    conversation: Conversation | UnsetType = UNSET
-    required_action: RequiredAction | UnsetType | None = UNSET
+    error: Error | str | None = None
+    usage: Json = UNSET
+    output: list[Raw] | None = None
+    tools: list[Raw] | None = None
+    service_tier: Json = UNSET
+    conversation: Json = UNSET
+    reasoning: Json = UNSET
+
+
+class Printed(NamedTuple):
+    """What one command printed so far."""
+
+    stdout: Buffer
+    stderr: Buffer
+
+
+class Streams(msgspec.Struct):
+    """More of what a command printed."""
+
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    """Any event; and, with `object`, a whole response or an error body."""
+
+    type: str | None = None
+    object: str | None = None
+    sequence_number: int | None = None
+    response: Response | None = None
+    output_index: int | None = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    annotation_index: int | None = None
+    command_index: int | None = None
+    item_id: str | None = None
+    item: Json = UNSET
+    part: Part | None = None
+    delta: str | Streams | None = None
+    text: str | None = None
+    refusal: str | None = None
+    arguments: str | None = None
+    input: str | None = None
+    diff: str | None = None
+    annotation: Json = UNSET
+    annotations: list[Raw] | None = None
+    error: Error | str | None = None
+    message: str | None = None
+    code: str | int | None = None
+    choices: Json = UNSET
+
+
+class Glance(msgspec.Struct):
+    """As much of a frame as tells whether it is a whole response."""
+
+    object: str | None = None
+
+
+BODY = "response"
+
+read = msgspec.json.Decoder(Event).decode
+_glance = msgspec.json.Decoder(Glance).decode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def is_body(data: bytes) -> bool:
+    try:
+        return _glance(data).object == BODY
+    except (ValueError, RecursionError):
+        return False
+
+
+def one_line(raw: Raw) -> Raw:
+    """The value without the frame it stood in, and on one line: in a body it may span many."""
+    text = bytes(raw)
+    if b"\n" in text or b"\r" in text:
+        text = msgspec.json.format(text, indent=-1)
+    return Raw(text)
+
+
+def fields(raw: Json) -> dict[str, Raw]:
+    """The keys of a raw object; none if it is no object."""
+    try:
+        return _fields(raw) if isinstance(raw, Raw) else {}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def raw(value: str | int) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+def known(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
+    """The values that are there, and not null."""
+    return {
+        key: raw(value) if isinstance(value, str) else value
+        for key, value in values.items()
+        if isinstance(value, str | Raw) and value != NULL
+    }
+
+
+def written(values: dict[str, Raw]) -> Raw:
+    """An object of raw values, on one line."""
+    return one_line(Raw(msgspec.json.encode(values)))
+
+
+class Declared(NamedTuple):
+    """The tools that the model was given, as far as a decoder asks."""
+
+    names: frozenset[str]
+    hosted: bool
+    """Some tool is executed by the provider, and none can be loaded later."""
+    contained: bool | None
+    """Whether commands run in a container of the provider; None: no such tool is listed."""
+
+
+_CLIENT = frozenset({"function", "custom"})
+_LOADING = frozenset({"namespace", "tool_search"})
+"""Tools that bring others with them, whose names nobody told beforehand."""
+
+
+def declared(
+    salvage: Salvage, listed: list[Raw] | None, request: Request | None
+) -> Declared | None:
+    """The tools that the response lists, else those of the request; None: neither is known."""
+    tools = [salvage.item(raw, Tool) for raw in listed or ()]
+    if not tools and request is not None:
+        tools = [
+            Tool(one.kind, one.name, salvage.item(one.raw, Tool).environment)
+            for one in request.tools
+        ]
+    if not tools:
+        return None
+    types = {one.type for one in tools}
+    shells = [contained(salvage, one.environment) for one in tools if one.type == "shell"]
+    return Declared(
+        frozenset(one.name for one in tools if one.name),
+        bool(types - _CLIENT) and not types & _LOADING,
+        any(shells) if shells else None,
+    )
+
+
+def contained(salvage: Salvage, environment: Json) -> bool:
+    """Whether this is an environment of the provider."""
+    return (salvage.item(environment, Typed).type or "").startswith("container")
+
+
+def leftover(item: Raw | None, held: Iterable[str]) -> dict[str, Raw]:
+    """What an item tells beside the keys that its parts hold. That it is completed goes without
+    saying.
+    """
+    told = fields(item or UNSET)
+    for key in held:
+        told.pop(key, None)
+    if bytes(told.get("status", NULL)) == b'"completed"':
+        del told["status"]
+    return told
+
+
+def packed(told: dict[str, Raw]) -> Json:
+    """What a part keeps of its item for the way back; nothing when there is nothing to keep."""
+    return written({"item": written(told)}) if told else UNSET

@@ -12,15 +12,15 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import (
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Step
+from weft.dialects.openai_responses.decoding.state import (
     Handler,
     Reading,
     Row,
     params_delta,
     params_done,
 )
-from weft.dialects.openai_responses.decoding.states import Item, Step
 from weft.partial_json import whole_characters
 from weft.parts import ParamsFormat, Part, ToolCall
 

@@ -8,8 +8,14 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
-from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.encoding.inner import InnerString
+from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses.encoding.call_kinds import (
+    CUSTOM,
+    OUTPUTS,
+    Kind,
+    Says,
+    result_keys,
+)
 from weft.dialects.openai_responses.encoding.items import (
     DeltaHead,
     Events,
@@ -19,8 +25,8 @@ from weft.dialects.openai_responses.encoding.items import (
     Told,
     delta_head,
 )
-from weft.dialects.openai_responses.encoding.kinds import CUSTOM, OUTPUTS, Kind, Says, result_keys
-from weft.dialects.openai_responses.wire import Fields, beside_names, fields
+from weft.dialects.openai_responses.encoding.json_string import InnerString
+from weft.dialects.openai_responses.output_schema import Fields, beside_names, fields
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
@@ -99,7 +105,7 @@ class CallItem(Item):
         self._scan.feed(delta)
         return self._scan.finished
 
-    def wire(self, status: wire.Status) -> wire.Item:
+    def wire(self, status: schema.Status) -> schema.Item:
         own = {"status": status, "call_id": self.public, "name": self.name}
         told = {key: value for key, value in own.items() if key in self.kind.keys}
         head = {"type": self.kind.type, "id": self.id, **told}
@@ -212,7 +218,7 @@ class OutputItem(Item):
     def patience(self) -> Patience:
         return Patience.NONE
 
-    def wire(self, status: wire.Status) -> wire.Item:
+    def wire(self, status: schema.Status) -> schema.Item:
         own = {"type": self.type, "id": self.id, "status": status, "call_id": self.call}
         return {**{key: Raw(_json(value)) for key, value in own.items()}, **self.fields}
 
@@ -225,7 +231,7 @@ class OutputItem(Item):
 
     def partial(self, events: Events, result: Raw) -> None:
         """Writes what was printed since the last time."""
-        said = wire.unpacked(result, _Output).output
+        said = schema.unpacked(result, _Output).output
         for index, now in enumerate(said):
             before = self.printed[index] if index < len(self.printed) else _Printed()
             delta = _Printed(_more(before.stdout, now.stdout), _more(before.stderr, now.stderr))
@@ -237,7 +243,7 @@ class OutputItem(Item):
 
     def answer(self, events: Events, part: ToolResult, kept: Fields) -> None:
         """Takes over the result; of what was shown before, each command is closed."""
-        whole = wire.unpacked(part.result, _Outputs).output
+        whole = schema.unpacked(part.result, _Outputs).output
         for index, one in enumerate(whole[: len(self.printed)]):
             where = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"

@@ -23,10 +23,9 @@ from msgspec import Raw
 
 from weft.assembler import Assembler
 from weft.dialects.envelope import sealed_call
-from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses import output_schema as schema
 from weft.dialects.openai_responses.encoding.call_items import CallItem, OutputItem, Turn
-from weft.dialects.openai_responses.encoding.items import Output
-from weft.dialects.openai_responses.encoding.kinds import (
+from weft.dialects.openai_responses.encoding.call_kinds import (
     CLIENT,
     CUSTOM,
     FUNCTION,
@@ -35,7 +34,8 @@ from weft.dialects.openai_responses.encoding.kinds import (
     Kind,
     executed,
 )
-from weft.dialects.openai_responses.wire import Fields
+from weft.dialects.openai_responses.encoding.items import Output
+from weft.dialects.openai_responses.output_schema import Fields
 from weft.parts import (
     Part,
     ToolApprovalRequest,
@@ -69,7 +69,7 @@ class Calls:
         """Who answered."""
         self.late: CallItem | None = None
         """An item whose `added` waits for the next part, which may tell more of it."""
-        self.pending: list[wire.PendingCall] = []
+        self.pending: list[schema.PendingCall] = []
         """What waits for the client: calls of every kind, and approvals."""
         self.cut = False
         """A call was announced and never ended: a response with it is not whole."""
@@ -104,7 +104,7 @@ class Calls:
                 self._signed.add(part.id)
                 self._output.carry(envelope)
             seat = self._output.claim(part.item_id, kind.prefix)
-            known = wire.beside_names(self._output.kept(part.extra).item)
+            known = schema.beside_names(self._output.kept(part.extra).item)
             item = CallItem(seat, part, kind, known)
             self._calls[part.id] = item
             self._output.place(item)
@@ -159,7 +159,7 @@ class Calls:
         if self._failed:  # the end of a call that was cut: the last snapshot has what came of it
             cut = self._calls.get(part.id)
             if cut is not None:
-                cut.made(part, wire.beside_names(self._output.kept(part.extra).item))
+                cut.made(part, schema.beside_names(self._output.kept(part.extra).item))
             return
         item = self._calls[part.id] if part.id in self._calls else self._whole_call(part)
         if item is not None and not self._waits(item, part):
@@ -249,7 +249,7 @@ class Calls:
     def _hand_over(self, item: CallItem, part: ToolCall) -> None:
         if item is self._speaker:
             self._speaker = None
-        item.made(part, wire.beside_names(self._output.kept(part.extra).item))
+        item.made(part, schema.beside_names(self._output.kept(part.extra).item))
         item.tell(self._output.events, item.kind.progress.asked)
         self.cut = self.cut or part.invalid == "stream-failed"
         if part.signature is not None and part.id not in self._signed:
@@ -274,20 +274,22 @@ class Calls:
     def tool_result(self, part: ToolResult) -> None:
         item = self._calls.get(part.id)
         kept: Fields = {**(self._output.kept(part.extra).item or {})}
-        output = wire.unpacked(Raw(_json(kept)), wire.Named)
+        output = schema.unpacked(Raw(_json(kept)), schema.Named)
         if output.type is None and item is not None and item.kind.output is not None:
-            output = wire.Named(item.kind.output)
+            output = schema.Named(item.kind.output)
         if output.type is not None:
             self._own_item(part, kept, output)
         elif item is None or item.kind.answered is None:
             self._output.lost(part.type, "no item for the result of this call")
         elif part.preliminary:
-            item.partial(self._output.events, part, wire.beside_names(kept))
+            item.partial(self._output.events, part, schema.beside_names(kept))
         else:
-            item.answer(self._output.events, part, wire.beside_names(kept), ours=self._output.ours)
+            item.answer(
+                self._output.events, part, schema.beside_names(kept), ours=self._output.ours
+            )
             self._output.said(item)
 
-    def _own_item(self, part: ToolResult, kept: Fields, output: wire.Named) -> None:
+    def _own_item(self, part: ToolResult, kept: Fields, output: schema.Named) -> None:
         """A result that is an item of its own, announced by the first that is told of it."""
         item = self._outputs.get(part.id)
         if item is None:
@@ -308,20 +310,20 @@ class Calls:
         if item is None or item.kind is not KINDS["mcp_approval_request"]:
             self._output.lost(part.type, "only remote tools are approved here")
         else:
-            self.pending.append(wire.PendingCall(part.approval_id, item.kind.type))
+            self.pending.append(schema.PendingCall(part.approval_id, item.kind.type))
 
 
 def _asks_the_client(part: ToolCall) -> bool:
     return part.invalid is None and not part.provider_executed
 
 
-def _pending(part: ToolCall, kind: Kind) -> wire.PendingCall:
+def _pending(part: ToolCall, kind: Kind) -> schema.PendingCall:
     """What a call wants of the client; a call of a tool of the wire's own says it in its item."""
     if kind is CUSTOM:
-        return wire.PendingCall(
-            part.id, "custom", custom=wire.PendingCustom(part.name, part.params)
+        return schema.PendingCall(
+            part.id, "custom", custom=schema.PendingCustom(part.name, part.params)
         )
     if kind is not FUNCTION:
-        return wire.PendingCall(part.id, kind.type)
-    function = wire.PendingFunction(part.name, part.params)
-    return wire.PendingCall(part.id, "function", function=function)
+        return schema.PendingCall(part.id, kind.type)
+    function = schema.PendingFunction(part.name, part.params)
+    return schema.PendingCall(part.id, "function", function=function)

@@ -10,7 +10,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses.wire import RAW_TEXT
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
@@ -124,7 +125,7 @@ class Item:
     def __init__(self, seat: Seat, group: str | None = None) -> None:
         self.index = seat.place
         self.id = seat.id
-        self.done: wire.Item | None = None
+        self.done: schema.Item | None = None
         """The item as it was closed."""
         self.group = group
         """The item_id that its parts share."""
@@ -148,7 +149,7 @@ class Item:
     def patience(self) -> Patience:
         return Patience.NEXT
 
-    def wire(self, status: wire.Status) -> wire.Item:
+    def wire(self, status: schema.Status) -> schema.Item:
         """The item as it stands."""
         raise NotImplementedError
 
@@ -202,9 +203,9 @@ class Output:
         self._next = max(self._next, index + 1)
         return Seat(index, id)
 
-    def kept(self, extra: Json) -> wire.ItemExtra:
+    def kept(self, extra: Json) -> schema.ItemExtra:
         """What the decoder of this dialect kept of an item."""
-        return wire.unpacked(extra, wire.ItemExtra) if self.ours else wire.ItemExtra()
+        return schema.unpacked(extra, schema.ItemExtra) if self.ours else schema.ItemExtra()
 
     def lost(self, what: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
@@ -252,7 +253,7 @@ class Output:
         else:
             self.ripe.append(item)
 
-    def close(self, item: Item, status: wire.Status) -> None:
+    def close(self, item: Item, status: schema.Status) -> None:
         item.done = item.wire(status)
         self._tell("done", item, item.done)
 
@@ -288,7 +289,7 @@ class Output:
     def left(self) -> list[Item]:
         return [item for item in self._items if item.done is None]
 
-    def whole(self) -> list[wire.Item]:
+    def whole(self) -> list[schema.Item]:
         """All of them that were closed, in the order of their indexes."""
         items = sorted(self._items, key=lambda item: item.index)
         return [item.done for item in items if item.done is not None]
@@ -316,7 +317,7 @@ class Output:
                 self.close(item, "completed")
         self.ripe = [item for item in self.ripe if item.done is None]
 
-    def _tell(self, what: str, item: Item, shown: wire.Item) -> None:
+    def _tell(self, what: str, item: Item, shown: schema.Item) -> None:
         index = b'"output_index":%d,"item":' % item.index
         self.events.write(f"response.output_item.{what}", item.at, index, _json(shown))
 
@@ -327,12 +328,12 @@ class MessageItem(Item):
     def __init__(self, seat: Seat, part: TextStart) -> None:
         super().__init__(seat, part.item_id)
         self.phase = part.phase
-        self.parts: list[wire.OutputText | wire.Refusal | Raw] = []
-        self.kept: wire.Fields = {}
+        self.parts: list[schema.OutputText | schema.Refusal | Raw] = []
+        self.kept: schema.Fields = {}
         """What the decoder kept of it."""
 
-    def wire(self, status: wire.Status) -> wire.Item:
-        message = wire.Message(self.id, status, self.parts, phase=self.phase or UNSET)
+    def wire(self, status: schema.Status) -> schema.Item:
+        message = schema.Message(self.id, status, self.parts, phase=self.phase or UNSET)
         return _with(message, self.kept)
 
 
@@ -344,18 +345,18 @@ class ReasoningItem(Item):
         self.thoughts: list[SaidThought] = []
         self.encrypted: str | None = None
         self.raw = kind == "raw"
-        self.kept: wire.Fields = {}
+        self.kept: schema.Fields = {}
 
-    def said(self, kind: ReasoningKind) -> list[wire.Thought]:
+    def said(self, kind: ReasoningKind) -> list[schema.Thought]:
         """What of that kind was said so far."""
         shown = [one for one in self.thoughts if one.kind is THOUGHTS[kind]]
         return [one.part for one in shown if one.index is not None]
 
-    def wire(self, status: wire.Status) -> wire.Item:
+    def wire(self, status: schema.Status) -> schema.Item:
         """An item that begins with raw reasoning is announced with room for it."""
         content = self.said("raw")
         room = content or (self.raw and status == "in_progress")
-        reasoning = wire.Reasoning(
+        reasoning = schema.Reasoning(
             self.id,
             status,
             self.said("summary"),
@@ -376,9 +377,9 @@ class ReasoningItem(Item):
             self.done = self.wire("completed")
 
 
-def _with(item: wire.Message | wire.Reasoning, kept: wire.Fields) -> wire.Item:
+def _with(item: schema.Message | schema.Reasoning, kept: schema.Fields) -> schema.Item:
     """The item, with what the decoder kept of it."""
-    return {**(wire.fields(_json(item)) or {}), **kept} if kept else item
+    return {**(schema.fields(_json(item)) or {}), **kept} if kept else item
 
 
 class FixedItem(Item):
@@ -390,7 +391,7 @@ class FixedItem(Item):
         super().__init__(seat)
         self.raw = raw
 
-    def wire(self, status: wire.Status) -> wire.Item:
+    def wire(self, status: schema.Status) -> schema.Item:
         return self.raw
 
 
@@ -403,7 +404,7 @@ class SaidText:
         self.item = item
         self.index = len(item.parts)
         self.refusal = refusal
-        self.annotations: list[wire.Annotation] = []
+        self.annotations: list[schema.Annotation] = []
         self.logprobs: list[Raw] = []
         self.locate()
 
@@ -419,16 +420,16 @@ class SaidText:
         else:
             self.head = delta_head("response.output_text.delta", self.place + b',"logprobs":[]')
 
-    def part(self, text: str) -> wire.OutputText | wire.Refusal:
+    def part(self, text: str) -> schema.OutputText | schema.Refusal:
         if self.refusal:
-            return wire.Refusal(text)
-        return wire.OutputText(text, self.annotations, self.logprobs)
+            return schema.Refusal(text)
+        return schema.OutputText(text, self.annotations, self.logprobs)
 
 
 class Thought(NamedTuple):
     """How the two kinds of reasoning are written."""
 
-    part: type[wire.SummaryText] | type[wire.ReasoningText]
+    part: type[schema.SummaryText] | type[schema.ReasoningText]
     index_key: bytes
     text: str
     wrapper: str
@@ -436,15 +437,15 @@ class Thought(NamedTuple):
 
 THOUGHTS: dict[ReasoningKind, Thought] = {
     "summary": Thought(
-        wire.SummaryText,
+        schema.SummaryText,
         b"summary_index",
         "response.reasoning_summary_text",
         "response.reasoning_summary_part",
     ),
     "raw": Thought(
-        wire.ReasoningText,
+        schema.ReasoningText,
         b"content_index",
-        wire.RAW_TEXT,
+        RAW_TEXT,
         "response.content_part",
     ),
 }
@@ -467,7 +468,7 @@ class SaidThought:
         item.thoughts.append(self)
 
     @property
-    def part(self) -> wire.Thought:
+    def part(self) -> schema.Thought:
         return self.kind.part(self.text)
 
     @property

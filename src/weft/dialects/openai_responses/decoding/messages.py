@@ -8,9 +8,9 @@
 
 from msgspec import UNSET, Raw
 
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import Handler, Reading, Row
-from weft.dialects.openai_responses.decoding.states import Item, Said, Speech, Stage
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Said, Speech, Stage
+from weft.dialects.openai_responses.decoding.state import Handler, Reading, Row
 from weft.dialects.openai_responses.wire import NAME
 from weft.partial_json import whole_characters
 from weft.parts import Opaque, Part, Source, SourceKind, TextDelta, TextEnd, TextStart

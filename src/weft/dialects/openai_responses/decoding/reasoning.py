@@ -14,9 +14,9 @@ its end, stored or not. Raw reasoning takes the place of part 0 where no summary
 from msgspec import Raw, UnsetType
 
 from weft.dialects.envelope import opened, unsealed
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import Handler, Reading, Row
-from weft.dialects.openai_responses.decoding.states import Item, Said, Speech, Stage
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Said, Speech, Stage
+from weft.dialects.openai_responses.decoding.state import Handler, Reading, Row
 from weft.dialects.openai_responses.wire import NAME
 from weft.partial_json import whole_characters
 from weft.parts import Part, ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart

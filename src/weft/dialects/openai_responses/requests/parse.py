@@ -9,9 +9,9 @@ from weft.context import Context
 from weft.dialects.asking.leftovers import kept, left
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
-from weft.dialects.openai_responses.asking import asked
-from weft.dialects.openai_responses.asking.asked_contents import Items
-from weft.dialects.openai_responses.asking.asked_tools import choice_of, tools_of
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.parse_items import Items
+from weft.dialects.openai_responses.requests.parse_tools import choice_of, tools_of
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
 from weft.errors import BadRequest
@@ -39,14 +39,14 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 def parse(data: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no server of this wire could answer."""
     legible(data)
-    body = read(data, asked.Body)
+    body = read(data, schema.Body)
     places = Places(FIELDS)
     items = Items(context, places)
     if isinstance(body.input, str):
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
         items.add(raw, f"input[{number}]")
-    text = body.text or asked.TextOptions()
+    text = body.text or schema.TextOptions()
     extra = _extra(data, body)
     request = Request(
         body.model,
@@ -79,19 +79,19 @@ def parse(data: bytes, context: Context) -> Parsed:
     return Parsed(verbatim(request, data, items.sources), places)
 
 
-def _extra(data: bytes, body: asked.Body) -> dict[str, Raw]:
-    found = keys_of(telling(unknown(data, asked.Body)))
+def _extra(data: bytes, body: schema.Body) -> dict[str, Raw]:
+    found = keys_of(telling(unknown(data, schema.Body)))
     if "stream_options" in found:
-        read(found["stream_options"], asked.StreamOptions, "stream_options")
+        read(found["stream_options"], schema.StreamOptions, "stream_options")
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
-        found["prompt_cache_retention"] = asked.raw(retention)
+        found["prompt_cache_retention"] = schema.raw(retention)
     if body.text is not None:
-        found |= left(keys_of(Raw(data))["text"], asked.TextOptions, under="text")
+        found |= left(keys_of(Raw(data))["text"], schema.TextOptions, under="text")
     return found
 
 
-def _sampling(body: asked.Body) -> Sampling:
+def _sampling(body: schema.Body) -> Sampling:
     silent = not body.top_logprobs and LOGPROBS not in (body.include or ())
     return Sampling(
         temperature=body.temperature,
@@ -106,13 +106,13 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     """The shape of the answer; one of a type that nobody knows is left over."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
-    kind = read(raw, asked.Typed, "text.format").type
+    kind = read(raw, schema.Typed, "text.format").type
     if kind == "json_object":
         return OutputFormat("json")
     if kind != "json_schema":
         extra |= {} if kind == "text" else {"text.format": raw}
         return OutputFormat()
-    format = read(raw, asked.TextFormat, "text.format")
+    format = read(raw, schema.TextFormat, "text.format")
     if format.name is None or not isinstance(format.schema, Raw):
         missing = "name" if format.name is None else "schema"
         raise BadRequest(f"text.format.{missing}", "missing; a shape has a name and a schema")
@@ -121,14 +121,14 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     )
 
 
-def _reasoning(data: bytes, said: asked.Thinking | None) -> ReasoningOptions | None:
+def _reasoning(data: bytes, said: schema.Thinking | None) -> ReasoningOptions | None:
     """What only this wire says of reasoning, words unknown to others included, is extra."""
     if said is None:
         return None
-    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], asked.Thinking)))
+    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], schema.Thinking)))
     effort = _EFFORTS.get(said.effort or "")
     if said.effort and effort is None:
-        extra["effort"] = asked.raw(said.effort)
+        extra["effort"] = schema.raw(said.effort)
     return ReasoningOptions(
         effort,
         summary=said.summary or said.generate_summary,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec import UNSET, Raw
 
 from weft.assembler import Buffer
-from weft.dialects.openai_responses.decoding import incoming as wire
+from weft.dialects.openai_responses import wire
 from weft.parts import Json, ToolCall
 
 

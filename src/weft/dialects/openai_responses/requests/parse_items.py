@@ -17,7 +17,7 @@ from weft.dialects.envelope import (
     opened_summary,
     with_proof,
 )
-from weft.dialects.openai_responses.asking import asked
+from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
 from weft.errors import BadRequest
@@ -36,7 +36,7 @@ from weft.request import (
 
 _NOTHING = (TextContent(""),)
 _READABLE = (TextContent, ImageContent, FileContent)
-_ROLES = frozenset(get_args(asked.Role))
+_ROLES = frozenset(get_args(schema.Role))
 _CLIENTS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
 _ERROR = "Error: "
 _SUMMED_UP = "What was said before, summed up:\n\n"
@@ -66,7 +66,7 @@ class Items:
         self.sources.append(None)
 
     def add(self, raw: Raw, path: str) -> None:
-        seen = read(raw, asked.Typed, path)
+        seen = read(raw, schema.Typed, path)
         kind = seen.type or ("item_reference" if seen.role is None and seen.id else "message")
         self._places.add(f"messages[{len(self.found)}]", path)
         reader = self._READERS.get(kind)
@@ -81,40 +81,40 @@ class Items:
 
     def _other(self, raw: Raw, kind: str) -> Read:
         """An item that only its origin understands."""
-        if kind in asked.HOSTED_ITEMS:
+        if kind in schema.HOSTED_ITEMS:
             return Message("assistant", (_hosted(raw, kind),)), raw
         client = kind.endswith("_output") or kind in _CLIENTS or kind == MESSAGE
         content = OpaqueContent(self._origin, kind, raw)
         return Message("user" if client else "assistant", (content,)), raw
 
     def _message(self, raw: Raw, path: str) -> Read:
-        if read(raw, asked.Speaker, path).role not in _ROLES:
+        if read(raw, schema.Speaker, path).role not in _ROLES:
             self._places.add(f"messages[{len(self.found)}].content[0]", f"{path}.role")
             return self._other(raw, MESSAGE)
-        said = read(raw, asked.Message, path)
+        said = read(raw, schema.Message, path)
         message = Message(
             said.role,
             self._contents(said.content, path, "content"),
             item_id=said.id,
             phase=said.phase,
-            extra=_with_status(telling(unknown(raw, asked.Message)), said.status),
+            extra=_with_status(telling(unknown(raw, schema.Message)), said.status),
         )
         return message, raw
 
     def _function_call(self, raw: Raw, path: str) -> Read:
-        said = read(raw, asked.FunctionCall, path)
+        said = read(raw, schema.FunctionCall, path)
         return self._call(said, said.arguments, raw), raw
 
     def _custom_call(self, raw: Raw, path: str) -> Read:
-        said = read(raw, asked.CustomToolCall, path)
+        said = read(raw, schema.CustomToolCall, path)
         return self._call(said, said.input, raw), raw
 
     def _call(
-        self, said: asked.FunctionCall | asked.CustomToolCall, params: str, raw: Raw
+        self, said: schema.FunctionCall | schema.CustomToolCall, params: str, raw: Raw
     ) -> Message:
         if said.id:
             self._calls[said.id] = said.call_id
-        free = isinstance(said, asked.CustomToolCall)
+        free = isinstance(said, schema.CustomToolCall)
         call = CallContent(
             said.call_id,
             said.name,
@@ -129,16 +129,16 @@ class Items:
         return Message("assistant", (call if inside is None else with_proof(call, inside),))
 
     def _function_output(self, raw: Raw, path: str) -> Read:
-        said = read(raw, asked.FunctionCallOutput, path)
+        said = read(raw, schema.FunctionCallOutput, path)
         return self._result(said, "function", said.name, raw, path)
 
     def _custom_output(self, raw: Raw, path: str) -> Read:
-        said = read(raw, asked.CustomToolCallOutput, path)
+        said = read(raw, schema.CustomToolCallOutput, path)
         return self._result(said, "custom", None, raw, path)
 
     def _result(
         self,
-        said: asked.FunctionCallOutput | asked.CustomToolCallOutput,
+        said: schema.FunctionCallOutput | schema.CustomToolCallOutput,
         kind: str,
         name: str | None,
         raw: Raw,
@@ -153,7 +153,7 @@ class Items:
         content = () if contents == _NOTHING else readable
         beside = keys_of(telling(unknown(raw, type(said), "id")))
         if len(readable) < len(contents):
-            beside["output"] = asked.raw(said.output)
+            beside["output"] = schema.raw(said.output)
         result = ResultContent(
             known,
             _unmarked(content) if failed else content,
@@ -166,14 +166,14 @@ class Items:
 
     def _reasoning(self, raw: Raw, path: str) -> Read | None:
         """A reasoning; None for one that was made to carry the signature of a call."""
-        said = read(raw, asked.Reasoning, path)
+        said = read(raw, schema.Reasoning, path)
         sealed = opened(said.encrypted_content)
         if sealed is not None and sealed.proof.call is not None:
             self._proofs[sealed.proof.call] = sealed
             if not said.summary and not said.content:
                 return None
             sealed = Sealed(sealed.origin, sealed.model, Proof())
-        extra = _with_status(telling(unknown(raw, asked.Reasoning)), said.status)
+        extra = _with_status(telling(unknown(raw, schema.Reasoning)), said.status)
         thoughts = [("summary", one.text) for one in said.summary]
         thoughts += [("raw", one.text) for one in said.content or ()]
         contents = [
@@ -208,7 +208,7 @@ class Items:
 
     def _compaction(self, raw: Raw, path: str) -> Read:
         """Turns that we summed up are told by the user; those of another only it can read."""
-        said = read(raw, asked.Compaction, path)
+        said = read(raw, schema.Compaction, path)
         summary = opened_summary(said.encrypted_content)
         if summary is None:
             return self._other(raw, "compaction")
@@ -241,7 +241,7 @@ class Items:
         return tuple(found)
 
     def _part(self, raw: Raw, path: str) -> AnyContent:
-        kind = read(raw, asked.Typed, path).type
+        kind = read(raw, schema.Typed, path).type
         reader = _PARTS.get(kind or "")
         if reader is not None:
             return reader(raw, path)
@@ -296,24 +296,24 @@ def _unmarked(
 
 
 def _input_text(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.InputText, path)
-    extra = with_mark(telling(unknown(raw, asked.InputText)), part.prompt_cache_breakpoint)
+    part = read(raw, schema.InputText, path)
+    extra = with_mark(telling(unknown(raw, schema.InputText)), part.prompt_cache_breakpoint)
     return TextContent(part.text, cache=cache_of(part.prompt_cache_breakpoint), extra=extra)
 
 
 def _output_text(raw: Raw, path: str) -> AnyContent:
     """What it cites is beside the text; that it cites nothing says nothing."""
-    part = read(raw, asked.OutputText, path)
-    return TextContent(part.text, extra=telling(unknown(raw, asked.PlainText)))
+    part = read(raw, schema.OutputText, path)
+    return TextContent(part.text, extra=telling(unknown(raw, schema.PlainText)))
 
 
 def _refusal(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.Refusal, path)
-    return TextContent(part.refusal, refusal=True, extra=telling(unknown(raw, asked.Refusal)))
+    part = read(raw, schema.Refusal, path)
+    return TextContent(part.refusal, refusal=True, extra=telling(unknown(raw, schema.Refusal)))
 
 
 def _image(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.InputImage, path)
+    part = read(raw, schema.InputImage, path)
     if part.image_url is None and part.file_id is None:
         raise BadRequest(path, "expected `image_url` or `file_id`")
     found = inline(part.image_url or "")
@@ -324,12 +324,12 @@ def _image(raw: Raw, path: str) -> AnyContent:
         file_id=part.file_id,
         detail=part.detail,
         cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(telling(unknown(raw, asked.InputImage)), part.prompt_cache_breakpoint),
+        extra=with_mark(telling(unknown(raw, schema.InputImage)), part.prompt_cache_breakpoint),
     )
 
 
 def _file(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, asked.InputFile, path)
+    part = read(raw, schema.InputFile, path)
     if part.file_data is None and part.file_id is None and part.file_url is None:
         raise BadRequest(path, "expected `file_data`, `file_url` or `file_id`")
     found = inline(part.file_data or "")
@@ -340,7 +340,7 @@ def _file(raw: Raw, path: str) -> AnyContent:
         part.file_id,
         part.filename,
         cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(telling(unknown(raw, asked.InputFile)), part.prompt_cache_breakpoint),
+        extra=with_mark(telling(unknown(raw, schema.InputFile)), part.prompt_cache_breakpoint),
     )
 
 

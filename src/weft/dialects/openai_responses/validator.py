@@ -9,8 +9,7 @@ from enum import Enum
 
 from weft.dialects.checking.once import JsonObject, Once, kind, plain
 from weft.dialects.checking.untyped import Framing, count, elements, fields, shown, text
-from weft.dialects.openai_responses.checking.promises import RULES
-from weft.dialects.openai_responses.checking.required import (
+from weft.dialects.openai_responses.validation.required import (
     CALLS,
     EVENTS,
     FLOWS,
@@ -18,7 +17,8 @@ from weft.dialects.openai_responses.checking.required import (
     Flow,
     Shapes,
 )
-from weft.dialects.openai_responses.checking.watched import Item
+from weft.dialects.openai_responses.validation.rules import RULES
+from weft.dialects.openai_responses.validation.state import Item
 from weft.dialects.rules import JsonValue
 from weft.findings import Findings
 from weft.sse import DONE, Frame

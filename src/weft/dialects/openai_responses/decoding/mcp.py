@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.base import Salvage
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import (
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Step
+from weft.dialects.openai_responses.decoding.state import (
     CUT,
     Handler,
     Reading,
@@ -20,7 +21,6 @@ from weft.dialects.openai_responses.decoding.reading import (
     params_done,
     silent,
 )
-from weft.dialects.openai_responses.decoding.states import Item, Step
 from weft.parts import Json, Part, ToolApprovalRequest, ToolCall
 from weft.request import CallContent, OpaqueContent, Request
 

@@ -10,10 +10,10 @@ from weft.dialects.asking.bridging import Names, effort_of
 from weft.dialects.asking.leftovers import drop, drop_beside, put
 from weft.dialects.asking.verbatim import Meaning, Said, fields_as_said, said_by
 from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
-from weft.dialects.openai_responses.asking import asked
-from weft.dialects.openai_responses.asking.sent_contents import items
-from weft.dialects.openai_responses.asking.sent_tools import Tools
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.render_items import items
+from weft.dialects.openai_responses.requests.render_tools import Tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
 from weft.parts import Json
@@ -85,7 +85,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     said = items(request, context, names, losses)
     before = len(losses.found)
     body = _Body(request, context, losses)
-    written = keys_of(asked.raw(body.fields(said, Tools(request, names, losses))))
+    written = keys_of(schema.raw(body.fields(said, Tools(request, names, losses))))
     written |= body.reasoning()
     put(written, body.extra(), _INNER)
     if len(losses.found) == before:
@@ -115,7 +115,7 @@ def _short(said: Said, request: Request) -> bool:
 
 
 def _told(value: object) -> Json:
-    return UNSET if value is None else asked.raw(value)
+    return UNSET if value is None else schema.raw(value)
 
 
 class _Body:
@@ -126,16 +126,16 @@ class _Body:
         self._quirks = quirks if isinstance(quirks, ResponsesQuirks) else ResponsesQuirks()
         self._request = request
         self._same = request.dialect == NAME
-        self._kin = Kin(request, NAME, asked.SIBLING, losses)
+        self._kin = Kin(request, NAME, schema.SIBLING, losses)
         self._losses = losses
 
-    def fields(self, items: list[Raw], tools: Tools) -> asked.Body:
+    def fields(self, items: list[Raw], tools: Tools) -> schema.Body:
         request, sampling = self._request, self._request.sampling
         if not self._same:
             self._kin.unavailable(_REFUSED, _WARNED)
         if request.stop:
             self._losses.adapted("stop", f"{NAME} takes none; Weft cuts the answer itself")
-        return asked.Body(
+        return schema.Body(
             model=request.model,
             input=items,
             instructions=request.instructions,
@@ -171,7 +171,7 @@ class _Body:
             return found
         shared = {key: value for key, value in found.items() if key in FAMILY and self._kin.kin}
         rest = {key: found[key] for key in found.keys() - shared}
-        drop(asked.raw(rest), "", self._losses, NAME)
+        drop(schema.raw(rest), "", self._losses, NAME)
         return shared
 
     def reasoning(self) -> dict[str, Raw]:
@@ -184,8 +184,8 @@ class _Body:
             drop_beside(thought.extra, "reasoning", self._losses, NAME)
         summary = None if thought.summary == "none" else thought.summary
         own = keys_of(thought.extra) if self._kin.own else {}
-        own |= keys_of(asked.raw(asked.Thinking(effort, summary)))
-        return {"reasoning": asked.raw(own)} if own or self._same else {}
+        own |= keys_of(schema.raw(schema.Thinking(effort, summary)))
+        return {"reasoning": schema.raw(own)} if own or self._same else {}
 
     def _limit(self) -> int | None:
         limit = self._request.max_output_tokens
@@ -210,16 +210,16 @@ class _Body:
         store = self._request.store
         return store if store is not None or self._same else False
 
-    def _text(self) -> asked.TextOptions | None:
+    def _text(self) -> schema.TextOptions | None:
         format = self._output(self._request.output)
         verbosity = self._request.verbosity
-        return asked.TextOptions(_told(format), verbosity) if format or verbosity else None
+        return schema.TextOptions(_told(format), verbosity) if format or verbosity else None
 
-    def _output(self, output: OutputFormat) -> asked.TextFormat | None:
+    def _output(self, output: OutputFormat) -> schema.TextFormat | None:
         if output.kind == "text":
             return None
         if output.kind == "json":
-            return asked.TextFormat("json_object")
+            return schema.TextFormat("json_object")
         name, strict = self._kin.shape()
-        schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
-        return asked.TextFormat("json_schema", name, schema, output.description, strict)
+        json_schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
+        return schema.TextFormat("json_schema", name, json_schema, output.description, strict)

@@ -13,18 +13,18 @@ from itertools import chain
 
 from msgspec import Raw
 
+from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import (
     client_calls,
-    embedded,
-    hosted,
-    remote,
-    shells,
-    texts,
-    thoughts,
+    hosted_calls,
+    mcp,
+    messages,
+    reasoning,
+    shell_calls,
+    streamed_calls,
 )
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import Handler, Reading, Row
-from weft.dialects.openai_responses.decoding.states import Announced, Item, Stage
+from weft.dialects.openai_responses.decoding.item import Announced, Item, Stage
+from weft.dialects.openai_responses.decoding.state import Handler, Reading, Row
 from weft.dialects.openai_responses.wire import NAME
 from weft.parts import Opaque, Part
 
@@ -113,7 +113,7 @@ class Outputs:
     ) -> Item:
         """The item that is told of; what it is may decide about the one before it."""
         if self._reading.pending is not None:
-            shells.settle(self._reading, read, out)
+            shell_calls.settle(self._reading, read, out)
         index = event.output_index
         item = None if index is None else self._items.get(index)
         if item is not None and index is not None and _is_another(item, read, begins):
@@ -198,7 +198,7 @@ class Outputs:
 
     def leave(self, out: list[Part]) -> None:
         """Ends the calls that nothing more is told of."""
-        shells.settle(self._reading, None, out)
+        shell_calls.settle(self._reading, None, out)
         for item in self:
             if item.stage is not Stage.DONE:
                 self._reading.leave(item, out)
@@ -226,8 +226,8 @@ class Outputs:
 
     def _close(self, item: Item, out: list[Part], *, whole: bool) -> None:
         if item.said:
-            texts.close_all(self._reading, item, out, whole=whole)
-            thoughts.close_all(self._reading, item, out, whole=whole)
+            messages.close_all(self._reading, item, out, whole=whole)
+            reasoning.close_all(self._reading, item, out, whole=whole)
 
 
 def _row(item: Item, read: wire.Item) -> Row | None:
@@ -239,7 +239,7 @@ def _row(item: Item, read: wire.Item) -> Row | None:
     item.name = item.name or read.name or ""
     if item.type not in ITEMS and item.said:
         kind, _ = next(iter(item.said))
-        item.type = "message" if kind in (texts.TEXT, texts.REFUSAL) else "reasoning"
+        item.type = "message" if kind in (messages.TEXT, messages.REFUSAL) else "reasoning"
     row = ITEMS.get(item.type or "")
     item.untellable = row is not None and not row.inert
     return row
@@ -266,11 +266,11 @@ def _opaque(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[P
 
 
 def _part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    _part(event, texts.part_added, thoughts.raw_added)(reading, item, event, out)
+    _part(event, messages.part_added, reasoning.raw_added)(reading, item, event, out)
 
 
 def _part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    _part(event, texts.part_done, thoughts.raw_part_done)(reading, item, event, out)
+    _part(event, messages.part_done, reasoning.raw_part_done)(reading, item, event, out)
 
 
 def _part(event: wire.Event, text: Handler, thought: Handler) -> Handler:
@@ -289,26 +289,26 @@ _REPLAYED_ANSWERS = (
 )
 
 ITEMS: dict[str, Row] = {
-    **texts.ITEMS,
-    **thoughts.ITEMS,
+    **messages.ITEMS,
+    **reasoning.ITEMS,
     **client_calls.ITEMS,
-    **embedded.ITEMS,
-    **hosted.ITEMS,
-    **shells.ITEMS,
-    **remote.ITEMS,
+    **streamed_calls.ITEMS,
+    **hosted_calls.ITEMS,
+    **shell_calls.ITEMS,
+    **mcp.ITEMS,
     **dict.fromkeys(_REPLAYED, Row(_opaque, inert=True)),
     **dict.fromkeys(_REPLAYED_ANSWERS, Row(_opaque)),
 }
 """Every type of item that is known, and how it is read."""
 
 SPOKEN: dict[str, Handler] = {
-    **texts.EVENTS,
+    **messages.EVENTS,
     **client_calls.EVENTS,
-    **thoughts.EVENTS,
-    **embedded.EVENTS,
-    **hosted.EVENTS,
-    **shells.EVENTS,
-    **remote.EVENTS,
+    **reasoning.EVENTS,
+    **streamed_calls.EVENTS,
+    **hosted_calls.EVENTS,
+    **shell_calls.EVENTS,
+    **mcp.EVENTS,
     "response.content_part.added": _part_added,
     "response.content_part.done": _part_done,
 }

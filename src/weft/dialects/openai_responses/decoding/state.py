@@ -17,8 +17,8 @@ from weft.assembler import Buffer
 from weft.context import Context
 from weft.dialects.base import Salvage
 from weft.dialects.envelope import Sealed
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.states import Item, Pending, Said, Step
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Pending, Said, Step
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import canonical, join_halves, parse, whole_characters

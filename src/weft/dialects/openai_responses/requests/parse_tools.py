@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw
 from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.turns import DECLARING
 from weft.dialects.asking.wording import telling
-from weft.dialects.openai_responses.asking import asked
+from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
 from weft.errors import BadRequest
@@ -21,7 +21,7 @@ _MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 _AUTO = frozenset((b'{"type":"auto"}',))
 
 
-def tools_of(body: asked.Body, messages: Sequence[Message], places: Places) -> tuple[Tool, ...]:
+def tools_of(body: schema.Body, messages: Sequence[Message], places: Places) -> tuple[Tool, ...]:
     """Returns the tools, late ones behind the others; each one in a namespace is one of its own."""
     declared = _declared(body.tools or (), "tools")
     late = {(tool.namespace, tool.name): (tool, where) for tool, where in late_tools(messages)}
@@ -42,7 +42,7 @@ def late_tools(messages: Sequence[Message]) -> list[tuple[Tool, str]]:
         for content in message.content
         if isinstance(content, OpaqueContent) and content.kind == DECLARING
         for placed in _declared(
-            read(content.raw, asked.Declaring, f"input[{number}]").tools, f"input[{number}].tools"
+            read(content.raw, schema.Declaring, f"input[{number}]").tools, f"input[{number}].tools"
         )
     ]
 
@@ -51,7 +51,7 @@ def _declared(tools: Sequence[Raw], within: str) -> list[tuple[Tool, str]]:
     found: list[tuple[Tool, str]] = []
     for number, raw in enumerate(tools):
         path = f"{within}[{number}]"
-        kind = read(raw, asked.Typed, path).type
+        kind = read(raw, schema.Typed, path).type
         if kind is None:
             raise BadRequest(f"{path}.type", "missing; expected the type of a tool")
         found += _namespace(raw, path) if kind == "namespace" else [(_tool(raw, kind, path), path)]
@@ -59,15 +59,15 @@ def _declared(tools: Sequence[Raw], within: str) -> list[tuple[Tool, str]]:
 
 
 def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
-    said = read(raw, asked.Namespace, path)
+    said = read(raw, schema.Namespace, path)
     found = []
     for number, inner in enumerate(said.tools):
         where = f"{path}.tools[{number}]"
-        kind = read(inner, asked.Typed, where).type or "function"
+        kind = read(inner, schema.Typed, where).type or "function"
         tool = msgspec.structs.replace(_tool(inner, kind, where), namespace=said.name)
         if number == 0 and said.description:
-            more = {asked.DESCRIPTION: said.description}
-            tool = msgspec.structs.replace(tool, extra=asked.raw(keys_of(tool.extra) | more))
+            more = {schema.DESCRIPTION: said.description}
+            tool = msgspec.structs.replace(tool, extra=schema.raw(keys_of(tool.extra) | more))
         found.append((tool, where))
     return found
 
@@ -78,42 +78,42 @@ def _tool(raw: Raw, kind: str, path: str) -> Tool:
 
 
 def _function(raw: Raw, path: str) -> Tool:
-    said = read(raw, asked.Function, path)
+    said = read(raw, schema.Function, path)
     parameters = said.parameters
     return Tool(
         said.name,
         description=said.description,
         parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
         strict=said.strict if isinstance(said.strict, bool) else None,
-        extra=telling(unknown(raw, asked.Function)),
+        extra=telling(unknown(raw, schema.Function)),
     )
 
 
 def _custom(raw: Raw, path: str) -> Tool:
-    said = read(raw, asked.Custom, path)
-    extra = telling(unknown(raw, asked.Custom))
+    said = read(raw, schema.Custom, path)
+    extra = telling(unknown(raw, schema.Custom))
     return Tool(said.name, "custom", said.description, raw=raw, origin=NAME, extra=extra)
 
 
 def _web_search(raw: Raw, path: str) -> Tool:
-    said = read(raw, asked.WebSearch, path)
-    filters = said.filters or asked.Filters()
+    said = read(raw, schema.WebSearch, path)
+    filters = said.filters or schema.Filters()
     location = UNSET if said.user_location == _NULL else said.user_location
     if isinstance(location, Raw):
-        read(location, asked.Location, f"{path}.user_location")
+        read(location, schema.Location, f"{path}.user_location")
     hosted = Hosted(
         allowed_domains=tuple(filters.allowed_domains or ()),
         blocked_domains=tuple(filters.blocked_domains or ()),
         context_size=said.search_context_size,
         location=location,
     )
-    extra = telling(unknown(raw, asked.WebSearch))
+    extra = telling(unknown(raw, schema.WebSearch))
     return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
 
 
 def _code_interpreter(raw: Raw, path: str) -> Tool:
-    said = read(raw, asked.CodeInterpreter, path)
-    extra = keys_of(telling(unknown(raw, asked.CodeInterpreter)))
+    said = read(raw, schema.CodeInterpreter, path)
+    extra = keys_of(telling(unknown(raw, schema.CodeInterpreter)))
     if msgspec.json.format(bytes(said.container), indent=-1) not in _AUTO:
         extra["container"] = said.container
     return Tool(
@@ -127,12 +127,12 @@ def _code_interpreter(raw: Raw, path: str) -> Tool:
 
 
 def _mcp(raw: Raw, path: str) -> Tool:
-    said = read(raw, asked.Mcp, path)
+    said = read(raw, schema.Mcp, path)
     allowed = said.allowed_tools
-    names = allowed.tool_names if isinstance(allowed, asked.ToolNames) else allowed
-    extra = keys_of(telling(unknown(raw, asked.Mcp)))
-    if isinstance(allowed, asked.ToolNames):
-        more = telling(unknown(keys_of(raw)["allowed_tools"], asked.ToolNames))
+    names = allowed.tool_names if isinstance(allowed, schema.ToolNames) else allowed
+    extra = keys_of(telling(unknown(raw, schema.Mcp)))
+    if isinstance(allowed, schema.ToolNames):
+        more = telling(unknown(keys_of(raw)["allowed_tools"], schema.ToolNames))
         extra |= {"allowed_tools": more} if isinstance(more, Raw) else {}
     if isinstance(said.require_approval, Raw) and bytes(said.require_approval) not in (
         b"null",
@@ -174,13 +174,13 @@ def choice_of(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         mode = _MODES.get(msgspec.json.decode(raw, type=str))
         found = ToolChoice(mode) if mode else None
     else:
-        found = _chosen(read(raw, asked.Choice, "tool_choice"))
+        found = _chosen(read(raw, schema.Choice, "tool_choice"))
     if found is None:
         extra["tool_choice"] = raw
     return found
 
 
-def _chosen(choice: asked.Choice) -> ToolChoice | None:
+def _chosen(choice: schema.Choice) -> ToolChoice | None:
     if choice.type == "allowed_tools":
         mode = _MODES.get(choice.mode or "auto")
         allowed = tuple(one.name or one.server_label or one.type for one in choice.tools or ())

@@ -17,7 +17,7 @@ from weft.dialects.asking.leftovers import drop_beside, unheard
 from weft.dialects.asking.turns import Placed, Turn, spoken, turns
 from weft.dialects.asking.verbatim import messages_as_said, said_by
 from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
-from weft.dialects.openai_responses.asking import asked
+from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, Spelling, keys_of, origins
 from weft.parts import Json
@@ -98,7 +98,7 @@ class _Writer:
         self._same = request.dialect == NAME
         self._origins = origins(context, NAME, native=self._same)
         self._own = self._same or request.dialect is None
-        self.kin = Kin(request, NAME, asked.SIBLING, losses)
+        self.kin = Kin(request, NAME, schema.SIBLING, losses)
         self._names = names
         self._ids = Spelling(r"\s\S", 64)
         self._losses = losses
@@ -125,10 +125,10 @@ class _Writer:
         inside = turn.role == "assistant" and len(placed) < len(turn.contents)
         return inside and not self._own and _only_text(placed) == ""
 
-    def _written(self, value: asked.Shape, extra: Json = UNSET) -> Raw:
+    def _written(self, value: schema.Shape, extra: Json = UNSET) -> Raw:
         """Writes a shape with the keys that came beside it, if it came in this dialect."""
         more = keys_of(extra if self._same else UNSET)
-        return asked.raw(more | keys_of(asked.raw(value)))
+        return schema.raw(more | keys_of(schema.raw(value)))
 
     # Messages
 
@@ -139,7 +139,7 @@ class _Writer:
         text = _only_text(contents)
         content = text if text is not None else [part for part in found if part is not None]
         id = message.item_id if self._own else None
-        value = asked.Message(
+        value = schema.Message(
             turn.role,
             content,
             id,
@@ -152,14 +152,14 @@ class _Writer:
         path = placed.path
         match placed.content:
             case TextContent(refusal=True) as refusal:
-                return self._written(asked.Refusal(refusal.text), refusal.extra)
+                return self._written(schema.Refusal(refusal.text), refusal.extra)
             case TextContent() as text if ours:
                 if text.cache is not None:
                     self._losses.warned(f"{path}.cache", "an answer cannot be marked here")
                 return self._cited(text)
             case TextContent() as text:
                 mark = self.kin.mark(text, path)
-                return self._written(asked.InputText(text.text, mark), text.extra)
+                return self._written(schema.InputText(text.text, mark), text.extra)
             case ImageContent() | FileContent() if ours and not self._same:
                 detail = f"the assistant's files are not available on {NAME}; move them"
                 self._losses.refused(path, f"{detail} to a user message")
@@ -173,8 +173,8 @@ class _Writer:
 
     def _cited(self, text: TextContent) -> Raw:
         """A text of the assistant, with the places it cites: the key must be there."""
-        own = keys_of(asked.raw(asked.OutputText(text.text, [])))
-        return asked.raw(own | keys_of(text.extra if self._same else UNSET))
+        own = keys_of(schema.raw(schema.OutputText(text.text, [])))
+        return schema.raw(own | keys_of(text.extra if self._same else UNSET))
 
     def _opaque(self, path: str, opaque: OpaqueContent, ours: bool) -> Raw | None:
         if self._own and opaque.origin in self._origins:
@@ -189,7 +189,7 @@ class _Writer:
             return None
         detail = image.detail if self._same else image.detail or "auto"
         self.kin.fetched(image, path)
-        value = asked.InputImage(image_url(image), image.file_id, detail, mark)
+        value = schema.InputImage(image_url(image), image.file_id, detail, mark)
         return self._written(value, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
@@ -203,10 +203,10 @@ class _Writer:
         text = plain_text(file) if not self._own else None
         if text is not None:
             self._losses.adapted(path, "a document of plain text is a text")
-            return self._written(asked.InputText(text, mark))
+            return self._written(schema.InputText(text, mark))
         self.kin.fetched(file, path)
         data = file.data if file.data is None or not media else data_url(media, file.data)
-        value = asked.InputFile(data, file.file_id, file.url, file.filename, mark)
+        value = schema.InputFile(data, file.file_id, file.url, file.filename, mark)
         return self._written(value, file.extra)
 
     # Items
@@ -227,13 +227,13 @@ class _Writer:
         return []
 
     def _hosted(self, path: str, call: CallContent) -> list[Raw]:
-        known = call.kind in asked.HOSTED_ITEMS and is_object(call.params)
+        known = call.kind in schema.HOSTED_ITEMS and is_object(call.params)
         if not self._own or not known:
             self._losses.warned(path, f"{NAME} does not tell hosted calls of another wire")
             return []
         head = {"type": call.kind, "id": call.item_id or call.id}
         head |= {} if self._same else {"status": "completed"}
-        return [asked.raw(head | keys_of(Raw(call.params.encode())))]
+        return [schema.raw(head | keys_of(Raw(call.params.encode())))]
 
     def _call(self, path: str, call: CallContent) -> Raw:
         if call.signature is not None:
@@ -244,12 +244,12 @@ class _Writer:
         if not self._same:
             name = self._names.spell(call.name, None if self._own else call.namespace, path)
         item_id = call.item_id if self._own else None
-        value: asked.Shape
+        value: schema.Shape
         if call.format == "text":
             self._free.add(id)
-            value = asked.CustomToolCall(id, name, call.params, item_id, namespace)
+            value = schema.CustomToolCall(id, name, call.params, item_id, namespace)
         else:
-            value = asked.FunctionCall(id, name, call.params or "{}", item_id, namespace)
+            value = schema.FunctionCall(id, name, call.params or "{}", item_id, namespace)
         return self._written(value, call.extra)
 
     def _result(self, path: str, result: ResultContent, turn: Turn) -> Raw:
@@ -267,11 +267,11 @@ class _Writer:
         item_id = turn.message.item_id if turn.message and self._own else None
         id = (result.id if self._same else self._ids.spell(result.id)) or None
         status = "incomplete" if result.is_error else None
-        value: asked.Shape
+        value: schema.Shape
         if result.kind == "custom" or id in self._free:
-            value = asked.CustomToolCallOutput(output, id, item_id, status)
+            value = schema.CustomToolCallOutput(output, id, item_id, status)
         else:
-            value = asked.FunctionCallOutput(output, id, item_id, None, status)
+            value = schema.FunctionCallOutput(output, id, item_id, None, status)
             value.name = result.name if self._same else None
         return self._written(value, result.extra)
 
@@ -291,9 +291,9 @@ class _Writer:
                 self._losses.warned(placed.path, "dropped: reasoning goes back only to its origin")
             return []
         said = [one for one in thoughts if one.text]
-        raw = [asked.Thought("reasoning_text", one.text) for one in said if one.kind == "raw"]
-        value = asked.Reasoning(
-            [asked.Thought("summary_text", one.text) for one in said if one.kind == "summary"],
+        raw = [schema.Thought("reasoning_text", one.text) for one in said if one.kind == "raw"]
+        value = schema.Reasoning(
+            [schema.Thought("summary_text", one.text) for one in said if one.kind == "summary"],
             last.item_id,
             raw or UNSET,
             encrypted,

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.wire import Fields, beside_names, fields
+from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses.output_schema import Fields, beside_names, fields
 from weft.partial_json import parse
 
 _json = msgspec.json.Encoder().encode
@@ -143,7 +143,7 @@ _read_said = msgspec.json.Decoder(list[_Said]).decode
 
 
 def _query(params: str) -> Fields:
-    query = wire.unpacked(Raw(params.encode()), _Query).query
+    query = schema.unpacked(Raw(params.encode()), _Query).query
     return {"action": Raw(_json({"type": "search", "query": query}))}
 
 
@@ -158,12 +158,12 @@ def _hits(asked: Fields, result: Raw) -> Fields:
 
 
 def _code(params: str) -> Fields:
-    code = wire.unpacked(Raw(params.encode()), _Code).code
+    code = schema.unpacked(Raw(params.encode()), _Code).code
     return {"container_id": Raw(b'""'), "code": Raw(_json(code))}
 
 
 def _logs(asked: Fields, result: Raw) -> Fields:
-    ran = wire.unpacked(result, _Ran)
+    ran = schema.unpacked(result, _Ran)
     told = [text for text in (ran.output, ran.stdout, ran.stderr) if text]
     return {"outputs": Raw(_json([{"type": "logs", "logs": text} for text in told]))}
 

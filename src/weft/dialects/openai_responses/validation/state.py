@@ -6,7 +6,7 @@ Each must say the same as the one before it.
 
 from weft.dialects.checking.once import JsonObject, Once, plain
 from weft.dialects.checking.untyped import count, elements, fields, parsed, shown, text
-from weft.dialects.openai_responses.checking.required import CALLS, INDEX, PARTS, Flow
+from weft.dialects.openai_responses.validation.required import CALLS, INDEX, PARTS, Flow
 from weft.dialects.rules import JsonValue
 
 VALUES = {**CALLS, "mcp_call": "arguments", "code_interpreter_call": "code"}

@@ -8,9 +8,9 @@ streamed of it. A call that cannot be announced yet lets its text wait.
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import CUT, Handler, Reading, Row, silent
-from weft.dialects.openai_responses.decoding.states import Item, Stage, Step
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Stage, Step
+from weft.dialects.openai_responses.decoding.state import CUT, Handler, Reading, Row, silent
 from weft.partial_json import escape, whole_characters
 from weft.parts import Part, ToolCall, ToolParamsDelta
 

@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import CUT, Handler, Reading, Row, silent
-from weft.dialects.openai_responses.decoding.states import Item, Pending
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Pending
+from weft.dialects.openai_responses.decoding.state import CUT, Handler, Reading, Row, silent
 from weft.partial_json import whole_characters
 from weft.parts import Part, ToolCall
 

@@ -8,8 +8,8 @@ from msgspec import Raw
 from weft.dialects.asking.bridging import Names
 from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
 from weft.dialects.asking.wording import Kin, grammar_of
-from weft.dialects.openai_responses.asking import asked
-from weft.dialects.openai_responses.asking.asked_tools import late_tools
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.request import Hosted, Request, Tool, ToolChoice
@@ -24,7 +24,7 @@ class Tools:
 
     def __init__(self, request: Request, names: Names, losses: Losses) -> None:
         self._request = request
-        self._kin = Kin(request, NAME, asked.SIBLING, losses)
+        self._kin = Kin(request, NAME, schema.SIBLING, losses)
         self._same = request.dialect == NAME
         self._names = names
         self._losses = losses
@@ -58,20 +58,20 @@ class Tools:
     def _function(self, tool: Tool, path: str) -> Raw:
         """Strictness is always told: left out, it would be on."""
         strict = self._kin.strict(tool, path)
-        value = asked.Function(
+        value = schema.Function(
             self._name(tool, path),
             tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
             strict if self._same else bool(strict),
             tool.description,
         )
         extra = keys_of(tool.extra) if self._same else {}
-        extra.pop(asked.DESCRIPTION, None)
-        return asked.raw(extra | keys_of(asked.raw(value)))
+        extra.pop(schema.DESCRIPTION, None)
+        return schema.raw(extra | keys_of(schema.raw(value)))
 
     def _custom(self, tool: Tool, path: str) -> Raw:
         grammar = grammar_of(tool.raw)
-        told = asked.Format("grammar", grammar.definition, grammar.syntax) if grammar else None
-        return asked.raw(asked.Custom(self._name(tool, path), tool.description, told))
+        told = schema.Format("grammar", grammar.definition, grammar.syntax) if grammar else None
+        return schema.raw(schema.Custom(self._name(tool, path), tool.description, told))
 
     def _name(self, tool: Tool, path: str) -> str:
         return self._name_at(tool, f"{path}.name")
@@ -87,7 +87,7 @@ class Tools:
         if tool.kind == "web-search":
             return [self._web_search(hosted, f"{path}.hosted")]
         if tool.kind == "code-execution":
-            return [asked.raw(asked.CodeInterpreter(_AUTO))]
+            return [schema.raw(schema.CodeInterpreter(_AUTO))]
         if tool.kind == "mcp" and hosted.server_label is not None:
             return [_mcp(hosted)]
         missing(tool, path, self._losses, NAME)
@@ -102,12 +102,12 @@ class Tools:
                 detail = f"{name} is not available on {NAME}; remove it"
                 self._losses.refused(f"{path}.{name}", detail)
         domains = list(hosted.allowed_domains)
-        filters = asked.Filters(domains) if domains else None
-        return asked.raw(
-            asked.WebSearch("web_search", filters, hosted.context_size, hosted.location)
+        filters = schema.Filters(domains) if domains else None
+        return schema.raw(
+            schema.WebSearch("web_search", filters, hosted.context_size, hosted.location)
         )
 
-    def choice(self) -> str | asked.Choice | None:
+    def choice(self) -> str | schema.Choice | None:
         choice = self._request.tool_choice
         if choice is None or not self._kin.chooses():
             return None
@@ -116,40 +116,40 @@ class Tools:
                 self._named(name, f"tool_choice.allowed[{number}]")
                 for number, name in enumerate(choice.allowed)
             ]
-            return asked.Choice("allowed_tools", mode=choice.mode, tools=tools)
+            return schema.Choice("allowed_tools", mode=choice.mode, tools=tools)
         if choice.name is None:
             return choice.mode
         return self._forced(choice, choice.name)
 
-    def _forced(self, choice: ToolChoice, name: str) -> asked.Choice | None:
+    def _forced(self, choice: ToolChoice, name: str) -> schema.Choice | None:
         if choice.kind in ("function", "custom"):
             named = self._named(name, "tool_choice.name")
-            return asked.Choice(named.type, named.name)
+            return schema.Choice(named.type, named.name)
         if not self._kin.own:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
         if choice.kind == "mcp":
-            return asked.Choice("mcp", server_label=name)
-        return asked.Choice(choice.kind)
+            return schema.Choice("mcp", server_label=name)
+        return schema.Choice(choice.kind)
 
-    def _named(self, name: str, where: str) -> asked.Named:
+    def _named(self, name: str, where: str) -> schema.Named:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
         if tool.kind in ("function", "custom"):
-            return asked.Named(tool.kind, self._name_at(tool, where))
+            return schema.Named(tool.kind, self._name_at(tool, where))
         if tool.kind == "mcp":
-            return asked.Named("mcp", server_label=name)
-        return asked.Named(name)
+            return schema.Named("mcp", server_label=name)
+        return schema.Named(name)
 
 
 def _mcp(hosted: Hosted) -> Raw:
     """Elsewhere nobody is asked before a server's tool runs; so nobody is here."""
     allowed = list(hosted.allowed_tools) or None
     label = hosted.server_label or ""
-    return asked.raw(asked.Mcp(label, hosted.server_url, hosted.authorization, allowed, _NEVER))
+    return schema.raw(schema.Mcp(label, hosted.server_url, hosted.authorization, allowed, _NEVER))
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
-    said = keys_of(first.extra).get(asked.DESCRIPTION)
+    said = keys_of(first.extra).get(schema.DESCRIPTION)
     description = msgspec.json.decode(said, type=str) if said is not None else ""
-    return asked.raw(asked.Namespace(name, tools, description))
+    return schema.raw(schema.Namespace(name, tools, description))

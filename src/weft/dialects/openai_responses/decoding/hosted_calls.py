@@ -10,8 +10,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import (
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import Item, Step
+from weft.dialects.openai_responses.decoding.state import (
     CUT,
     Handler,
     Reading,
@@ -19,7 +20,6 @@ from weft.dialects.openai_responses.decoding.reading import (
     Taker,
     silent,
 )
-from weft.dialects.openai_responses.decoding.states import Item, Step
 from weft.partial_json import whole_characters
 from weft.parts import Json, Part, ToolResult
 
