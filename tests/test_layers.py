@@ -85,6 +85,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests.parse",
         "weft.dialects.*.requests.render_tools",
         "weft.dialects.*.requests.render_items",
+        "weft.dialects.*.requests.render_options",
         "weft.dialects.*.requests.render",
         "weft.dialects.*.request",
         # streams

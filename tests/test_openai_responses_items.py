@@ -39,7 +39,7 @@ from weft import (
     encode,
 )
 from weft.dialects.openai_responses.encoder import body
-from weft.dialects.openai_responses.encoding.call_kinds import EQUAL, KINDS
+from weft.dialects.openai_responses.encoding.call_kinds import CALL_KINDS, FOREIGN_CALL_KINDS
 from weft.findings import Findings
 
 NAME = "openai-responses"
@@ -635,7 +635,7 @@ def test_an_event_that_is_no_item_goes_out_again_under_a_new_number() -> None:
 
 # Whatever comes
 
-KIND_NAMES = st.sampled_from(sorted({*KINDS, *(kind for kind, _ in EQUAL)}))
+KIND_NAMES = st.sampled_from(sorted({*CALL_KINDS, *(kind for kind, _ in FOREIGN_CALL_KINDS)}))
 TOOL_NAMES = st.sampled_from(["web_search", "code_execution", "look"])
 PARAMS = st.sampled_from(
     [

@@ -18,8 +18,8 @@ from weft.dialects.base import Replays
 from weft.dialects.faults import CLASSES, Extra, classify
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
-from weft.dialects.openai_responses.decoding.output_items import SPOKEN, Outputs
-from weft.dialects.openai_responses.decoding.state import Reading
+from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
+from weft.dialects.openai_responses.decoding.state import DecoderState
 from weft.dialects.openai_responses.errors import STATUSES
 from weft.dialects.openai_responses.wire import NAME
 from weft.findings import Findings
@@ -37,15 +37,15 @@ from weft.parts import (
 )
 from weft.sse import DONE, Frame
 
-_REASONS: dict[str, FinishReason] = {
+FINISH_REASONS: dict[str, FinishReason] = {
     "max_output_tokens": "length",
     "content_filter": "content-filter",
 }
-_FAILED = frozenset({"failed", "cancelled"})
-_USAGE = frozenset(wire.Usage.__struct_fields__)
+FAILED_STATUSES = frozenset({"failed", "cancelled"})
+_USAGE_FIELDS = frozenset(wire.ResponsesUsage.__struct_fields__)
 
 
-class _State(Enum):
+class _DecoderPhase(Enum):
     READING = "reading"
     FAILED = "failed"
     CLOSED = "closed"
@@ -57,26 +57,26 @@ class ResponsesDecoder:
     def __init__(self, context: Context, findings: Findings) -> None:
         self._context = context
         self._findings = findings
-        self._reading = Reading(context, findings)
-        self._outputs = Outputs(self._reading)
+        self._state = DecoderState(context, findings)
+        self._items = OutputItems(self._state)
         self._replays = Replays()
-        self._number = -1
+        self._last_number = -1
         """The number of the last event."""
-        self._id: str | None = None
-        self._state = _State.READING
+        self._response_id: str | None = None
+        self._phase = _DecoderPhase.READING
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
         out: list[Part] = []
         data = frame.data
         if data == DONE:
-            if self._state is _State.READING:  # clients read no further than this
+            if self._phase is _DecoderPhase.READING:  # clients read no further than this
                 self._findings.once("event-unknown", "[DONE]", "[DONE] before the end: ignored")
             return out
         try:
-            event = wire.read(data)
+            event = wire.decode_event(data)
         except (ValueError, RecursionError):
-            salvaged = self._salvaged(frame, out)
+            salvaged = self._salvage_event(frame, out)
             if salvaged is None:
                 return out
             event = salvaged
@@ -86,26 +86,26 @@ class ResponsesDecoder:
         if number is not None and self._replays.seen(number, data):
             self._findings.note("frame-replayed", f"event number {number} came before: dropped")
             return out
-        if number is None or number <= self._number:
+        if number is None or number <= self._last_number:
             self._check_number(event, number)
         else:
-            self._number = number
-        if self._state is _State.READING and (handler := SPOKEN.get(event.type or "")):
-            handler(self._reading, self._outputs.spoken_of(event), event, out)
+            self._last_number = number
+        if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
+            handler(self._state, self._items.item_for_event(event), event, out)
         else:
-            self._event(event, frame, out)
+            self._other_event(event, frame, out)
         return out
 
     def finish(self) -> list[Part]:
         """Returns the end of a stream without a terminal event; its finish is the guard's."""
         out: list[Part] = []
-        if self._state is _State.READING and self._outputs:
-            self._outputs.leave(out)
+        if self._phase is _DecoderPhase.READING and self._items:
+            self._items.end_calls(out)
             message = "the stream ended before its finish"
             self._fail(ErrorPart("truncated", message, retryable=True), out)
-        if self._state is _State.FAILED:
-            self._outputs.close(out, whole=False)
-        self._state = _State.CLOSED
+        if self._phase is _DecoderPhase.FAILED:
+            self._items.end_parts(out, whole=False)
+        self._phase = _DecoderPhase.CLOSED
         return out
 
     @property
@@ -115,18 +115,18 @@ class ResponsesDecoder:
 
     @property
     def holding(self) -> bool:
-        return self._state is _State.READING and self._outputs.holding
+        return self._phase is _DecoderPhase.READING and self._items.holding
 
     # Frames
 
-    def _salvaged(self, frame: Frame, out: list[Part]) -> wire.Event | None:
+    def _salvage_event(self, frame: Frame, out: list[Part]) -> wire.ResponsesEvent | None:
         """Reads a frame that is no well-typed event, or says what it is instead. The keys of a
         whole response mean other things than those of an event.
         """
-        if wire.is_body(frame.data):
-            return wire.Event(object=wire.BODY)
+        if wire.is_response_body(frame.data):
+            return wire.ResponsesEvent(object=wire.RESPONSE_OBJECT)
         try:
-            return self._reading.salvage.read(frame.data, wire.Event)
+            return self._state.salvage.read(frame.data, wire.ResponsesEvent)
         except ValueError as problem:
             if frame.cut:
                 self._findings.note("frame-unterminated", "the input ended inside the last event")
@@ -141,96 +141,101 @@ class ResponsesDecoder:
         if frame.split:
             self._findings.once("frame-lines-split", "", "events were separated by one newline")
 
-    def _check_number(self, event: wire.Event, number: int | None) -> None:
+    def _check_number(self, event: wire.ResponsesEvent, number: int | None) -> None:
         """Events have a number, higher than the one before; those that say nothing need none."""
         type = event.type or ""
-        if not type.startswith("response.") or self._state is not _State.READING:
+        if not type.startswith("response.") or self._phase is not _DecoderPhase.READING:
             return
         if number is None:
             self._findings.once("sequence-number-missing", "", f"{type} has no sequence_number")
         else:
-            detail = f"{type} has the number {number}, after {self._number}"
+            detail = f"{type} has the number {number}, after {self._last_number}"
             self._findings.once("sequence-number-disordered", "", detail)
 
-    def _event(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _other_event(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         """An event that speaks of the response, or comes when it should not."""
         type = event.type or frame.event
-        handler = EVENTS.get(type)
-        if self._state is _State.CLOSED:
+        handler = RESPONSE_EVENTS.get(type)
+        if self._phase is _DecoderPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the terminal one: dropped")
         elif handler is not None:
-            if self._id is None and type not in _MAY_BEGIN:  # never-created
+            if self._response_id is None and type not in _FIRST_EVENTS:  # never-created
                 self._findings.once("metadata-missing", "", f"{type} came before response.created")
-            if self._state is _State.READING or type in _TERMINAL:
+            if self._phase is _DecoderPhase.READING or type in _TERMINAL_STATUSES:
                 handler(self, event, frame, out)
-        elif event.object == wire.BODY:
+        elif event.object == wire.RESPONSE_OBJECT:
             self._body(Raw(frame.data), out)
         elif event.error is not None and not type.startswith("response."):  # an error body
             self._on_error(event, frame, out)
         elif isinstance(event.choices, Raw):
             message = f"the upstream speaks openai-chat, not {NAME}"
             self._fail(ErrorPart("malformed", message), out)
-        elif type not in SPOKEN:
+        elif type not in ITEM_EVENTS:
             self._findings.once("event-unknown", type, f"event {type!r}: ignored")
 
-    def _nothing(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _ignore(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         """Tells only that the stream lives."""
 
-    def _control(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _control(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         type = event.type or ""
         self._findings.once("event-unknown", type, f"event {type!r} is no part of an answer")
 
-    def _item_added(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        self._outputs.added(event, out)
+    def _item_added(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+        self._items.added(event, out)
 
-    def _item_done(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        self._outputs.done(event, out)
+    def _item_done(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+        self._items.done(event, out)
 
-    def _partial_image(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        item = self._outputs.spoken_of(event)
-        hosted_calls.partial_image(self._reading, item, wire.fields(Raw(frame.data)), out)
+    def _partial_image(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+        item = self._items.item_for_event(event)
+        hosted_calls.partial_image(self._state, item, wire.object_fields(Raw(frame.data)), out)
 
-    def _audio(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _audio(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         out.append(Opaque(NAME, event.type or "", Raw(frame.data)))
 
     # Its head
 
-    def _created(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        response = event.response or wire.Response()
-        if self._id is None:
+    def _created(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+        response = event.response or wire.ResponseObject()
+        if self._response_id is None:
             self._metadata(response, out)
-        elif response.id in (None, self._id):
+        elif response.id in (None, self._response_id):
             self._findings.once("metadata-repeated", "", "the response was created before")
         else:  # nothing of it is merged into this one
-            detail = f"response {response.id!r} began before {self._id!r} ended"
+            detail = f"response {response.id!r} began before {self._response_id!r} ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), out)
-            self._outputs.close(out, whole=False)
+            self._items.end_parts(out, whole=False)
             out.append(Finish("error"))
-            self._state = _State.CLOSED
+            self._phase = _DecoderPhase.CLOSED
 
-    def _progress(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _progress(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         """Says nothing new, unless the response was never created."""
-        if self._id is None and event.response is not None:
+        if self._response_id is None and event.response is not None:
             self._metadata(event.response, out)
         else:
             self._check_id(event.response)
 
-    def _check_id(self, response: wire.Response | None) -> None:
+    def _check_id(self, response: wire.ResponseObject | None) -> None:
         """A response has one id; official clients refuse another."""
-        if response is not None and response.id and self._id and response.id != self._id:
-            detail = f"{response.id!r}; it began as {self._id!r}"
+        if (
+            response is not None
+            and response.id
+            and self._response_id
+            and response.id != self._response_id
+        ):
+            detail = f"{response.id!r}; it began as {self._response_id!r}"
             self._findings.once("response-id-changed", "", detail)  # response-id-rotates
 
-    def _metadata(self, response: wire.Response, out: list[Part]) -> None:
+    def _metadata(self, response: wire.ResponseObject, out: list[Part]) -> None:
         id = response.id
         if not id:
             self._findings.note("metadata-id-minted", "the wire gave the response no id")
             id = self._context.ids.mint("resp")
-        self._announce(response, id, out)
+        self._emit_metadata(response, id, out)
 
-    def _announce(self, response: wire.Response, id: str, out: list[Part]) -> None:
-        self._id = id
-        self._reading.began(response)
+    def _emit_metadata(self, response: wire.ResponseObject, id: str, out: list[Part]) -> None:
+        self._response_id = id
+        self._state.take_metadata(response)
         out.append(
             ResponseMetadata(
                 id, response.model, response.created_at, dialect=NAME, store=response.store
@@ -239,49 +244,53 @@ class ResponsesDecoder:
 
     def _body(self, data: Raw, out: list[Part]) -> None:
         """A whole response is a stream that came at once."""
-        if self._id is not None:
+        if self._response_id is not None:
             self._findings.once("message-ignored", "", "a whole response beside a stream")
             return
-        response = self._reading.salvage.item(data, wire.Response)
+        response = self._state.salvage.item(data, wire.ResponseObject)
         self._metadata(response, out)
-        self._outputs.take_all(response.output or [], out)
+        self._items.read_all(response.output or [], out)
         status = response.status or "completed"
-        if response.output is None and response.error is None and status not in _FAILED:
-            detail = f"the response has no output: {_cut_by(response) or status}"
+        if response.output is None and response.error is None and status not in FAILED_STATUSES:
+            detail = f"the response has no output: {_incomplete_reason(response) or status}"
             self._fail(ErrorPart("upstream", detail), out)
         self._end(response, status, out)
 
     # Its end
 
-    def _terminal(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _terminal(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         if event.response is None:
             self._findings.once("field-missing", "response", f"{event.type} without its response")
-        response = event.response or wire.Response()
-        if self._id is None and not self._outputs and event.response is not None:
+        response = event.response or wire.ResponseObject()
+        if self._response_id is None and not self._items and event.response is not None:
             self._metadata(response, out)  # its only event
         self._check_id(event.response)
-        self._end(response, response.status or _TERMINAL[event.type or frame.event], out)
+        self._end(response, response.status or _TERMINAL_STATUSES[event.type or frame.event], out)
 
-    def _end(self, response: wire.Response, status: str, out: list[Part]) -> None:
-        error = _error_of(response, status)
+    def _end(self, response: wire.ResponseObject, status: str, out: list[Part]) -> None:
+        error = _failure_of(response, status)
         if error is not None:
-            self._fail(_error(error, "cancelled" if status == "cancelled" else "upstream"), out)
-        elif self._state is _State.READING:
-            self._outputs.complete(response.output or [], out)
-            self._outputs.leave(out)
-        self._outputs.close(out, whole=self._state is _State.READING)
+            self._fail(
+                _error_part(error, "cancelled" if status == "cancelled" else "upstream"), out
+            )
+        elif self._phase is _DecoderPhase.READING:
+            self._items.complete_from_snapshot(response.output or [], out)
+            self._items.end_calls(out)
+        self._items.end_parts(out, whole=self._phase is _DecoderPhase.READING)
         out.append(self._finish(response, status, error))
-        self._state = _State.CLOSED
+        self._phase = _DecoderPhase.CLOSED
 
-    def _finish(self, response: wire.Response, status: str, error: wire.Error | None) -> Finish:
-        raw = _cut_by(response)
-        reason = self._reading.reason
-        if self._state is _State.FAILED:
+    def _finish(
+        self, response: wire.ResponseObject, status: str, error: wire.ResponsesError | None
+    ) -> Finish:
+        raw = _incomplete_reason(response)
+        reason = self._state.finish_reason
+        if self._phase is _DecoderPhase.FAILED:
             reason = "error"
         elif status == "incomplete" and (raw or reason != "tool-calls"):
-            reason = _REASONS.get(raw or "", "other")
-        code = None if error is None or error.code is None else str(_word(error.code))
-        usage = self._reading.salvage.item(response.usage, wire.Usage)
+            reason = FINISH_REASONS.get(raw or "", "other")
+        code = None if error is None or error.code is None else str(_code_of(error.code))
+        usage = self._state.salvage.item(response.usage, wire.ResponsesUsage)
         return Finish(
             reason,
             raw_reason=raw or code or status,
@@ -290,84 +299,88 @@ class ResponsesDecoder:
             extra=_finish_extra(response),
         )
 
-    def _on_error(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        nested = event.error if isinstance(event.error, wire.Error) else wire.Error()
+    def _on_error(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+        nested = (
+            event.error if isinstance(event.error, wire.ResponsesError) else wire.ResponsesError()
+        )
         flat = event.error if isinstance(event.error, str) else event.message
-        error = wire.Error(
+        error = wire.ResponsesError(
             nested.message or flat,
             event.code if nested.code is None else nested.code,
             nested.type,
             nested.param,
         )
-        self._fail(_error(error), out)
+        self._fail(_error_part(error), out)
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
-        if self._id is None and not self._outputs:
-            self._announce(wire.Response(), self._context.ids.mint("resp"), out)
-        if self._state is _State.READING:
-            shell_calls.settle(self._reading, None, out)
-            self._state = _State.FAILED
+        if self._response_id is None and not self._items:
+            self._emit_metadata(wire.ResponseObject(), self._context.ids.mint("resp"), out)
+        if self._phase is _DecoderPhase.READING:
+            shell_calls.resolve_pending(self._state, None, out)
+            self._phase = _DecoderPhase.FAILED
             out.append(error)
 
 
-def _cut_by(response: wire.Response) -> str | None:
+def _incomplete_reason(response: wire.ResponseObject) -> str | None:
     return response.incomplete_details.reason if response.incomplete_details else None
 
 
-def _error_of(response: wire.Response, status: str) -> wire.Error | None:
+def _failure_of(response: wire.ResponseObject, status: str) -> wire.ResponsesError | None:
     """The error of a response that failed, told or not."""
-    if isinstance(response.error, wire.Error):
+    if isinstance(response.error, wire.ResponsesError):
         return response.error
-    if response.error or status in _FAILED:
-        return wire.Error(response.error or f"the response was {status}")
+    if response.error or status in FAILED_STATUSES:
+        return wire.ResponsesError(response.error or f"the response was {status}")
     return None
 
 
-def _error(error: wire.Error, kind: ErrorKind = "upstream") -> ErrorPart:
-    found = kind if kind == "cancelled" else classify(None, error.code, error.type)
+def _error_part(error: wire.ResponsesError, kind: ErrorKind = "upstream") -> ErrorPart:
+    error_class = kind if kind == "cancelled" else classify(None, error.code, error.type)
     extra = Extra(type=error.type, param=error.param if isinstance(error.param, str) else None)
     return ErrorPart(
         kind,
         error.message or error.type or "unknown error",
-        code=_word(error.code),
-        status=STATUSES.get(found, CLASSES[found].status),
-        retryable=CLASSES[found].retryable,
+        code=_code_of(error.code),
+        status=STATUSES.get(error_class, CLASSES[error_class].status),
+        retryable=CLASSES[error_class].retryable,
         extra=UNSET if extra == Extra() else Raw(msgspec.json.encode(extra)),
     )
 
 
-def _word(code: str | int | None) -> str | int | None:
+def _code_of(code: str | int | None) -> str | int | None:
     """The code of an error; what is named so elsewhere may be cut inside a character."""
     return whole_characters(code) if isinstance(code, str) else code
 
 
-def _usage(usage: wire.Usage) -> Usage | None:
-    read = usage.input_tokens_details or wire.Details()
-    written = usage.output_tokens_details or wire.Details()
-    told = Usage(
+def _usage(usage: wire.ResponsesUsage) -> Usage | None:
+    input_details = usage.input_tokens_details or wire.ResponsesTokenDetails()
+    output_details = usage.output_tokens_details or wire.ResponsesTokenDetails()
+    known = Usage(
         usage.input_tokens,
         usage.output_tokens,
         usage.total_tokens,
-        written.reasoning_tokens,
-        read.cached_tokens,
-        read.cache_write_tokens,
+        output_details.reasoning_tokens,
+        input_details.cached_tokens,
+        input_details.cache_write_tokens,
     )
-    return None if told == Usage() else told
+    return None if known == Usage() else known
 
 
-def _finish_extra(response: wire.Response) -> Json:
+def _finish_extra(response: wire.ResponseObject) -> Json:
     """What the response tells at its end that no part has a field for."""
-    more = wire.fields(response.usage).keys() - _USAGE
-    told = wire.known(
+    unmapped = wire.object_fields(response.usage).keys() - _USAGE_FIELDS
+    fields = wire.present_fields(
         service_tier=response.service_tier,
         conversation=response.conversation,
-        reasoning=response.reasoning if "context" in wire.fields(response.reasoning) else UNSET,
-        usage=response.usage if more else UNSET,
+        reasoning=response.reasoning
+        if "context" in wire.object_fields(response.reasoning)
+        else UNSET,
+        usage=response.usage if unmapped else UNSET,
     )
-    return wire.written({"response": wire.written(told)}) if told else UNSET
+    return wire.raw_object({"response": wire.raw_object(fields)}) if fields else UNSET
 
 
-_TERMINAL = {
+_TERMINAL_STATUSES = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
     "response.failed": "failed",
@@ -376,26 +389,28 @@ _TERMINAL = {
 }
 """Events that end a response, and its status where they do not tell it."""
 
-_MAY_BEGIN = frozenset({"response.created", "error"})
+_FIRST_EVENTS = frozenset({"response.created", "error"})
 """Events that may come first; official clients refuse any other."""
 
-_AUDIO = ("delta", "done", "transcript.delta", "transcript.done")
-_CONTROL = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")
+_AUDIO_EVENTS = ("delta", "done", "transcript.delta", "transcript.done")
+_CONTROL_EVENTS = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")
 
-EVENTS: dict[str, Callable[[ResponsesDecoder, wire.Event, Frame, list[Part]], None]] = {
+RESPONSE_EVENTS: dict[
+    str, Callable[[ResponsesDecoder, wire.ResponsesEvent, Frame, list[Part]], None]
+] = {
     "response.created": ResponsesDecoder._created,
     "response.queued": ResponsesDecoder._progress,
     "response.in_progress": ResponsesDecoder._progress,
     "response.output_item.added": ResponsesDecoder._item_added,
     "response.output_item.done": ResponsesDecoder._item_done,
     "response.image_generation_call.partial_image": ResponsesDecoder._partial_image,
-    **dict.fromkeys(_TERMINAL, ResponsesDecoder._terminal),
+    **dict.fromkeys(_TERMINAL_STATUSES, ResponsesDecoder._terminal),
     "error": ResponsesDecoder._on_error,
-    "response.compaction.compacting": ResponsesDecoder._nothing,
-    "response.required_action": ResponsesDecoder._nothing,
-    "ping": ResponsesDecoder._nothing,
-    "keepalive": ResponsesDecoder._nothing,
-    **dict.fromkeys((f"response.audio.{name}" for name in _AUDIO), ResponsesDecoder._audio),
-    **dict.fromkeys((f"response.{name}" for name in _CONTROL), ResponsesDecoder._control),
+    "response.compaction.compacting": ResponsesDecoder._ignore,
+    "response.required_action": ResponsesDecoder._ignore,
+    "ping": ResponsesDecoder._ignore,
+    "keepalive": ResponsesDecoder._ignore,
+    **dict.fromkeys((f"response.audio.{name}" for name in _AUDIO_EVENTS), ResponsesDecoder._audio),
+    **dict.fromkeys((f"response.{name}" for name in _CONTROL_EVENTS), ResponsesDecoder._control),
 }
 """Every event that speaks of the response, or of nothing."""

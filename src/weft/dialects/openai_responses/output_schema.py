@@ -13,61 +13,61 @@ from msgspec import UNSET, Raw, UnsetType
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class UrlCitation(msgspec.Struct, tag="url_citation", tag_field="type"):
+class AnnotationUrlCitation(msgspec.Struct, tag="url_citation", tag_field="type"):
     url: str
     title: str = ""
     start_index: int = 0
     end_index: int = 0
 
 
-class FileCitation(msgspec.Struct, tag="file_citation", tag_field="type"):
+class AnnotationFileCitation(msgspec.Struct, tag="file_citation", tag_field="type"):
     file_id: str
     filename: str = ""
     index: int = 0
 
 
-Annotation = UrlCitation | FileCitation | Raw
+Annotation = AnnotationUrlCitation | AnnotationFileCitation | Raw
 """What stands beside a text. One that came from this wire stays as it was."""
 
 
-class OutputText(msgspec.Struct, tag="output_text", tag_field="type"):
+class ResponseOutputText(msgspec.Struct, tag="output_text", tag_field="type"):
     text: str
     annotations: list[Annotation] = []
     logprobs: list[Raw] = []
 
 
-class Refusal(msgspec.Struct, tag="refusal", tag_field="type"):
+class ResponseOutputRefusal(msgspec.Struct, tag="refusal", tag_field="type"):
     refusal: str
 
 
-class ReasoningText(msgspec.Struct, tag="reasoning_text", tag_field="type"):
+class ReasoningTextContent(msgspec.Struct, tag="reasoning_text", tag_field="type"):
     text: str
 
 
-class SummaryText(msgspec.Struct, tag="summary_text", tag_field="type"):
+class SummaryTextContent(msgspec.Struct, tag="summary_text", tag_field="type"):
     text: str
 
 
-Thought = SummaryText | ReasoningText
+ReasoningContentPart = SummaryTextContent | ReasoningTextContent
 
 
-class Message(msgspec.Struct, tag="message", tag_field="type"):
+class ResponseOutputMessage(msgspec.Struct, tag="message", tag_field="type"):
     id: str
     status: Status
-    content: list[OutputText | Refusal | Raw]
+    content: list[ResponseOutputText | ResponseOutputRefusal | Raw]
     role: str = "assistant"
     phase: str | UnsetType = UNSET
 
 
-class Reasoning(msgspec.Struct, tag="reasoning", tag_field="type"):
+class ResponseReasoningItem(msgspec.Struct, tag="reasoning", tag_field="type"):
     id: str
     status: Status
-    summary: list[Thought]
-    content: list[Thought] | UnsetType = UNSET
+    summary: list[ReasoningContentPart]
+    content: list[ReasoningContentPart] | UnsetType = UNSET
     encrypted_content: str | UnsetType = UNSET
 
 
-class Image(msgspec.Struct, tag="image_generation_call", tag_field="type"):
+class ImageGenerationCall(msgspec.Struct, tag="image_generation_call", tag_field="type"):
     id: str
     result: str
     output_format: str
@@ -77,32 +77,32 @@ class Image(msgspec.Struct, tag="image_generation_call", tag_field="type"):
 Fields = dict[str, Raw | str]
 """Keys of an object that is known only by what it holds."""
 
-Item = Message | Reasoning | Fields | Raw
+RenderedItem = ResponseOutputMessage | ResponseReasoningItem | Fields | Raw
 """What stands in `output`. Calls have the keys of their params and results."""
 
 
-class InputDetails(msgspec.Struct):
+class InputTokensDetails(msgspec.Struct):
     cached_tokens: int
     cache_write_tokens: int | UnsetType = UNSET
 
 
-class OutputDetails(msgspec.Struct):
+class OutputTokensDetails(msgspec.Struct):
     reasoning_tokens: int
 
 
-class Usage(msgspec.Struct):
+class ResponseUsage(msgspec.Struct):
     input_tokens: int
     output_tokens: int
     total_tokens: int
-    input_tokens_details: InputDetails
-    output_tokens_details: OutputDetails
+    input_tokens_details: InputTokensDetails
+    output_tokens_details: OutputTokensDetails
 
 
-class Incomplete(msgspec.Struct):
+class IncompleteDetails(msgspec.Struct):
     reason: str
 
 
-class Failure(msgspec.Struct):
+class ResponseError(msgspec.Struct):
     code: str
     message: str
 
@@ -120,24 +120,24 @@ class ErrorBody(msgspec.Struct):
     error: ErrorDetail
 
 
-class FunctionTool(msgspec.Struct, tag="function", tag_field="type"):
+class EchoedFunctionTool(msgspec.Struct, tag="function", tag_field="type"):
     name: str
     description: str | None
     parameters: Raw
     strict: bool | None
 
 
-class NamedTool(msgspec.Struct):
+class EchoedToolName(msgspec.Struct):
     type: str
     name: str
 
 
-class AllowedTools(msgspec.Struct, tag="allowed_tools", tag_field="type"):
-    tools: list[NamedTool]
+class EchoedAllowedTools(msgspec.Struct, tag="allowed_tools", tag_field="type"):
+    tools: list[EchoedToolName]
     mode: str
 
 
-class Format(msgspec.Struct):
+class EchoedTextFormat(msgspec.Struct):
     type: str
     name: str | UnsetType = UNSET
     description: str | UnsetType | None = UNSET
@@ -145,12 +145,12 @@ class Format(msgspec.Struct):
     strict: bool | UnsetType | None = UNSET
 
 
-class Text(msgspec.Struct):
-    format: Format
+class EchoedText(msgspec.Struct):
+    format: EchoedTextFormat
     verbosity: str | UnsetType = UNSET
 
 
-class ReasoningOptions(msgspec.Struct):
+class EchoedReasoning(msgspec.Struct):
     effort: str | None = None
     summary: str | None = None
 
@@ -172,23 +172,23 @@ class PendingCall(msgspec.Struct):
     custom: PendingCustom | UnsetType = UNSET
 
 
-class ToolCalls(msgspec.Struct):
+class SubmitToolOutputs(msgspec.Struct):
     tool_calls: list[PendingCall]
 
 
 class RequiredAction(msgspec.Struct):
-    submit_tool_outputs: ToolCalls
+    submit_tool_outputs: SubmitToolOutputs
     type: str = "submit_tool_outputs"
 
 
-class Named(msgspec.Struct):
+class ItemIdentity(msgspec.Struct):
     """As much of an item as tells which one it is."""
 
     type: str | None = None
     id: str | None = None
 
 
-class ContentPlace(msgspec.Struct):
+class ContentPosition(msgspec.Struct):
     item_id: str | None = None
 
 
@@ -198,7 +198,7 @@ class ItemExtra(msgspec.Struct):
     item: dict[str, Raw] | None = None
     phase: str | None = None
     logprobs: list[Raw] | None = None
-    content: ContentPlace | None = None
+    content: ContentPosition | None = None
     """Of what is part of a message, and no item."""
 
 
@@ -206,47 +206,47 @@ class FinishedResponse(msgspec.Struct):
     service_tier: str | None = None
 
 
-class FinishExtra(msgspec.Struct):
+class ResponsesFinishExtra(msgspec.Struct):
     """What the decoder keeps of a response that ended."""
 
     response: FinishedResponse | None = None
 
 
-T = TypeVar("T", bound=msgspec.Struct)
+ShapeT = TypeVar("ShapeT", bound=msgspec.Struct)
 
-_read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def unpacked(raw: Raw | UnsetType, wanted: type[T]) -> T:
+def decode_extra(raw: Raw | UnsetType, shape: type[ShapeT]) -> ShapeT:
     """What a part kept, as this dialect keeps it; nothing when it is something else."""
     try:
-        return msgspec.json.decode(raw, type=wanted) if isinstance(raw, Raw) else wanted()
+        return msgspec.json.decode(raw, type=shape) if isinstance(raw, Raw) else shape()
     except (ValueError, RecursionError):
-        return wanted()
+        return shape()
 
 
-def fields(text: str | bytes | Raw) -> Fields | None:
+def object_fields(text: str | bytes | Raw) -> Fields | None:
     """The keys of a JSON object; None for anything else."""
     try:
-        return {**_read_fields(text)}
+        return {**_decode_fields(text)}
     except (ValueError, RecursionError):
         return None
 
 
-def beside_names(keys: Mapping[str, Raw | str] | None) -> Fields:
+def without_identity(fields: Mapping[str, Raw | str] | None) -> Fields:
     """All keys but those that say which item it is."""
-    told = keys or {}
-    return {key: told[key] for key in told if key not in ("type", "id")}
+    present = fields or {}
+    return {key: present[key] for key in present if key not in ("type", "id")}
 
 
-class Conversation(msgspec.Struct):
+class ResponseConversation(msgspec.Struct):
     """The conversation that a response is part of. Open Responses has none: it is told where the
     request named one."""
 
     id: str
 
 
-class Resource(msgspec.Struct, kw_only=True):
+class ResponseResource(msgspec.Struct, kw_only=True):
     """The response object, as it stands in every snapshot."""
 
     id: str
@@ -254,24 +254,24 @@ class Resource(msgspec.Struct, kw_only=True):
     created_at: int
     completed_at: int | None = None
     status: str = "in_progress"
-    incomplete_details: Incomplete | None = None
+    incomplete_details: IncompleteDetails | None = None
     model: str
     previous_response_id: str | None = None
     instructions: str | None = None
-    output: list[Item] = []
-    error: Failure | None = None
-    tools: list[FunctionTool | Raw] = []
-    tool_choice: str | NamedTool | AllowedTools = "auto"
+    output: list[RenderedItem] = []
+    error: ResponseError | None = None
+    tools: list[EchoedFunctionTool | Raw] = []
+    tool_choice: str | EchoedToolName | EchoedAllowedTools = "auto"
     truncation: str = "disabled"
     parallel_tool_calls: bool = True
-    text: Text
+    text: EchoedText
     top_p: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     top_logprobs: int = 0
     temperature: float = 1.0
-    reasoning: ReasoningOptions
-    usage: Usage | None = None
+    reasoning: EchoedReasoning
+    usage: ResponseUsage | None = None
     max_output_tokens: int | None = None
     max_tool_calls: int | None = None
     store: bool = False
@@ -280,5 +280,5 @@ class Resource(msgspec.Struct, kw_only=True):
     metadata: dict[str, str]
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
-    conversation: Conversation | UnsetType = UNSET
+    conversation: ResponseConversation | UnsetType = UNSET
     required_action: RequiredAction | UnsetType | None = UNSET

@@ -20,7 +20,7 @@ NAME = "openai-responses"
 RAW_TEXT, SPEC_RAW_TEXT = "response.reasoning_text", "response.reasoning"
 """How raw reasoning is streamed: as clients know it, and as the specification calls it."""
 
-GROWING = frozenset(
+STREAMED_FIELDS = frozenset(
     {"delta", "text", "refusal", "arguments", "input", "code", "diff", "stdout", "stderr"}
 )
 """Fields that come in pieces, so that a surrogate pair may be cut in two there."""
@@ -28,7 +28,7 @@ GROWING = frozenset(
 NULL = Raw(b"null")
 
 
-class Annotation(msgspec.Struct):
+class ResponsesAnnotation(msgspec.Struct):
     type: str | None = None
     url: str | None = None
     title: str | None = None
@@ -38,7 +38,7 @@ class Annotation(msgspec.Struct):
     end_index: int | None = None
 
 
-class Part(msgspec.Struct):
+class ResponsesPart(msgspec.Struct):
     """A content part or a summary part."""
 
     type: str | None = None
@@ -48,18 +48,18 @@ class Part(msgspec.Struct):
     logprobs: Json = UNSET
 
 
-class Typed(msgspec.Struct):
+class TypeOnly(msgspec.Struct):
     """As much of an object as tells its kind."""
 
     type: str | None = None
 
 
-class Caller(msgspec.Struct):
+class ResponsesCaller(msgspec.Struct):
     type: str | None = None
     caller_id: str | None = None
 
 
-class Operation(msgspec.Struct):
+class PatchOperation(msgspec.Struct):
     """What a patch does to one file."""
 
     type: str | None = None
@@ -67,7 +67,7 @@ class Operation(msgspec.Struct):
     diff: str | None = None
 
 
-class Item(msgspec.Struct):
+class ResponsesItem(msgspec.Struct):
     """An output item of any type."""
 
     type: str | None = None
@@ -102,12 +102,12 @@ class Item(msgspec.Struct):
     tools: Json = UNSET
     fingerprint: str | None = None
 
-    def heads(self, call: ToolCall) -> Json:
+    def start_extra(self, call: ToolCall) -> Json:
         """What it tells of its call when that is announced: whatever its start has no field for."""
-        own = call.provider_executed and self.call_id != call.id
-        return packed(
-            known(
-                call_id=self.call_id if own else None,
+        own_call_id = call.provider_executed and self.call_id != call.id
+        return item_extra(
+            present_fields(
+                call_id=self.call_id if own_call_id else None,
                 namespace=self.namespace,
                 caller=self.caller,
                 environment=self.environment,
@@ -118,32 +118,32 @@ class Item(msgspec.Struct):
         )
 
 
-class Details(msgspec.Struct):
+class ResponsesTokenDetails(msgspec.Struct):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class Usage(msgspec.Struct):
+class ResponsesUsage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
-    input_tokens_details: Details | None = None
-    output_tokens_details: Details | None = None
+    input_tokens_details: ResponsesTokenDetails | None = None
+    output_tokens_details: ResponsesTokenDetails | None = None
 
 
-class Error(msgspec.Struct):
+class ResponsesError(msgspec.Struct):
     message: str | None = None
     code: str | int | None = None
     type: str | None = None
     param: str | int | None = None
 
 
-class Incomplete(msgspec.Struct):
+class IncompleteReason(msgspec.Struct):
     reason: str | None = None
 
 
-class Tool(msgspec.Struct):
+class ResponsesTool(msgspec.Struct):
     """A tool as the response lists it."""
 
     type: str | None = None
@@ -151,14 +151,14 @@ class Tool(msgspec.Struct):
     environment: Json = UNSET
 
 
-class Response(msgspec.Struct):
+class ResponseObject(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     created_at: int | None = None
     store: bool | None = None
     status: str | None = None
-    incomplete_details: Incomplete | None = None
-    error: Error | str | None = None
+    incomplete_details: IncompleteReason | None = None
+    error: ResponsesError | str | None = None
     usage: Json = UNSET
     output: list[Raw] | None = None
     tools: list[Raw] | None = None
@@ -167,27 +167,27 @@ class Response(msgspec.Struct):
     reasoning: Json = UNSET
 
 
-class Printed(NamedTuple):
+class CommandOutput(NamedTuple):
     """What one command printed so far."""
 
     stdout: Buffer
     stderr: Buffer
 
 
-class Streams(msgspec.Struct):
+class CommandOutputDelta(msgspec.Struct):
     """More of what a command printed."""
 
     stdout: str | None = None
     stderr: str | None = None
 
 
-class Event(msgspec.Struct, gc=False):
+class ResponsesEvent(msgspec.Struct, gc=False):
     """Any event; and, with `object`, a whole response or an error body."""
 
     type: str | None = None
     object: str | None = None
     sequence_number: int | None = None
-    response: Response | None = None
+    response: ResponseObject | None = None
     output_index: int | None = None
     content_index: int | None = None
     summary_index: int | None = None
@@ -195,8 +195,8 @@ class Event(msgspec.Struct, gc=False):
     command_index: int | None = None
     item_id: str | None = None
     item: Json = UNSET
-    part: Part | None = None
-    delta: str | Streams | None = None
+    part: ResponsesPart | None = None
+    delta: str | CommandOutputDelta | None = None
     text: str | None = None
     refusal: str | None = None
     arguments: str | None = None
@@ -204,28 +204,28 @@ class Event(msgspec.Struct, gc=False):
     diff: str | None = None
     annotation: Json = UNSET
     annotations: list[Raw] | None = None
-    error: Error | str | None = None
+    error: ResponsesError | str | None = None
     message: str | None = None
     code: str | int | None = None
     choices: Json = UNSET
 
 
-class Glance(msgspec.Struct):
+class ObjectOnly(msgspec.Struct):
     """As much of a frame as tells whether it is a whole response."""
 
     object: str | None = None
 
 
-BODY = "response"
+RESPONSE_OBJECT = "response"
 
-read = msgspec.json.Decoder(Event).decode
-_glance = msgspec.json.Decoder(Glance).decode
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+decode_event = msgspec.json.Decoder(ResponsesEvent).decode
+_decode_object = msgspec.json.Decoder(ObjectOnly).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def is_body(data: bytes) -> bool:
+def is_response_body(data: bytes) -> bool:
     try:
-        return _glance(data).object == BODY
+        return _decode_object(data).object == RESPONSE_OBJECT
     except (ValueError, RecursionError):
         return False
 
@@ -238,85 +238,85 @@ def one_line(raw: Raw) -> Raw:
     return Raw(text)
 
 
-def fields(raw: Json) -> dict[str, Raw]:
+def object_fields(raw: Json) -> dict[str, Raw]:
     """The keys of a raw object; none if it is no object."""
     try:
-        return _fields(raw) if isinstance(raw, Raw) else {}
+        return _decode_fields(raw) if isinstance(raw, Raw) else {}
     except (ValueError, RecursionError):
         return {}
 
 
-def raw(value: str | int) -> Raw:
+def to_raw(value: str | int) -> Raw:
     return Raw(msgspec.json.encode(value))
 
 
-def known(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
+def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
     """The values that are there, and not null."""
     return {
-        key: raw(value) if isinstance(value, str) else value
+        key: to_raw(value) if isinstance(value, str) else value
         for key, value in values.items()
         if isinstance(value, str | Raw) and value != NULL
     }
 
 
-def written(values: dict[str, Raw]) -> Raw:
+def raw_object(values: dict[str, Raw]) -> Raw:
     """An object of raw values, on one line."""
     return one_line(Raw(msgspec.json.encode(values)))
 
 
-class Declared(NamedTuple):
+class DeclaredTools(NamedTuple):
     """The tools that the model was given, as far as a decoder asks."""
 
     names: frozenset[str]
-    hosted: bool
+    any_hosted: bool
     """Some tool is executed by the provider, and none can be loaded later."""
-    contained: bool | None
+    shell_in_container: bool | None
     """Whether commands run in a container of the provider; None: no such tool is listed."""
 
 
-_CLIENT = frozenset({"function", "custom"})
-_LOADING = frozenset({"namespace", "tool_search"})
+_CLIENT_TOOLS = frozenset({"function", "custom"})
+_LOADING_TOOLS = frozenset({"namespace", "tool_search"})
 """Tools that bring others with them, whose names nobody told beforehand."""
 
 
-def declared(
+def declared_tools(
     salvage: Salvage, listed: list[Raw] | None, request: Request | None
-) -> Declared | None:
+) -> DeclaredTools | None:
     """The tools that the response lists, else those of the request; None: neither is known."""
-    tools = [salvage.item(raw, Tool) for raw in listed or ()]
+    tools = [salvage.item(raw, ResponsesTool) for raw in listed or ()]
     if not tools and request is not None:
         tools = [
-            Tool(one.kind, one.name, salvage.item(one.raw, Tool).environment)
-            for one in request.tools
+            ResponsesTool(tool.kind, tool.name, salvage.item(tool.raw, ResponsesTool).environment)
+            for tool in request.tools
         ]
     if not tools:
         return None
-    types = {one.type for one in tools}
-    shells = [contained(salvage, one.environment) for one in tools if one.type == "shell"]
-    return Declared(
-        frozenset(one.name for one in tools if one.name),
-        bool(types - _CLIENT) and not types & _LOADING,
+    types = {tool.type for tool in tools}
+    shells = [is_container(salvage, tool.environment) for tool in tools if tool.type == "shell"]
+    return DeclaredTools(
+        frozenset(tool.name for tool in tools if tool.name),
+        bool(types - _CLIENT_TOOLS) and not types & _LOADING_TOOLS,
         any(shells) if shells else None,
     )
 
 
-def contained(salvage: Salvage, environment: Json) -> bool:
+def is_container(salvage: Salvage, environment: Json) -> bool:
     """Whether this is an environment of the provider."""
-    return (salvage.item(environment, Typed).type or "").startswith("container")
+    return (salvage.item(environment, TypeOnly).type or "").startswith("container")
 
 
-def leftover(item: Raw | None, held: Iterable[str]) -> dict[str, Raw]:
+def remaining_fields(item: Raw | None, mapped: Iterable[str]) -> dict[str, Raw]:
     """What an item tells beside the keys that its parts hold. That it is completed goes without
     saying.
     """
-    told = fields(item or UNSET)
-    for key in held:
-        told.pop(key, None)
-    if bytes(told.get("status", NULL)) == b'"completed"':
-        del told["status"]
-    return told
+    remaining = object_fields(item or UNSET)
+    for key in mapped:
+        remaining.pop(key, None)
+    if bytes(remaining.get("status", NULL)) == b'"completed"':
+        del remaining["status"]
+    return remaining
 
 
-def packed(told: dict[str, Raw]) -> Json:
+def item_extra(fields: dict[str, Raw]) -> Json:
     """What a part keeps of its item for the way back; nothing when there is nothing to keep."""
-    return written({"item": written(told)}) if told else UNSET
+    return raw_object({"item": raw_object(fields)}) if fields else UNSET

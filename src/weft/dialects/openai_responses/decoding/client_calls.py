@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import Item, Step
+from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
-    Handler,
-    Reading,
-    Row,
+    DecoderState,
+    EventHandler,
+    ItemHandlers,
     params_delta,
     params_done,
 )
@@ -25,60 +25,68 @@ from weft.partial_json import whole_characters
 from weft.parts import ParamsFormat, Part, ToolCall
 
 
-class _Kind(NamedTuple):
+class _CallFormat(NamedTuple):
     kind: str
     format: ParamsFormat
-    key: str
+    params_field: str
 
 
-_KINDS = {
-    "function_call": _Kind("function", "json", "arguments"),
-    "custom_tool_call": _Kind("custom", "text", "input"),
+_FORMATS = {
+    "function_call": _CallFormat("function", "json", "arguments"),
+    "custom_tool_call": _CallFormat("custom", "text", "input"),
 }
-_KNOWN = ("id", "type", "call_id", "name", "namespace")
+_MAPPED_FIELDS = ("id", "type", "call_id", "name", "namespace")
 
 
-def _call(reading: Reading, item: Item, read: wire.Item) -> ToolCall:
-    row = _KINDS[item.type or ""]
-    hosted = row.format == "text" and _executed(reading, item.name, read)
-    call = reading.call(item, read.call_id, item.name, read, hosted=hosted, format=row.format)
-    return msgspec.structs.replace(call, kind=row.kind)
-
-
-def _executed(reading: Reading, name: str, read: wire.Item) -> bool:
-    declared = reading.declared()
-    if declared is None or read.namespace:
-        return False
-    return declared.hosted and name not in declared.names
-
-
-def added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    if item.step is not Step.UNTOLD or not (item.name and read.call_id):
-        return
-    first = reading.calls.get(read.call_id)
-    if first is not None and first.call is not None and first.call.name == item.name:
-        item.key = read.call_id  # that call again, or another one: its end tells
-    else:
-        reading.announce(item, _call(reading, item, read), read, out)
-
-
-def done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    row = _KINDS[item.type or ""]
-    if row.format == "text":
-        params = whole_characters(read.input or "")
-    else:
-        params = reading.text(read.arguments, "arguments")
-    call = msgspec.structs.replace(
-        _call(reading, item, read),
-        params=params or item.whole or "",
-        extra=wire.packed(wire.leftover(raw, (*_KNOWN, row.key))),
+def _call(state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem) -> ToolCall:
+    call_format = _FORMATS[item.type or ""]
+    hosted = call_format.format == "text" and _is_hosted(state, item.name, wire_item)
+    call = state.new_call(
+        item, wire_item.call_id, item.name, wire_item, hosted=hosted, format=call_format.format
     )
-    reading.hand_over(item, call, read, out)
+    return msgspec.structs.replace(call, kind=call_format.kind)
 
 
-ITEMS = dict.fromkeys(_KINDS, Row(done, added))
+def _is_hosted(state: DecoderState, name: str, wire_item: wire.ResponsesItem) -> bool:
+    tools = state.declared_tools()
+    if tools is None or wire_item.namespace:
+        return False
+    return tools.any_hosted and name not in tools.names
 
-EVENTS: dict[str, Handler] = {
+
+def added(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    if item.call_stage is not CallStage.UNANNOUNCED or not (item.name and wire_item.call_id):
+        return
+    first = state.items_by_call_id.get(wire_item.call_id)
+    if first is not None and first.call is not None and first.call.name == item.name:
+        item.wire_call_id = wire_item.call_id  # that call again, or another one: its end tells
+    else:
+        state.announce(item, _call(state, item, wire_item), wire_item, out)
+
+
+def done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    call_format = _FORMATS[item.type or ""]
+    if call_format.format == "text":
+        params = whole_characters(wire_item.input or "")
+    else:
+        params = state.text_or_json(wire_item.arguments, "arguments")
+    call = msgspec.structs.replace(
+        _call(state, item, wire_item),
+        params=params or item.full_value or "",
+        extra=wire.item_extra(
+            wire.remaining_fields(raw, (*_MAPPED_FIELDS, call_format.params_field))
+        ),
+    )
+    state.complete_call(item, call, wire_item, out)
+
+
+ITEMS = dict.fromkeys(_FORMATS, ItemHandlers(done, added))
+
+EVENTS: dict[str, EventHandler] = {
     "response.function_call_arguments.delta": params_delta,
     "response.function_call_arguments.done": params_done,
     "response.custom_tool_call_input.delta": params_delta,

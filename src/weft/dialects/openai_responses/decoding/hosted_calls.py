@@ -11,231 +11,270 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import Item, Step
+from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
-    CUT,
-    Handler,
-    Reading,
-    Row,
-    Taker,
-    silent,
+    FAILED_STATUSES,
+    DecoderState,
+    EventHandler,
+    ItemHandler,
+    ItemHandlers,
+    ignored_events,
 )
 from weft.partial_json import whole_characters
 from weft.parts import Json, Part, ToolResult
 
 _replace = msgspec.structs.replace
 
-_NOTHING = "{}"
+_EMPTY_OBJECT = "{}"
 
 
-def _kept(raw: Raw, *held: str) -> Json:
-    return wire.packed(wire.leftover(raw, ("id", "type", *held)))
+def _extra(raw: Raw, *mapped: str) -> Json:
+    return wire.item_extra(wire.remaining_fields(raw, ("id", "type", *mapped)))
 
 
-def _object(values: dict[str, Raw]) -> str:
-    return bytes(wire.written(values)).decode()
+def _json_text(values: dict[str, Raw]) -> str:
+    return bytes(wire.raw_object(values)).decode()
 
 
 # Images
 
 
-def _image_called(reading: Reading, item: Item, read: wire.Item, out: list[Part]) -> None:
+def _emit_image_call(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, out: list[Part]
+) -> None:
     """An image is called for when it is announced: what it shows comes before its end."""
-    if item.step is Step.UNTOLD:
-        call = reading.call(item, item.id, "image_generation", read, hosted=True)
-        reading.make(item, _replace(call, params=_NOTHING), out)
+    if item.call_stage is CallStage.UNANNOUNCED:
+        call = state.new_call(item, item.id, "image_generation", wire_item, hosted=True)
+        state.emit_call(item, _replace(call, params=_EMPTY_OBJECT), out)
 
 
-def _image_added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    _image_called(reading, item, read, out)
+def _image_added(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    _emit_image_call(state, item, wire_item, out)
 
 
-def partial_image(reading: Reading, item: Item, told: dict[str, Raw], out: list[Part]) -> None:
+def partial_image(
+    state: DecoderState, item: DecodedItem, fields: dict[str, Raw], out: list[Part]
+) -> None:
     """An image that is not finished, and what it was made with: it replaces the one before."""
     item.type = item.type or "image_generation_call"
-    _image_called(reading, item, wire.Item(), out)
-    image = told.get("partial_image_b64", wire.NULL)
-    shown = {key: told[key] for key in _SHOWN if key in told}
+    _emit_image_call(state, item, wire.ResponsesItem(), out)
+    image = fields.get("partial_image_b64", wire.NULL)
+    settings = {key: fields[key] for key in _PARTIAL_IMAGE_FIELDS if key in fields}
     out.append(
         ToolResult(
             item.call_id,
-            wire.written({"result": image}),
+            wire.raw_object({"result": image}),
             preliminary=True,
-            extra=wire.packed(shown),
+            extra=wire.item_extra(settings),
         )
     )
 
 
-_SHOWN = ("partial_image_index", "size", "quality", "background", "output_format")
+_PARTIAL_IMAGE_FIELDS = ("partial_image_index", "size", "quality", "background", "output_format")
 
 
-def _image_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    _image_called(reading, item, read, out)
-    image = read.result if isinstance(read.result, Raw) else wire.NULL
-    values = {"result": image, **wire.known(error=read.error)}
-    failed = bytes(image) in (b"null", b'""') or "error" in values or read.status in CUT
-    held = ("result", "error") if "error" in values else ("result",)
-    out.append(reading.result(item, values, _kept(raw, *held), is_error=failed))
+def _image_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    _emit_image_call(state, item, wire_item, out)
+    image = wire_item.result if isinstance(wire_item.result, Raw) else wire.NULL
+    values = {"result": image, **wire.present_fields(error=wire_item.error)}
+    failed = (
+        bytes(image) in (b"null", b'""') or "error" in values or wire_item.status in FAILED_STATUSES
+    )
+    mapped = ("result", "error") if "error" in values else ("result",)
+    out.append(state.result(item, values, _extra(raw, *mapped), is_error=failed))
 
 
 # Searches
 
 
-def _announced(name: str) -> Taker:
+def _announce(name: str) -> ItemHandler:
     """A hosted call that is announced with its name alone."""
 
-    def added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-        if item.step is Step.UNTOLD:
-            call = reading.call(item, item.id, name, read, hosted=True)
-            reading.announce(item, call, read, out)
+    def added(
+        state: DecoderState,
+        item: DecodedItem,
+        wire_item: wire.ResponsesItem,
+        raw: Raw,
+        out: list[Part],
+    ) -> None:
+        if item.call_stage is CallStage.UNANNOUNCED:
+            call = state.new_call(item, item.id, name, wire_item, hosted=True)
+            state.announce(item, call, wire_item, out)
 
     return added
 
 
-def _searched(
-    reading: Reading,
-    item: Item,
+def _complete_search(
+    state: DecoderState,
+    item: DecodedItem,
     name: str,
     params: dict[str, Raw],
-    read: wire.Item,
+    wire_item: wire.ResponsesItem,
     out: list[Part],
 ) -> None:
     """A search is called with what it asked for; some hosts write that as JSON text."""
-    told = _object(params) if params else reading.text(read.arguments, "arguments")
-    call = reading.call(item, item.id, name, read, hosted=True)
-    reading.tell(item, _replace(call, params=told or _NOTHING), read, out)
+    text = _json_text(params) if params else state.text_or_json(wire_item.arguments, "arguments")
+    call = state.new_call(item, item.id, name, wire_item, hosted=True)
+    state.complete_named_call(item, _replace(call, params=text or _EMPTY_OBJECT), wire_item, out)
 
 
 def _web_search_done(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    action = wire.known(action=read.action)
-    asked = wire.fields(read.action)
-    found = asked.pop("sources", None) is not None
-    params = {"action": wire.written(asked)} if found else action
-    _searched(reading, item, "web_search", params, read, out)
-    extra = _kept(raw, "action") if action else _kept(raw)
-    out.append(reading.result(item, action, extra, is_error=read.status in CUT))
+    action = wire.present_fields(action=wire_item.action)
+    query = wire.object_fields(wire_item.action)
+    has_sources = query.pop("sources", None) is not None
+    params = {"action": wire.raw_object(query)} if has_sources else action
+    _complete_search(state, item, "web_search", params, wire_item, out)
+    extra = _extra(raw, "action") if action else _extra(raw)
+    out.append(state.result(item, action, extra, is_error=wire_item.status in FAILED_STATUSES))
 
 
 def _file_search_done(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    asked = wire.known(queries=read.queries)
-    _searched(reading, item, "file_search", asked, read, out)
-    found = read.results if isinstance(read.results, Raw) else wire.NULL
-    extra = _kept(raw, "queries", "results")
-    values = {**asked, "results": found}
-    out.append(reading.result(item, values, extra, is_error=read.status in CUT))
+    query = wire.present_fields(queries=wire_item.queries)
+    _complete_search(state, item, "file_search", query, wire_item, out)
+    results = wire_item.results if isinstance(wire_item.results, Raw) else wire.NULL
+    extra = _extra(raw, "queries", "results")
+    values = {**query, "results": results}
+    out.append(state.result(item, values, extra, is_error=wire_item.status in FAILED_STATUSES))
 
 
 # Computers
 
 
 def _computer_added(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    if item.step is Step.UNTOLD and read.call_id and read.call_id not in reading.calls:
-        reading.announce(item, reading.call(item, read.call_id, "computer", read), read, out)
+    if (
+        item.call_stage is CallStage.UNANNOUNCED
+        and wire_item.call_id
+        and wire_item.call_id not in state.items_by_call_id
+    ):
+        state.announce(
+            item, state.new_call(item, wire_item.call_id, "computer", wire_item), wire_item, out
+        )
 
 
 def _computer_done(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
     """A lone action is a list of one. Without a call id nobody could answer: it is hosted."""
-    actions, lone = wire.known(actions=read.actions), wire.known(action=read.action)
+    actions, single = (
+        wire.present_fields(actions=wire_item.actions),
+        wire.present_fields(action=wire_item.action),
+    )
     if not actions:
-        values = b",".join(map(bytes, lone.values()))
+        values = b",".join(map(bytes, single.values()))
         actions = {"actions": Raw(b"[%b]" % values)}
-    checks = wire.known(pending_safety_checks=read.pending_safety_checks)
-    params = {**actions, **checks, **wire.known(status=read.status)}
-    held = [*params, "call_id"] if read.call_id else [*params]
-    call = reading.call(item, read.call_id, "computer", read, hosted=not read.call_id)
-    call = _replace(call, params=_object(params), extra=_kept(raw, *held))
-    reading.tell(item, call, read, out)
+    checks = wire.present_fields(pending_safety_checks=wire_item.pending_safety_checks)
+    params = {**actions, **checks, **wire.present_fields(status=wire_item.status)}
+    mapped = [*params, "call_id"] if wire_item.call_id else [*params]
+    call = state.new_call(
+        item, wire_item.call_id, "computer", wire_item, hosted=not wire_item.call_id
+    )
+    call = _replace(call, params=_json_text(params), extra=_extra(raw, *mapped))
+    state.complete_named_call(item, call, wire_item, out)
 
 
 # Tool searches
 
 
 def _tool_search_added(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
     """Only a hosted search is announced: the call id of any other one may change until done."""
-    if item.step is Step.UNTOLD and read.execution == "server":
-        call = reading.call(item, item.id, "tool_search", read, hosted=True)
-        reading.announce(item, call, read, out)
+    if item.call_stage is CallStage.UNANNOUNCED and wire_item.execution == "server":
+        call = state.new_call(item, item.id, "tool_search", wire_item, hosted=True)
+        state.announce(item, call, wire_item, out)
 
 
 def _tool_search_done(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    client = read.execution == "client" or (read.execution is None and read.call_id)
-    id, held = (read.call_id, ("arguments", "call_id")) if client else (item.id, ("arguments",))
-    call = reading.call(item, id, "tool_search", read, hosted=not client)
-    asked = wire.known(arguments=read.arguments).get("arguments", Raw(b"{}"))
-    params = bytes(wire.one_line(asked)).decode()
+    is_client = wire_item.execution == "client" or (
+        wire_item.execution is None and wire_item.call_id
+    )
+    id, mapped = (
+        (wire_item.call_id, ("arguments", "call_id")) if is_client else (item.id, ("arguments",))
+    )
+    call = state.new_call(item, id, "tool_search", wire_item, hosted=not is_client)
+    arguments = wire.present_fields(arguments=wire_item.arguments).get("arguments", Raw(b"{}"))
+    params = bytes(wire.one_line(arguments)).decode()
     if params.startswith('"'):
-        params = reading.text(asked, "arguments")
-    reading.tell(item, _replace(call, params=params, extra=_kept(raw, *held)), read, out)
-    if not client:
-        reading.searches.append(item)
+        params = state.text_or_json(arguments, "arguments")
+    state.complete_named_call(
+        item, _replace(call, params=params, extra=_extra(raw, *mapped)), wire_item, out
+    )
+    if not is_client:
+        state.open_searches.append(item)
 
 
 def _tool_search_output(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
     """The output of the search it names, else of the first hosted one without."""
-    if read.call_id:
-        id, held = read.call_id, ("call_id", "tools")
+    if wire_item.call_id:
+        id, mapped = wire_item.call_id, ("call_id", "tools")
     else:
-        id = reading.searches.popleft().id if reading.searches else item.id
-        held = ("tools", "")
-    tools = read.tools if isinstance(read.tools, Raw) else Raw(b"[]")
-    extra = _itself(item, raw, held)
-    out.append(reading.output(id, {"tools": tools}, extra, is_error=read.status in CUT))
+        id = state.open_searches.popleft().id if state.open_searches else item.id
+        mapped = ("tools", "")
+    tools = wire_item.tools if isinstance(wire_item.tools, Raw) else Raw(b"[]")
+    extra = _result_item_extra(item, raw, mapped)
+    out.append(
+        state.result_item(id, {"tools": tools}, extra, is_error=wire_item.status in FAILED_STATUSES)
+    )
 
 
-def _itself(item: Item, raw: Raw, held: Iterable[str]) -> Json:
+def _result_item_extra(item: DecodedItem, raw: Raw, mapped: Iterable[str]) -> Json:
     """What is kept of an item that is a result: all but what the result holds."""
-    told = wire.leftover(raw, held)
-    return wire.packed({**told, **wire.known(type=item.type, id=item.id)})
+    remaining = wire.remaining_fields(raw, mapped)
+    return wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
 
 
 # Programs
 
 
-def _program_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    code = whole_characters(read.code or "")
-    params = wire.known(code=code, fingerprint=read.fingerprint)
-    call = reading.call(item, read.call_id, "program", read, hosted=True)
-    extra = _kept(raw, "call_id", "code", "fingerprint")
-    reading.hand_over(item, _replace(call, params=_object(params), extra=extra), read, out)
+def _program_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    code = whole_characters(wire_item.code or "")
+    params = wire.present_fields(code=code, fingerprint=wire_item.fingerprint)
+    call = state.new_call(item, wire_item.call_id, "program", wire_item, hosted=True)
+    extra = _extra(raw, "call_id", "code", "fingerprint")
+    state.complete_call(
+        item, _replace(call, params=_json_text(params), extra=extra), wire_item, out
+    )
 
 
 def _program_output(
-    reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
     """Mostly of a program that an earlier response began."""
-    values = wire.known(result=read.result, status=read.status)
-    extra = _itself(item, raw, ("call_id", *values))
-    id = read.call_id or item.id
-    out.append(reading.output(id, values, extra, is_error=read.status in CUT))
+    values = wire.present_fields(result=wire_item.result, status=wire_item.status)
+    extra = _result_item_extra(item, raw, ("call_id", *values))
+    id = wire_item.call_id or item.id
+    out.append(state.result_item(id, values, extra, is_error=wire_item.status in FAILED_STATUSES))
 
 
 ITEMS = {
-    "image_generation_call": Row(_image_done, _image_added),
-    "web_search_call": Row(_web_search_done, _announced("web_search")),
-    "file_search_call": Row(_file_search_done, _announced("file_search")),
-    "computer_call": Row(_computer_done, _computer_added),
-    "tool_search_call": Row(_tool_search_done, _tool_search_added),
-    "tool_search_output": Row(_tool_search_output),
-    "program": Row(_program_done),
-    "program_output": Row(_program_output),
+    "image_generation_call": ItemHandlers(_image_done, _image_added),
+    "web_search_call": ItemHandlers(_web_search_done, _announce("web_search")),
+    "file_search_call": ItemHandlers(_file_search_done, _announce("file_search")),
+    "computer_call": ItemHandlers(_computer_done, _computer_added),
+    "tool_search_call": ItemHandlers(_tool_search_done, _tool_search_added),
+    "tool_search_output": ItemHandlers(_tool_search_output),
+    "program": ItemHandlers(_program_done),
+    "program_output": ItemHandlers(_program_output),
 }
 
-EVENTS: dict[str, Handler] = {
-    **silent("image_generation_call", ("in_progress", "generating", "completed")),
-    **silent("web_search_call", ("in_progress", "searching", "completed")),
-    **silent("file_search_call", ("in_progress", "searching", "completed")),
+EVENTS: dict[str, EventHandler] = {
+    **ignored_events("image_generation_call", ("in_progress", "generating", "completed")),
+    **ignored_events("web_search_call", ("in_progress", "searching", "completed")),
+    **ignored_events("file_search_call", ("in_progress", "searching", "completed")),
 }

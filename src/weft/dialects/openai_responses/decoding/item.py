@@ -10,7 +10,7 @@ from weft.dialects.openai_responses import wire
 from weft.parts import Json, ToolCall
 
 
-class Stage(Enum):
+class ItemStage(Enum):
     """Where an item stands on the wire."""
 
     UNSEEN = "unseen"
@@ -18,16 +18,16 @@ class Stage(Enum):
     DONE = "done"
 
 
-class Step(Enum):
+class CallStage(Enum):
     """Where the call of an item stands."""
 
-    UNTOLD = "untold"
+    UNANNOUNCED = "unannounced"
     OPEN = "open"
-    SEALED = "sealed"
+    PARAMS_ENDED = "params-ended"
     CALLED = "called"
 
 
-class Speech(Enum):
+class PartStage(Enum):
     """Where a text or a thought stands."""
 
     ACTIVE = "active"
@@ -35,95 +35,95 @@ class Speech(Enum):
     CONCLUDED = "concluded"
 
 
-class Said:
+class DecodedPart:
     """One content or summary part of an item, from its start to its end."""
 
-    __slots__ = ("annotations", "id", "length", "logprobs", "speech", "whole")
+    __slots__ = ("annotations", "full_text", "id", "logprobs", "stage", "streamed_length")
 
     def __init__(self, id: str) -> None:
         self.id = id
-        self.speech = Speech.ACTIVE
-        self.length = 0
+        self.stage = PartStage.ACTIVE
+        self.streamed_length = 0
         """How many characters were streamed."""
-        self.whole: str | None = None
+        self.full_text: str | None = None
         self.annotations: dict[int, Raw] = {}
         self.logprobs: Json = UNSET
 
     @property
     def holding(self) -> bool:
         """Whether its whole value says something else than what was streamed."""
-        told = self.whole is not None and self.speech is not Speech.CONCLUDED
-        return told and len(self.whole or "") != self.length
+        complete = self.full_text is not None and self.stage is not PartStage.CONCLUDED
+        return complete and len(self.full_text or "") != self.streamed_length
 
 
-class Announced(NamedTuple):
+class AddedItem(NamedTuple):
     """An item as it was when it was added."""
 
-    read: wire.Item
+    wire_item: wire.ResponsesItem
     raw: Raw
 
 
-class Item:
+class DecodedItem:
     """One output item. What it says is keyed by the kind of part and its index."""
 
     __slots__ = (
-        "announced",
+        "added",
         "call",
-        "head",
+        "call_stage",
+        "command_outputs",
+        "content_count",
+        "early_params",
+        "emitted_length",
+        "full_value",
+        "has_encrypted_content",
         "id",
-        "inner",
-        "key",
-        "minted",
+        "id_minted",
         "name",
-        "outputs",
+        "needs_parts",
+        "output_length",
+        "params_prefix",
         "parts",
         "phase",
-        "printed",
-        "proven",
-        "said",
-        "shown",
         "stage",
-        "step",
+        "streamed_text",
         "type",
-        "untellable",
-        "waiting",
-        "whole",
+        "wire_call_id",
     )
 
-    def __init__(self, id: str, *, minted: bool) -> None:
+    def __init__(self, id: str, *, id_minted: bool) -> None:
         self.id = id
-        self.minted = minted
+        self.id_minted = id_minted
         """The wire told no id yet."""
         self.type: str | None = None
         self.name = ""
         self.phase: str | None = None
-        self.stage = Stage.UNSEEN
-        self.announced: Announced | None = None
-        self.untellable = False
+        self.stage = ItemStage.UNSEEN
+        self.added: AddedItem | None = None
+        self.needs_parts = False
         """It is a call, or what came of one: nobody may be told of it before it has parts."""
-        self.said: dict[tuple[str, int], Said] = {}
-        self.parts = 0
+        self.parts: dict[tuple[str, int], DecodedPart] = {}
+        self.content_count = 0
         """How many content parts a message has so far."""
-        self.step = Step.UNTOLD
+        self.call_stage = CallStage.UNANNOUNCED
         self.call: ToolCall | None = None
         """The call as it was announced, or made."""
-        self.key: str | None = None
+        self.wire_call_id: str | None = None
         """The id that the wire gave that call."""
-        self.waiting = Buffer()
+        self.early_params = Buffer()
         """Params that came before anything told what call they are for."""
-        self.head = ""
+        self.params_prefix = ""
         """The params before the text that is streamed into them: code, or a diff."""
-        self.inner = Buffer()
+        self.streamed_text = Buffer()
         """That text."""
-        self.whole: str | None = None
+        self.full_value: str | None = None
         """All params, or all of that text, once an event declared it done."""
-        self.proven = False
+        self.has_encrypted_content = False
         """A reasoning with a proof; the proof is final when the item is done."""
-        self.outputs: dict[int, wire.Printed] = {}
+        self.command_outputs: dict[int, wire.CommandOutput] = {}
         """What commands printed so far."""
-        self.printed = 0
+        self.output_length = 0
         """How much that is."""
-        self.shown = 0
+        self.emitted_length = 0
         """How much of that was shown."""
 
     @property
@@ -134,19 +134,25 @@ class Item:
     @property
     def holding(self) -> bool:
         """Whether something was said of it that has not come out as parts, and would later."""
-        if self.step is Step.UNTOLD:
-            params = self.waiting.length or self.inner.length or self.whole is not None
-            held = bool(params) or (self.untellable and not self.shown)
-        elif self.step is Step.OPEN:
-            held = self.whole is not None
+        if self.call_stage is CallStage.UNANNOUNCED:
+            params = (
+                self.early_params.length or self.streamed_text.length or self.full_value is not None
+            )
+            holding = bool(params) or (self.needs_parts and not self.emitted_length)
+        elif self.call_stage is CallStage.OPEN:
+            holding = self.full_value is not None
         else:
-            held = self.step is Step.SEALED
-        return held or self.printed > self.shown or any(s.holding for s in self.said.values())
+            holding = self.call_stage is CallStage.PARAMS_ENDED
+        return (
+            holding
+            or self.output_length > self.emitted_length
+            or any(part.holding for part in self.parts.values())
+        )
 
 
-class Pending(NamedTuple):
+class PendingShellCall(NamedTuple):
     """A call that waits for the next item to tell who executes it."""
 
-    item: Item
+    item: DecodedItem
     call: ToolCall
-    read: wire.Item
+    wire_item: wire.ResponsesItem

@@ -11,24 +11,24 @@ from msgspec import Raw
 
 from weft.dialects.base import Salvage
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import Item, Step
+from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
-    CUT,
-    Handler,
-    Reading,
-    Row,
+    FAILED_STATUSES,
+    DecoderState,
+    EventHandler,
+    ItemHandlers,
+    ignored_events,
     params_delta,
     params_done,
-    silent,
 )
 from weft.parts import Json, Part, ToolApprovalRequest, ToolCall
 from weft.request import CallContent, OpaqueContent, Request
 
 _REQUEST, _RESPONSE = "mcp_approval_request", "mcp_approval_response"
-_KNOWN = ("id", "type", "name", "server_label", "arguments")
+_MAPPED_FIELDS = ("id", "type", "name", "server_label", "arguments")
 
 
-class _Asked(msgspec.Struct):
+class _Approval(msgspec.Struct):
     """An approval, asked for or answered, as an item of the request has it."""
 
     id: str | None = None
@@ -39,99 +39,115 @@ def approvals_of(request: Request | None, salvage: Salvage) -> dict[str, str]:
     """Approvals that the request tells of, and the ids of the calls that wait for them. What goes
     back as it came tells only the approval: its call had the same id.
     """
-    contents = [one for message in request.messages for one in message.content] if request else ()
-    found: dict[str, str] = {}
-    for one in contents:
-        if isinstance(one, OpaqueContent) and one.kind in (_REQUEST, _RESPONSE):
-            asked = salvage.item(one.raw, _Asked)
-            own = asked.id if one.kind == _REQUEST else None
-            approval = asked.approval_request_id or own
+    contents = (
+        [content for message in request.messages for content in message.content] if request else ()
+    )
+    call_ids: dict[str, str] = {}
+    for content in contents:
+        if isinstance(content, OpaqueContent) and content.kind in (_REQUEST, _RESPONSE):
+            approval_item = salvage.item(content.raw, _Approval)
+            request_id = approval_item.id if content.kind == _REQUEST else None
+            approval = approval_item.approval_request_id or request_id
             if approval:
-                found.setdefault(approval, approval)
-        elif isinstance(one, CallContent):
-            approval = one.approval_request_id or (one.item_id if one.kind == _REQUEST else None)
+                call_ids.setdefault(approval, approval)
+        elif isinstance(content, CallContent):
+            approval = content.approval_request_id or (
+                content.item_id if content.kind == _REQUEST else None
+            )
             if approval:
-                found[approval] = one.id
-    return found
+                call_ids[approval] = content.id
+    return call_ids
 
 
-def _approvals(reading: Reading) -> dict[str, str]:
-    if reading.approvals is None:
-        reading.approvals = approvals_of(reading.context.request, reading.salvage)
-    return reading.approvals
+def _known_approvals(state: DecoderState) -> dict[str, str]:
+    if state.approvals is None:
+        state.approvals = approvals_of(state.context.request, state.salvage)
+    return state.approvals
 
 
-def _kept(raw: Raw, *held: str) -> Json:
+def _extra(raw: Raw, *mapped: str) -> Json:
     """What the parts of an item do not hold; also that its approval is null."""
-    told = wire.leftover(raw, (*_KNOWN, *held))
-    if told.get("approval_request_id") != wire.NULL:
-        told.pop("approval_request_id", None)
-    return wire.packed(told)
+    remaining = wire.remaining_fields(raw, (*_MAPPED_FIELDS, *mapped))
+    if remaining.get("approval_request_id") != wire.NULL:
+        remaining.pop("approval_request_id", None)
+    return wire.item_extra(remaining)
 
 
-def _call(reading: Reading, item: Item, read: wire.Item, id: str) -> ToolCall:
+def _call(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, id: str
+) -> ToolCall:
     return msgspec.structs.replace(
-        reading.call(item, id, item.name, read, hosted=True),
+        state.new_call(item, id, item.name, wire_item, hosted=True),
         dynamic=True,
-        approval_request_id=read.approval_request_id,
+        approval_request_id=wire_item.approval_request_id,
     )
 
 
-def _approved(reading: Reading, item: Item, read: wire.Item) -> ToolCall:
+def _approved_call(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem
+) -> ToolCall:
     """A call under the id of the request that was approved, else of its item."""
-    alias = _approvals(reading).get(read.approval_request_id or "")
-    call = _call(reading, item, read, alias or item.id)
-    first = reading.calls.get(call.id)
-    if alias and first is not None and item.step is Step.UNTOLD:  # it was called right here
-        item.call, item.step = first.call, Step.CALLED
+    alias = _known_approvals(state).get(wire_item.approval_request_id or "")
+    call = _call(state, item, wire_item, alias or item.id)
+    first = state.items_by_call_id.get(call.id)
+    if (
+        alias and first is not None and item.call_stage is CallStage.UNANNOUNCED
+    ):  # it was called right here
+        item.call, item.call_stage = first.call, CallStage.CALLED
     return call
 
 
-def _call_added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    if item.name and item.step is Step.UNTOLD:
-        call = _approved(reading, item, read)
-        if item.step is Step.UNTOLD:
-            reading.announce(item, call, read, out)
+def _call_added(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    if item.name and item.call_stage is CallStage.UNANNOUNCED:
+        call = _approved_call(state, item, wire_item)
+        if item.call_stage is CallStage.UNANNOUNCED:
+            state.announce(item, call, wire_item, out)
 
 
-def _call_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    arguments = reading.text(read.arguments, "arguments") or item.whole or ""
-    call = _approved(reading, item, read)
-    if item.step is not Step.CALLED:
+def _call_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    arguments = state.text_or_json(wire_item.arguments, "arguments") or item.full_value or ""
+    call = _approved_call(state, item, wire_item)
+    if item.call_stage is not CallStage.CALLED:
         call = msgspec.structs.replace(call, params=arguments)
-        reading.hand_over(item, call, read, out)
-    told = wire.known(output=read.output, error=read.error)
+        state.complete_call(item, call, wire_item, out)
+    outcome = wire.present_fields(output=wire_item.output, error=wire_item.error)
     values = {
-        "type": wire.raw("call"),
-        "server_label": wire.raw(read.server_label or ""),
-        "name": wire.raw(item.name),
-        "arguments": wire.raw(arguments),
-        **told,
+        "type": wire.to_raw("call"),
+        "server_label": wire.to_raw(wire_item.server_label or ""),
+        "name": wire.to_raw(item.name),
+        "arguments": wire.to_raw(arguments),
+        **outcome,
     }
-    extra = _kept(raw, *told)
-    failed = "error" in told or read.status in CUT
-    out.append(reading.result(item, values, extra, is_error=failed))
+    extra = _extra(raw, *outcome)
+    failed = "error" in outcome or wire_item.status in FAILED_STATUSES
+    out.append(state.result(item, values, extra, is_error=failed))
 
 
-def _request_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    approval = read.approval_request_id or item.id
+def _request_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    approval = wire_item.approval_request_id or item.id
     call = msgspec.structs.replace(
-        _call(reading, item, read, approval),
-        params=reading.text(read.arguments, "arguments"),
+        _call(state, item, wire_item, approval),
+        params=state.text_or_json(wire_item.arguments, "arguments"),
         approval_request_id=approval,
-        extra=_kept(raw),
+        extra=_extra(raw),
     )
-    reading.make(item, call, out)
-    _approvals(reading)[approval] = item.call_id
+    state.emit_call(item, call, out)
+    _known_approvals(state)[approval] = item.call_id
     out.append(ToolApprovalRequest(item.call_id, approval))
-    reading.reason = "tool-calls"
+    state.finish_reason = "tool-calls"
 
 
-ITEMS = {"mcp_call": Row(_call_done, _call_added), _REQUEST: Row(_request_done)}
+ITEMS = {"mcp_call": ItemHandlers(_call_done, _call_added), _REQUEST: ItemHandlers(_request_done)}
 
-EVENTS: dict[str, Handler] = {
+EVENTS: dict[str, EventHandler] = {
     "response.mcp_call_arguments.delta": params_delta,
     "response.mcp_call_arguments.done": params_done,
-    **silent("mcp_call", ("in_progress", "completed", "failed")),
-    **silent("mcp_list_tools", ("in_progress", "completed", "failed")),
+    **ignored_events("mcp_call", ("in_progress", "completed", "failed")),
+    **ignored_events("mcp_list_tools", ("in_progress", "completed", "failed")),
 }

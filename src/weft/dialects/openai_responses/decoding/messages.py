@@ -9,15 +9,20 @@
 from msgspec import UNSET, Raw
 
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import Item, Said, Speech, Stage
-from weft.dialects.openai_responses.decoding.state import Handler, Reading, Row
+from weft.dialects.openai_responses.decoding.item import (
+    DecodedItem,
+    DecodedPart,
+    ItemStage,
+    PartStage,
+)
+from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.wire import NAME
 from weft.partial_json import whole_characters
 from weft.parts import Opaque, Part, Source, SourceKind, TextDelta, TextEnd, TextStart
 
 TEXT, REFUSAL = "text", "refusal"
 
-SOURCES: dict[str, SourceKind] = {
+SOURCE_KINDS: dict[str, SourceKind] = {
     "url_citation": "url",
     "file_citation": "document",
     "container_file_citation": "document",
@@ -25,199 +30,236 @@ SOURCES: dict[str, SourceKind] = {
 }
 """Annotations that point somewhere. Others stay with their text, and are no source."""
 
-_KNOWN = ("id", "type", "role", "content", "phase")
+_MAPPED_FIELDS = ("id", "type", "role", "content", "phase")
 
 
-def say(reading: Reading, item: Item, kind: str, index: int, out: list[Part]) -> Said:
+def open_text(
+    state: DecoderState, item: DecodedItem, kind: str, index: int, out: list[Part]
+) -> DecodedPart:
     """The text of that kind and index, opened if it was not."""
-    said = item.said.get((kind, index))
-    if said is not None:
-        return said
-    reading.expect(item, "content_index", index, item.parts)
-    item.parts = max(item.parts, index) + 1
+    part = item.parts.get((kind, index))
+    if part is not None:
+        return part
+    state.check_index(item, "content_index", index, item.content_count)
+    item.content_count = max(item.content_count, index) + 1
     id = f"{item.id}:{index}" if index else item.id
     id = f"{item.id}:refusal{index}" if kind == REFUSAL else id
-    said = reading.begin(item, kind, index, id, TextDelta)
-    out.append(TextStart(said.id, item.id, phase=item.phase, refusal=kind == REFUSAL))
-    if kind == REFUSAL and reading.reason == "stop":
-        reading.reason = "content-filter"
-    return said
+    part = state.open_part(item, kind, index, id, TextDelta)
+    out.append(TextStart(part.id, item.id, phase=item.phase, refusal=kind == REFUSAL))
+    if kind == REFUSAL and state.finish_reason == "stop":
+        state.finish_reason = "content-filter"
+    return part
 
 
-def _spoken_of(reading: Reading, item: Item, kind: str, event: wire.Event, out: list[Part]) -> Said:
+def _text_for_event(
+    state: DecoderState, item: DecodedItem, kind: str, event: wire.ResponsesEvent, out: list[Part]
+) -> DecodedPart:
     """The text that an event goes on with. Official clients have nowhere to put one whose part was
     added neither with its item nor by itself (text-without-its-part).
     """
     index = event.content_index or 0
-    said = item.said.get((kind, index))
-    if said is None:
-        said = say(reading, item, kind, index, out)
-        content = item.announced.read.content if item.announced else None
+    part = item.parts.get((kind, index))
+    if part is None:
+        part = open_text(state, item, kind, index, out)
+        content = item.added.wire_item.content if item.added else None
         if index >= len(content or ()):
             detail = f"{event.type} for part {index} of item {item.id!r}, which was not added"
-            reading.findings.once("start-missing", said.id, detail)
-    return said
+            state.findings.once("start-missing", part.id, detail)
+    return part
 
 
-def text_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    said = item.said.get((TEXT, event.content_index or 0))
-    said = said or _spoken_of(reading, item, TEXT, event, out)
-    said.length += reading.more(TextDelta, said.id, event.delta, out)
+def text_delta(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    part = item.parts.get((TEXT, event.content_index or 0))
+    part = part or _text_for_event(state, item, TEXT, event, out)
+    part.streamed_length += state.emit_delta(TextDelta, part.id, event.delta, out)
 
 
-def _refusal_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    said = _spoken_of(reading, item, REFUSAL, event, out)
-    said.length += reading.more(TextDelta, said.id, event.delta, out)
+def _refusal_delta(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    part = _text_for_event(state, item, REFUSAL, event, out)
+    part.streamed_length += state.emit_delta(TextDelta, part.id, event.delta, out)
 
 
-def _text_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    part = wire.Part("output_text", event.text, annotations=event.annotations)
-    _spoken_of(reading, item, TEXT, event, out)
-    _take_part(reading, item, part, event.content_index or 0, out)
+def _text_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    wire_part = wire.ResponsesPart("output_text", event.text, annotations=event.annotations)
+    _text_for_event(state, item, TEXT, event, out)
+    _take_whole_part(state, item, wire_part, event.content_index or 0, out)
 
 
-def _refusal_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _refusal_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     if event.refusal:
-        said = _spoken_of(reading, item, REFUSAL, event, out)
-        said.whole = whole_characters(event.refusal)
+        part = _text_for_event(state, item, REFUSAL, event, out)
+        part.full_text = whole_characters(event.refusal)
 
 
-def part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    part = event.part or wire.Part()
-    kind = _kind(part)
+def part_added(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    wire_part = event.part or wire.ResponsesPart()
+    kind = _text_kind(wire_part)
     if kind is not None:
-        say(reading, item, kind, event.content_index or 0, out)
+        open_text(state, item, kind, event.content_index or 0, out)
     else:
-        _unknown(reading, item, part, event.content_index or 0)
+        _note_unknown_part(state, item, wire_part, event.content_index or 0)
 
 
-def _unknown(reading: Reading, item: Item, part: wire.Part, index: int) -> None:
+def _note_unknown_part(
+    state: DecoderState, item: DecodedItem, wire_part: wire.ResponsesPart, index: int
+) -> None:
     """A content part that is no text takes a place all the same."""
-    kind = part.type or "unknown"
-    reading.findings.once("event-unknown", f"part {kind}", f"part {kind!r}: kept")
-    item.parts = max(item.parts, index + 1)
+    kind = wire_part.type or "unknown"
+    state.findings.once("event-unknown", f"part {kind}", f"part {kind!r}: kept")
+    item.content_count = max(item.content_count, index + 1)
 
 
-def part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    _take_part(reading, item, event.part or wire.Part(), event.content_index or 0, out)
+def part_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    _take_whole_part(state, item, event.part or wire.ResponsesPart(), event.content_index or 0, out)
 
 
-def _take_part(reading: Reading, item: Item, part: wire.Part, index: int, out: list[Part]) -> None:
+def _take_whole_part(
+    state: DecoderState,
+    item: DecodedItem,
+    wire_part: wire.ResponsesPart,
+    index: int,
+    out: list[Part],
+) -> None:
     """The whole of a content part: what it says, and its annotations."""
-    kind = _kind(part)
+    kind = _text_kind(wire_part)
     if kind is None:
         return
-    said = say(reading, item, kind, index, out)
-    text = part.refusal if kind == REFUSAL else part.text
-    said.whole = said.whole if text is None else whole_characters(text)
-    said.logprobs = part.logprobs if isinstance(part.logprobs, Raw) else said.logprobs
-    for number, annotation in enumerate(part.annotations or ()):
-        _annotate(reading, said, number, annotation, out)
+    part = open_text(state, item, kind, index, out)
+    text = wire_part.refusal if kind == REFUSAL else wire_part.text
+    part.full_text = part.full_text if text is None else whole_characters(text)
+    part.logprobs = wire_part.logprobs if isinstance(wire_part.logprobs, Raw) else part.logprobs
+    for annotation_index, annotation in enumerate(wire_part.annotations or ()):
+        _annotate(state, part, annotation_index, annotation, out)
 
 
-def _annotation(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _annotation(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     if isinstance(event.annotation, Raw):
-        said = _spoken_of(reading, item, TEXT, event, out)
-        number = event.annotation_index
-        if number is None:
-            number = len(said.annotations)
-        _annotate(reading, said, number, event.annotation, out)
+        part = _text_for_event(state, item, TEXT, event, out)
+        annotation_index = event.annotation_index
+        if annotation_index is None:
+            annotation_index = len(part.annotations)
+        _annotate(state, part, annotation_index, event.annotation, out)
 
 
-def _annotate(reading: Reading, said: Said, number: int, raw: Raw, out: list[Part]) -> None:
-    if number in said.annotations or said.speech is Speech.CONCLUDED:
+def _annotate(
+    state: DecoderState, part: DecodedPart, annotation_index: int, raw: Raw, out: list[Part]
+) -> None:
+    if annotation_index in part.annotations or part.stage is PartStage.CONCLUDED:
         return
-    if number != len(said.annotations):
-        detail = f"annotation {number} of {said.id!r}: {len(said.annotations)} was expected"
-        reading.findings.once("index-disordered", f"{said.id} annotation", detail)
-    said.annotations[number] = raw = wire.one_line(raw)
-    read = reading.salvage.item(raw, wire.Annotation)
-    kind = SOURCES.get(read.type or "")
+    if annotation_index != len(part.annotations):
+        detail = (
+            f"annotation {annotation_index} of {part.id!r}: {len(part.annotations)} was expected"
+        )
+        state.findings.once("index-disordered", f"{part.id} annotation", detail)
+    part.annotations[annotation_index] = raw = wire.one_line(raw)
+    annotation = state.salvage.item(raw, wire.ResponsesAnnotation)
+    kind = SOURCE_KINDS.get(annotation.type or "")
     if kind is None:
-        detail = f"annotation {read.type!r} is no source: kept with its text"
-        reading.findings.once("event-unknown", f"annotation {read.type}", detail)
+        detail = f"annotation {annotation.type!r} is no source: kept with its text"
+        state.findings.once("event-unknown", f"annotation {annotation.type}", detail)
     if kind is not None:
         out.append(
             Source(
-                reading.context.ids.local("source"),
+                state.context.ids.local("source"),
                 kind,
-                said.id,
-                url=read.url,
-                file_id=read.file_id,
-                title=read.title or read.filename or read.file_id,
-                start=read.start_index,
-                end=read.end_index,
+                part.id,
+                url=annotation.url,
+                file_id=annotation.file_id,
+                title=annotation.title or annotation.filename or annotation.file_id,
+                start=annotation.start_index,
+                end=annotation.end_index,
                 raw=raw,
             )
         )
 
 
-def message_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    for index, content in enumerate(read.content or ()):
-        part = reading.salvage.item(content, wire.Part)
-        if _kind(part) is None:
-            _unknown(reading, item, part, index)
-            place = wire.written({"item_id": wire.raw(item.id), "content_index": wire.raw(index)})
-            extra = wire.written({"content": place})
-            out.append(Opaque(NAME, part.type or "unknown", wire.one_line(content), extra))
+def message_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    for index, raw_part in enumerate(wire_item.content or ()):
+        wire_part = state.salvage.item(raw_part, wire.ResponsesPart)
+        if _text_kind(wire_part) is None:
+            _note_unknown_part(state, item, wire_part, index)
+            position = wire.raw_object(
+                {"item_id": wire.to_raw(item.id), "content_index": wire.to_raw(index)}
+            )
+            extra = wire.raw_object({"content": position})
+            out.append(Opaque(NAME, wire_part.type or "unknown", wire.one_line(raw_part), extra))
         else:
-            _take_part(reading, item, part, index, out)
-    if not item.said and not read.content:
-        say(reading, item, TEXT, 0, out)
-    told_late = read.phase if read.phase != item.phase else None
-    if item.stage is Stage.UNSEEN:  # it came at once
-        _say_at_once(item, out)
-    close_all(reading, item, out, _kept(raw, told_late))
+            _take_whole_part(state, item, wire_part, index, out)
+    if not item.parts and not wire_item.content:
+        open_text(state, item, TEXT, 0, out)
+    late_phase = wire_item.phase if wire_item.phase != item.phase else None
+    if item.stage is ItemStage.UNSEEN:  # it came at once
+        _emit_whole_texts(item, out)
+    end_texts(state, item, out, _end_extra(raw, late_phase))
 
 
-def _say_at_once(item: Item, out: list[Part]) -> None:
-    out += [TextDelta(said.id, said.whole) for said in item.said.values() if said.whole]
+def _emit_whole_texts(item: DecodedItem, out: list[Part]) -> None:
+    out += [TextDelta(part.id, part.full_text) for part in item.parts.values() if part.full_text]
 
 
-def _kept(raw: Raw, phase: str | None) -> dict[str, Raw]:
+def _end_extra(raw: Raw, phase: str | None) -> dict[str, Raw]:
     """What the item tells beside its texts, and the phase if it came too late for their start."""
-    kept = wire.leftover(raw, _KNOWN)
-    return {**({"item": wire.written(kept)} if kept else {}), **wire.known(phase=phase)}
+    item_extra = wire.remaining_fields(raw, _MAPPED_FIELDS)
+    return {
+        **({"item": wire.raw_object(item_extra)} if item_extra else {}),
+        **wire.present_fields(phase=phase),
+    }
 
 
-def close_all(
-    reading: Reading,
-    item: Item,
+def end_texts(
+    state: DecoderState,
+    item: DecodedItem,
     out: list[Part],
-    kept: dict[str, Raw] | None = None,
+    item_extra: dict[str, Raw] | None = None,
     *,
     whole: bool = True,
 ) -> None:
     """Ends what the item said. The last end keeps what belongs to the item."""
-    texts = [item.said[key] for key in item.said if key[0] in (TEXT, REFUSAL)]
-    ending = [said for said in texts if said.speech is not Speech.CONCLUDED]
-    for said in ending:
-        said.speech = Speech.CONCLUDED
-        extra = dict(kept or {}) if said is ending[-1] else {}
-        if isinstance(said.logprobs, Raw) and bytes(said.logprobs) not in (b"[]", b"null"):
-            extra["logprobs"] = said.logprobs
+    parts = [item.parts[key] for key in item.parts if key[0] in (TEXT, REFUSAL)]
+    ending = [part for part in parts if part.stage is not PartStage.CONCLUDED]
+    for part in ending:
+        part.stage = PartStage.CONCLUDED
+        extra = dict(item_extra or {}) if part is ending[-1] else {}
+        if isinstance(part.logprobs, Raw) and bytes(part.logprobs) not in (b"[]", b"null"):
+            extra["logprobs"] = part.logprobs
         if whole:
-            reading.flush(TextDelta, said.id, out)
+            state.flush_surrogate(TextDelta, part.id, out)
         out.append(
             TextEnd(
-                said.id,
-                tuple(said.annotations.values()),
-                whole=said.whole if whole else None,
-                extra=wire.written(extra) if extra else UNSET,
+                part.id,
+                tuple(part.annotations.values()),
+                whole=part.full_text if whole else None,
+                extra=wire.raw_object(extra) if extra else UNSET,
             )
         )
 
 
-def _kind(part: wire.Part) -> str | None:
+def _text_kind(wire_part: wire.ResponsesPart) -> str | None:
     """What a content part is; None: nothing that can be said."""
-    if part.type == "refusal" or part.refusal is not None:
+    if wire_part.type == "refusal" or wire_part.refusal is not None:
         return REFUSAL
-    return TEXT if part.type in ("output_text", "text") or part.text is not None else None
+    return TEXT if wire_part.type in ("output_text", "text") or wire_part.text is not None else None
 
 
-ITEMS = {"message": Row(message_done, inert=True)}
+ITEMS = {"message": ItemHandlers(message_done, announceable=True)}
 
-EVENTS: dict[str, Handler] = {
+EVENTS: dict[str, EventHandler] = {
     "response.output_text.delta": text_delta,
     "response.output_text.done": _text_done,
     "response.output_text.annotation.added": _annotation,

@@ -23,263 +23,290 @@ from weft.dialects.openai_responses.decoding import (
     shell_calls,
     streamed_calls,
 )
-from weft.dialects.openai_responses.decoding.item import Announced, Item, Stage
-from weft.dialects.openai_responses.decoding.state import Handler, Reading, Row
+from weft.dialects.openai_responses.decoding.item import AddedItem, DecodedItem, ItemStage
+from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.wire import NAME
 from weft.parts import Opaque, Part
 
 
-class Outputs:
+class OutputItems:
     """Knows the items of one response."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._findings = reading.findings
-        self._items: dict[int | str, Item] = {}
-        self._by_id: dict[str, Item] = {}
-        self._replaced: list[Item] = []
+    def __init__(self, state: DecoderState) -> None:
+        self._state = state
+        self._findings = state.findings
+        self._items: dict[int | str, DecodedItem] = {}
+        self._by_id: dict[str, DecodedItem] = {}
+        self._replaced: list[DecodedItem] = []
         """Items whose index another one took."""
-        self._open: set[Item] = set()
+        self._open: set[DecodedItem] = set()
         """Items that are not done."""
 
     def __bool__(self) -> bool:
         return bool(self._items)
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[DecodedItem]:
         return chain(self._replaced, self._items.values())
 
     @property
     def holding(self) -> bool:
         """Whether something that was said has not come out as parts, and would later."""
-        return self._reading.holding or any(item.holding for item in self._open)
+        return self._state.holding or any(item.holding for item in self._open)
 
     # Which item
 
-    def spoken_of(self, event: wire.Event) -> Item:
+    def item_for_event(self, event: wire.ResponsesEvent) -> DecodedItem:
         """The item that an event speaks of, begun if it was not."""
         index = event.output_index
         item = None if index is None else self._items.get(index)
         if item is None:
-            item = self._found(event, event.item_id)
+            item = self._find_or_create(event, event.item_id)
         elif event.item_id != item.id:
             self._check_id(item, event.item_id)
-        if item.stage is Stage.UNSEEN:
-            item.stage = Stage.ADDED
+        if item.stage is ItemStage.UNSEEN:
+            item.stage = ItemStage.ADDED
             detail = f"{event.type} for item {item.id!r}, which was not added"
             self._findings.once("start-missing", item.id, detail)
         return item
 
-    def _found(self, event: wire.Event, id: str | None) -> Item:
+    def _find_or_create(self, event: wire.ResponsesEvent, id: str | None) -> DecodedItem:
         """The item of an event without an index, or a new one."""
         index = event.output_index
         item = self._by_id.get(id or "") if index is None else None
         if item is None:
-            item = Item(id or self._reading.context.ids.mint("item"), minted=not id)
-            self._check_place(event, item)
+            item = DecodedItem(id or self._state.context.ids.mint("item"), id_minted=not id)
+            self._check_index(event, item)
             self._open.add(item)
             self._by_id.setdefault(id or "", item)
             self._items[id or "" if index is None else index] = item
         return item
 
-    def _check_place(self, event: wire.Event, item: Item) -> None:
+    def _check_index(self, event: wire.ResponsesEvent, item: DecodedItem) -> None:
         """Items are counted from 0 in the order in which they begin, each with an id of its own."""
-        index, next = event.output_index, len(self._items)
-        if not item.minted and item.id in self._by_id:
+        index, expected = event.output_index, len(self._items)
+        if not item.id_minted and item.id in self._by_id:
             self._findings.once("item-id-contradicted", "", f"two items are {item.id!r}")
         if index is None:
             self._findings.once("index-missing", "", f"no output_index for {item.id!r}")
-        elif index != next:
-            detail = f"item {item.id!r} is at output_index {index}: {next} was expected"
+        elif index != expected:
+            detail = f"item {item.id!r} is at output_index {index}: {expected} was expected"
             self._findings.note("index-disordered", detail)
 
-    def _check_id(self, item: Item, id: str | None) -> None:
+    def _check_id(self, item: DecodedItem, id: str | None) -> None:
         """An item keeps its id; later ones may rotate (capture: ids-rotate)."""
-        if id is not None and id != item.id and not item.minted:
+        if id is not None and id != item.id and not item.id_minted:
             self._findings.once("item-id-contradicted", "", f"item {item.id!r} is now {id!r}")
 
-    def _check_call_id(self, item: Item, read: wire.Item) -> None:
+    def _check_call_id(self, item: DecodedItem, wire_item: wire.ResponsesItem) -> None:
         """A call keeps its id from `added` to `done`; official clients refuse another (capture:
         tool-searches).
         """
-        if item.announced is None or item.stage is Stage.DONE:
+        if item.added is None or item.stage is ItemStage.DONE:
             return
-        before, now = item.announced.read.call_id, read.call_id
-        if before != now:
-            detail = f"item {item.id!r} was added with call_id {before!r}, and is done with {now!r}"
-            self._findings.once("call-id-changed" if before else "call-id-late", item.id, detail)
+        added_call_id, done_call_id = item.added.wire_item.call_id, wire_item.call_id
+        if added_call_id != done_call_id:
+            detail = f"item {item.id!r} was added with call_id {added_call_id!r}"
+            detail += f", and is done with {done_call_id!r}"
+            changed = bool(added_call_id)
+            self._findings.once("call-id-changed" if changed else "call-id-late", item.id, detail)
 
-    def _told(
-        self, event: wire.Event, read: wire.Item, out: list[Part], *, begins: bool = False
-    ) -> Item:
+    def _resolve(
+        self,
+        event: wire.ResponsesEvent,
+        wire_item: wire.ResponsesItem,
+        out: list[Part],
+        *,
+        is_added: bool = False,
+    ) -> DecodedItem:
         """The item that is told of; what it is may decide about the one before it."""
-        if self._reading.pending is not None:
-            shell_calls.settle(self._reading, read, out)
+        if self._state.pending_shell is not None:
+            shell_calls.resolve_pending(self._state, wire_item, out)
         index = event.output_index
         item = None if index is None else self._items.get(index)
-        if item is not None and index is not None and _is_another(item, read, begins):
+        if item is not None and index is not None and _is_other_item(item, wire_item, is_added):
             self._findings.note("call-index-reused", f"another item began at index {index}")
             self._replaced.append(self._items.pop(index))
             item = None
-        item = item or self._found(event, event.item_id or read.id)
-        if item.minted and read.id and not item.said and item.call is None:
-            item.id, item.minted = read.id, False
-        if item.minted and not read.id:
+        item = item or self._find_or_create(event, event.item_id or wire_item.id)
+        if item.id_minted and wire_item.id and not item.parts and item.call is None:
+            item.id, item.id_minted = wire_item.id, False
+        if item.id_minted and not wire_item.id:
             self._findings.once("item-id-missing", item.id, f"item {item.id!r} came without an id")
         self._check_id(item, event.item_id)
-        self._check_id(item, read.id)
+        self._check_id(item, wire_item.id)
         return item
 
     # Added and done
 
-    def added(self, event: wire.Event, out: list[Part]) -> None:
-        read = self._reading.salvage.item(event.item, wire.Item)
-        item = self._told(event, read, out, begins=True)
-        if item.stage is Stage.DONE or (item.stage is Stage.ADDED and item.type is not None):
+    def added(self, event: wire.ResponsesEvent, out: list[Part]) -> None:
+        wire_item = self._state.salvage.item(event.item, wire.ResponsesItem)
+        item = self._resolve(event, wire_item, out, is_added=True)
+        if item.stage is ItemStage.DONE or (
+            item.stage is ItemStage.ADDED and item.type is not None
+        ):
             self._findings.once("start-repeated", item.id, f"item {item.id!r} was added before")
-        row = _row(item, read)
-        if item.stage is not Stage.DONE:
-            item.stage = Stage.ADDED
+        handlers = _handlers_of(item, wire_item)
+        if item.stage is not ItemStage.DONE:
+            item.stage = ItemStage.ADDED
             if isinstance(event.item, Raw):
-                item.announced = item.announced or Announced(read, event.item)
-                if row is not None:
-                    row.added(self._reading, item, read, event.item, out)
+                item.added = item.added or AddedItem(wire_item, event.item)
+                if handlers is not None:
+                    handlers.added(self._state, item, wire_item, event.item, out)
 
-    def done(self, event: wire.Event, out: list[Part]) -> None:
+    def done(self, event: wire.ResponsesEvent, out: list[Part]) -> None:
         raw = event.item if isinstance(event.item, Raw) else Raw(b"{}")
         if not bytes(raw).startswith(b"{"):
             self._findings.once("event-unknown", "item", "an item that is no object: ignored")
             return
-        read = self._reading.salvage.item(raw, wire.Item)
-        item = self._told(event, read, out)
-        if item.stage is Stage.UNSEEN:
+        wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
+        item = self._resolve(event, wire_item, out)
+        if item.stage is ItemStage.UNSEEN:
             self._findings.once("start-missing", item.id, f"item {item.id!r} was never added")
-        self._check_call_id(item, read)
-        self._take(item, read, raw, out)
+        self._check_call_id(item, wire_item)
+        self._finish_item(item, wire_item, raw, out)
 
-    def _take(self, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
+    def _finish_item(
+        self, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    ) -> None:
         """Reads an item that is done; a second time it is not read."""
-        row = _row(item, read)
-        if item.stage is Stage.DONE:
+        handlers = _handlers_of(item, wire_item)
+        if item.stage is ItemStage.DONE:
             self._findings.once("end-repeated", item.id, f"item {item.id!r} was done before")
             return
-        if row is None:
+        if handlers is None:
             type = item.type or "unknown"
             self._findings.once("event-unknown", f"item {type}", f"item {type!r}: kept as it is")
             out.append(Opaque(NAME, type, wire.one_line(raw)))
         else:
-            row.done(self._reading, item, read, raw, out)
-        self._close(item, out, whole=True)
-        item.stage = Stage.DONE
+            handlers.done(self._state, item, wire_item, raw, out)
+        self._end_item_parts(item, out, whole=True)
+        item.stage = ItemStage.DONE
         self._open.discard(item)
 
     # Items that come at once, or never come to their end
 
-    def take_all(self, output: list[Raw], out: list[Part]) -> None:
+    def read_all(self, output: list[Raw], out: list[Part]) -> None:
         """Reads items that came at once."""
         for index, raw in enumerate(output):
-            read = self._reading.salvage.item(raw, wire.Item)
-            item = self._told(wire.Event(output_index=index), read, out)
-            self._take(item, read, raw, out)
+            wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
+            item = self._resolve(wire.ResponsesEvent(output_index=index), wire_item, out)
+            self._finish_item(item, wire_item, raw, out)
 
-    def complete(self, output: list[Raw], out: list[Part]) -> None:
+    def complete_from_snapshot(self, output: list[Raw], out: list[Part]) -> None:
         """Items that were never done are done by the terminal snapshot; a stream without items
         has all of them there.
         """
         if output and not self._items:
             self._findings.note("start-missing", "items come only with the terminal event")
-            self.take_all(output, out)
+            self.read_all(output, out)
         for index, raw in enumerate(output if self._open else ()):
-            read = self._reading.salvage.item(raw, wire.Item)
-            item = self._by_id.get(read.id) if read.id else None
+            wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
+            item = self._by_id.get(wire_item.id) if wire_item.id else None
             item = item or self._items.get(index)
-            if item is not None and item.stage is not Stage.DONE and item.type == read.type:
+            if (
+                item is not None
+                and item.stage is not ItemStage.DONE
+                and item.type == wire_item.type
+            ):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
-                self._take(item, read, raw, out)
+                self._finish_item(item, wire_item, raw, out)
 
-    def leave(self, out: list[Part]) -> None:
+    def end_calls(self, out: list[Part]) -> None:
         """Ends the calls that nothing more is told of."""
-        shell_calls.settle(self._reading, None, out)
+        shell_calls.resolve_pending(self._state, None, out)
         for item in self:
-            if item.stage is not Stage.DONE:
-                self._reading.leave(item, out)
+            if item.stage is not ItemStage.DONE:
+                self._state.complete_undone_call(item, out)
 
-    def close(self, out: list[Part], *, whole: bool) -> None:
+    def end_parts(self, out: list[Part], *, whole: bool) -> None:
         """Ends texts and thoughts that were never ended, with all that is known of them."""
         for item in self:
             before = len(out)
-            silent = item in self._open and not item.said and item.call is None
-            if whole and silent:
-                self._end_as_announced(item, out)
-            self._close(item, out, whole=whole)
-            if whole and (len(out) > before or silent):
+            no_parts = item in self._open and not item.parts and item.call is None
+            if whole and no_parts:
+                self._finish_as_added(item, out)
+            self._end_item_parts(item, out, whole=whole)
+            if whole and (len(out) > before or no_parts):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
 
-    def _end_as_announced(self, item: Item, out: list[Part]) -> None:
+    def _finish_as_added(self, item: DecodedItem, out: list[Part]) -> None:
         """Nothing came of an item, and clients wait for its end (capture: item-that-says-nothing).
         Of a call or a result nobody was told.
         """
-        if item.announced is not None and not item.untellable:
-            read, raw = item.announced
-            told = wire.fields(raw)
-            told.pop("status", None)
-            self._take(item, read, wire.written(told), out)
+        if item.added is not None and not item.needs_parts:
+            wire_item, raw = item.added
+            fields = wire.object_fields(raw)
+            fields.pop("status", None)
+            self._finish_item(item, wire_item, wire.raw_object(fields), out)
 
-    def _close(self, item: Item, out: list[Part], *, whole: bool) -> None:
-        if item.said:
-            messages.close_all(self._reading, item, out, whole=whole)
-            reasoning.close_all(self._reading, item, out, whole=whole)
+    def _end_item_parts(self, item: DecodedItem, out: list[Part], *, whole: bool) -> None:
+        if item.parts:
+            messages.end_texts(self._state, item, out, whole=whole)
+            reasoning.end_reasoning(self._state, item, out, whole=whole)
 
 
-def _row(item: Item, read: wire.Item) -> Row | None:
+def _handlers_of(item: DecodedItem, wire_item: wire.ResponsesItem) -> ItemHandlers | None:
     """How an item is read. What it says corrects a type that nobody knows."""
     if item.type not in ITEMS:
-        item.type = read.type or item.type
-    if not item.said:
-        item.phase = read.phase or item.phase
-    item.name = item.name or read.name or ""
-    if item.type not in ITEMS and item.said:
-        kind, _ = next(iter(item.said))
+        item.type = wire_item.type or item.type
+    if not item.parts:
+        item.phase = wire_item.phase or item.phase
+    item.name = item.name or wire_item.name or ""
+    if item.type not in ITEMS and item.parts:
+        kind, _ = next(iter(item.parts))
         item.type = "message" if kind in (messages.TEXT, messages.REFUSAL) else "reasoning"
-    row = ITEMS.get(item.type or "")
-    item.untellable = row is not None and not row.inert
-    return row
+    handlers = ITEMS.get(item.type or "")
+    item.needs_parts = handlers is not None and not handlers.announceable
+    return handlers
 
 
-def _is_another(item: Item, read: wire.Item, begins: bool) -> bool:
+def _is_other_item(item: DecodedItem, wire_item: wire.ResponsesItem, is_added: bool) -> bool:
     """Whether this is not the item that stood at its index so far: it has another type; or the
     one before it is done, and this one begins under another id, or is another call.
     """
-    if item.type not in ITEMS or read.type not in ITEMS:
+    if item.type not in ITEMS or wire_item.type not in ITEMS:
         return False
-    if item.type != read.type:
+    if item.type != wire_item.type:
         return True
-    if item.stage is not Stage.DONE or item.type == "tool_search_call":
+    if item.stage is not ItemStage.DONE or item.type == "tool_search_call":
         return False
-    if begins and read.id is not None and read.id != item.id:
+    if is_added and wire_item.id is not None and wire_item.id != item.id:
         return True
-    return item.key is not None and bool(read.call_id) and read.call_id != item.key
+    return (
+        item.wire_call_id is not None
+        and bool(wire_item.call_id)
+        and wire_item.call_id != item.wire_call_id
+    )
 
 
-def _opaque(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
+def _opaque_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
     """An item that has no parts of its own: it goes back as it came."""
     out.append(Opaque(NAME, item.type or "", wire.one_line(raw)))
 
 
-def _part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    _part(event, messages.part_added, reasoning.raw_added)(reading, item, event, out)
+def _part_added(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    _by_part_type(event, messages.part_added, reasoning.raw_part_added)(state, item, event, out)
 
 
-def _part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    _part(event, messages.part_done, reasoning.raw_part_done)(reading, item, event, out)
+def _part_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    _by_part_type(event, messages.part_done, reasoning.raw_part_done)(state, item, event, out)
 
 
-def _part(event: wire.Event, text: Handler, thought: Handler) -> Handler:
+def _by_part_type(
+    event: wire.ResponsesEvent, text_handler: EventHandler, reasoning_handler: EventHandler
+) -> EventHandler:
     type = event.part.type if event.part else None
-    return thought if type == "reasoning_text" else text
+    return reasoning_handler if type == "reasoning_text" else text_handler
 
 
-_REPLAYED = ("compaction", "mcp_list_tools", "additional_tools")
-_REPLAYED_ANSWERS = (
+_OPAQUE_ITEMS = ("compaction", "mcp_list_tools", "additional_tools")
+_OPAQUE_RESULTS = (
     "function_call_output",
     "custom_tool_call_output",
     "computer_call_output",
@@ -288,7 +315,7 @@ _REPLAYED_ANSWERS = (
     "mcp_approval_response",
 )
 
-ITEMS: dict[str, Row] = {
+ITEMS: dict[str, ItemHandlers] = {
     **messages.ITEMS,
     **reasoning.ITEMS,
     **client_calls.ITEMS,
@@ -296,12 +323,12 @@ ITEMS: dict[str, Row] = {
     **hosted_calls.ITEMS,
     **shell_calls.ITEMS,
     **mcp.ITEMS,
-    **dict.fromkeys(_REPLAYED, Row(_opaque, inert=True)),
-    **dict.fromkeys(_REPLAYED_ANSWERS, Row(_opaque)),
+    **dict.fromkeys(_OPAQUE_ITEMS, ItemHandlers(_opaque_done, announceable=True)),
+    **dict.fromkeys(_OPAQUE_RESULTS, ItemHandlers(_opaque_done)),
 }
 """Every type of item that is known, and how it is read."""
 
-SPOKEN: dict[str, Handler] = {
+ITEM_EVENTS: dict[str, EventHandler] = {
     **messages.EVENTS,
     **client_calls.EVENTS,
     **reasoning.EVENTS,

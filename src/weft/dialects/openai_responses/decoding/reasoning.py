@@ -15,8 +15,13 @@ from msgspec import Raw, UnsetType
 
 from weft.dialects.envelope import opened, unsealed
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import Item, Said, Speech, Stage
-from weft.dialects.openai_responses.decoding.state import Handler, Reading, Row
+from weft.dialects.openai_responses.decoding.item import (
+    DecodedItem,
+    DecodedPart,
+    ItemStage,
+    PartStage,
+)
+from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
 from weft.dialects.openai_responses.wire import NAME
 from weft.partial_json import whole_characters
 from weft.parts import Part, ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
@@ -25,118 +30,144 @@ SUMMARY, RAW = "summary", "raw"
 
 _KINDS: dict[str, ReasoningKind] = {SUMMARY: "summary", RAW: "raw"}
 _INDEXES = {SUMMARY: "summary_index", RAW: "content_index"}
-_KNOWN = ("id", "type", "summary", "content", "encrypted_content")
+_MAPPED_FIELDS = ("id", "type", "summary", "content", "encrypted_content")
 
 
-def _say(reading: Reading, item: Item, kind: str, index: int, out: list[Part]) -> Said:
+def _open_reasoning(
+    state: DecoderState, item: DecodedItem, kind: str, index: int, out: list[Part]
+) -> DecodedPart:
     """The part of that kind and index, opened if it was not."""
-    said = item.said.get((kind, index))
-    if said is None:
-        said_before = sum(key[0] == kind for key in item.said)
-        reading.expect(item, _INDEXES[kind], index, said_before)
-        said = reading.begin(item, kind, index, _id(item, kind, index), ReasoningDelta)
-        out.append(ReasoningStart(said.id, _KINDS[kind], item_id=item.id))
-    return said
+    part = item.parts.get((kind, index))
+    if part is None:
+        opened = sum(key[0] == kind for key in item.parts)
+        state.check_index(item, _INDEXES[kind], index, opened)
+        part = state.open_part(item, kind, index, _part_id(item, kind, index), ReasoningDelta)
+        out.append(ReasoningStart(part.id, _KINDS[kind], item_id=item.id))
+    return part
 
 
-def _id(item: Item, kind: str, index: int) -> str:
+def _part_id(item: DecodedItem, kind: str, index: int) -> str:
     """`<item>:<n>` for the kind that came first, the kind's own name in it for the other."""
     other = RAW if kind == SUMMARY else SUMMARY
-    if any(key[0] == other for key in item.said):
+    if any(key[0] == other for key in item.parts):
         return f"{item.id}:{kind}{index}"
     return f"{item.id}:{index}"
 
 
-def added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    item.proven = item.proven or bool(read.encrypted_content)
-    room = isinstance(read.content, list) and isinstance(read.encrypted_content, UnsetType)
-    if not room and not item.said:  # else raw text may come: its first word tells
-        _say(reading, item, SUMMARY, 0, out)
+def added(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    item.has_encrypted_content = item.has_encrypted_content or bool(wire_item.encrypted_content)
+    expects_raw = isinstance(wire_item.content, list) and isinstance(
+        wire_item.encrypted_content, UnsetType
+    )
+    if not expects_raw and not item.parts:  # else raw text may come: its first word tells
+        _open_reasoning(state, item, SUMMARY, 0, out)
 
 
-def part_added(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def summary_part_added(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     index = event.summary_index or 0
-    if (SUMMARY, index) not in item.said:
-        for said in item.said.values():
-            if said.speech is Speech.CAN_CONCLUDE:
-                _conclude(reading, said, out)
-            elif said.speech is Speech.ACTIVE:
+    if (SUMMARY, index) not in item.parts:
+        for part in item.parts.values():
+            if part.stage is PartStage.CAN_CONCLUDE:
+                _conclude(state, part, out)
+            elif part.stage is PartStage.ACTIVE:
                 detail = f"item {item.id!r}: summary part {index} began before the one before ended"
-                reading.findings.once("index-disordered", f"{item.id} summary", detail)
-    _say(reading, item, SUMMARY, index, out)
+                state.findings.once("index-disordered", f"{item.id} summary", detail)
+    _open_reasoning(state, item, SUMMARY, index, out)
 
 
-def _summary_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    said = _say(reading, item, SUMMARY, event.summary_index or 0, out)
-    said.length += reading.more(ReasoningDelta, said.id, event.delta, out)
+def _summary_delta(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0, out)
+    part.streamed_length += state.emit_delta(ReasoningDelta, part.id, event.delta, out)
 
 
-def _summary_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _summary_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     if event.text:
-        said = _say(reading, item, SUMMARY, event.summary_index or 0, out)
-        said.whole = whole_characters(event.text)
+        part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0, out)
+        part.full_text = whole_characters(event.text)
 
 
-def _part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _summary_part_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     text = event.part.text if event.part else None
-    said = item.said.get((SUMMARY, event.summary_index or 0))
-    if said is None and text:
-        said = _say(reading, item, SUMMARY, event.summary_index or 0, out)
-    if said is None or said.speech is not Speech.ACTIVE:  # never begun, so there is no end
+    part = item.parts.get((SUMMARY, event.summary_index or 0))
+    if part is None and text:
+        part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0, out)
+    if part is None or part.stage is not PartStage.ACTIVE:  # never begun, so there is no end
         return
-    said.whole = said.whole if text is None else whole_characters(text)
-    if reading.store and not item.proven:
-        _conclude(reading, said, out)
+    part.full_text = part.full_text if text is None else whole_characters(text)
+    if state.store and not item.has_encrypted_content:
+        _conclude(state, part, out)
     else:
-        said.speech = Speech.CAN_CONCLUDE
+        part.stage = PartStage.CAN_CONCLUDE
 
 
-def raw_delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    said = _say(reading, item, RAW, event.content_index or 0, out)
-    said.length += reading.more(ReasoningDelta, said.id, event.delta, out)
+def raw_delta(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    part = _open_reasoning(state, item, RAW, event.content_index or 0, out)
+    part.streamed_length += state.emit_delta(ReasoningDelta, part.id, event.delta, out)
 
 
-def _raw_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _raw_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     if event.text:
-        _say(reading, item, RAW, event.content_index or 0, out).whole = whole_characters(event.text)
+        _open_reasoning(
+            state, item, RAW, event.content_index or 0, out
+        ).full_text = whole_characters(event.text)
 
 
-def raw_added(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    _say(reading, item, RAW, event.content_index or 0, out)
+def raw_part_added(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    _open_reasoning(state, item, RAW, event.content_index or 0, out)
 
 
-def raw_part_done(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def raw_part_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     text = event.part.text if event.part else None
-    said = _say(reading, item, RAW, event.content_index or 0, out)
-    said.whole = said.whole if text is None else whole_characters(text)
+    part = _open_reasoning(state, item, RAW, event.content_index or 0, out)
+    part.full_text = part.full_text if text is None else whole_characters(text)
 
 
-def done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    for kind, values in ((SUMMARY, read.summary), (RAW, read.content)):
-        for index, value in enumerate(values or ()):
-            text = reading.salvage.item(value, wire.Part).text
-            said = _say(reading, item, kind, index, out)
-            said.whole = said.whole if text is None else whole_characters(text)
-    encrypted = read.encrypted_content or None
-    inside = opened(encrypted) if isinstance(encrypted, str) else None
-    if inside is not None and inside.proof.call is not None:  # it is about a call
-        reading.proofs[inside.proof.call] = inside
+def done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    for kind, raw_parts in ((SUMMARY, wire_item.summary), (RAW, wire_item.content)):
+        for index, raw_part in enumerate(raw_parts or ()):
+            text = state.salvage.item(raw_part, wire.ResponsesPart).text
+            part = _open_reasoning(state, item, kind, index, out)
+            part.full_text = part.full_text if text is None else whole_characters(text)
+    encrypted = wire_item.encrypted_content or None
+    sealed = opened(encrypted) if isinstance(encrypted, str) else None
+    if sealed is not None and sealed.proof.call is not None:  # it is about a call
+        state.call_signatures[sealed.proof.call] = sealed
         encrypted = None
-        if not item.said:
+        if not item.parts:
             return
-    if not item.said:
-        _say(reading, item, SUMMARY, 0, out)
-    elif encrypted and not _open(item):  # all was concluded before the proof came
-        _say(reading, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.said), out)
-    if item.stage is Stage.UNSEEN:  # it came at once
-        wholes = [said for said in item.said.values() if said.whole]
-        out += [ReasoningDelta(said.id, said.whole or "") for said in wholes]
-    close_all(reading, item, out, encrypted if isinstance(encrypted, str) else None, raw)
+    if not item.parts:
+        _open_reasoning(state, item, SUMMARY, 0, out)
+    elif encrypted and not _open_parts(item):  # all was concluded before the proof came
+        _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts), out)
+    if item.stage is ItemStage.UNSEEN:  # it came at once
+        complete = [part for part in item.parts.values() if part.full_text]
+        out += [ReasoningDelta(part.id, part.full_text or "") for part in complete]
+    end_reasoning(state, item, out, encrypted if isinstance(encrypted, str) else None, raw)
 
 
-def close_all(
-    reading: Reading,
-    item: Item,
+def end_reasoning(
+    state: DecoderState,
+    item: DecodedItem,
     out: list[Part],
     encrypted: str | None = None,
     raw: Raw | None = None,
@@ -144,40 +175,42 @@ def close_all(
     whole: bool = True,
 ) -> None:
     """Ends what the item thought. The last end has the proof, which only now is final."""
-    ending = _open(item)
-    for said in ending[:-1]:
-        _conclude(reading, said, out, whole=whole)
-    for said in ending[-1:]:
-        said.speech = Speech.CONCLUDED
+    ending = _open_parts(item)
+    for part in ending[:-1]:
+        _conclude(state, part, out, whole=whole)
+    for part in ending[-1:]:
+        part.stage = PartStage.CONCLUDED
         if whole:
-            reading.flush(ReasoningDelta, said.id, out)
+            state.flush_surrogate(ReasoningDelta, part.id, out)
         end = ReasoningEnd(
-            said.id,
+            part.id,
             encrypted=encrypted,
-            origin=(reading.context.origin or NAME) if encrypted else None,
-            whole=said.whole if whole else None,
-            extra=wire.packed(wire.leftover(raw, _KNOWN)),
+            origin=(state.context.origin or NAME) if encrypted else None,
+            whole=part.full_text if whole else None,
+            extra=wire.item_extra(wire.remaining_fields(raw, _MAPPED_FIELDS)),
         )
         out.append(unsealed(end))
 
 
-def _open(item: Item) -> list[Said]:
-    thoughts = [item.said[key] for key in item.said if key[0] in _KINDS]
-    return [said for said in thoughts if said.speech is not Speech.CONCLUDED]
+def _open_parts(item: DecodedItem) -> list[DecodedPart]:
+    parts = [item.parts[key] for key in item.parts if key[0] in _KINDS]
+    return [part for part in parts if part.stage is not PartStage.CONCLUDED]
 
 
-def _conclude(reading: Reading, said: Said, out: list[Part], *, whole: bool = True) -> None:
-    said.speech = Speech.CONCLUDED
+def _conclude(
+    state: DecoderState, part: DecodedPart, out: list[Part], *, whole: bool = True
+) -> None:
+    part.stage = PartStage.CONCLUDED
     if whole:
-        reading.flush(ReasoningDelta, said.id, out)
-    out.append(ReasoningEnd(said.id, whole=said.whole if whole else None))
+        state.flush_surrogate(ReasoningDelta, part.id, out)
+    out.append(ReasoningEnd(part.id, whole=part.full_text if whole else None))
 
 
-ITEMS = {"reasoning": Row(done, added, inert=True)}
+ITEMS = {"reasoning": ItemHandlers(done, added, announceable=True)}
 
-EVENTS: dict[str, Handler] = {
-    "response.reasoning_summary_part.added": part_added,
-    "response.reasoning_summary_part.done": _part_done,
+EVENTS: dict[str, EventHandler] = {
+    "response.reasoning_summary_part.added": summary_part_added,
+    "response.reasoning_summary_part.done": _summary_part_done,
     "response.reasoning_summary_text.delta": _summary_delta,
     "response.reasoning_summary_text.done": _summary_done,
     "response.reasoning_text.delta": raw_delta,

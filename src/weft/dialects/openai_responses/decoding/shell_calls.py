@@ -9,112 +9,146 @@ from msgspec import Raw
 
 from weft.assembler import Buffer
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import Item, Pending
-from weft.dialects.openai_responses.decoding.state import CUT, Handler, Reading, Row, silent
+from weft.dialects.openai_responses.decoding.item import DecodedItem, PendingShellCall
+from weft.dialects.openai_responses.decoding.state import (
+    FAILED_STATUSES,
+    DecoderState,
+    EventHandler,
+    ItemHandlers,
+    ignored_events,
+)
 from weft.partial_json import whole_characters
 from weft.parts import Part, ToolCall
 
 _OUTPUT = "shell_call_output"
 
 
-def _call(reading: Reading, item: Item, read: wire.Item, raw: Raw, name: str) -> ToolCall:
-    action = wire.known(action=read.action).get("action", Raw(b"{}"))
+def _call(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, name: str
+) -> ToolCall:
+    action = wire.present_fields(action=wire_item.action).get("action", Raw(b"{}"))
     return msgspec.structs.replace(
-        reading.call(item, read.call_id, name, read),
-        params=bytes(wire.written({"action": action})).decode(),
-        extra=wire.packed(wire.leftover(raw, ("id", "type", "call_id", "action"))),
+        state.new_call(item, wire_item.call_id, name, wire_item),
+        params=bytes(wire.raw_object({"action": action})).decode(),
+        extra=wire.item_extra(wire.remaining_fields(raw, ("id", "type", "call_id", "action"))),
     )
 
 
-def _local_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    reading.hand_over(item, _call(reading, item, read, raw, "local_shell"), read, out)
+def _local_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    state.complete_call(item, _call(state, item, wire_item, raw, "local_shell"), wire_item, out)
 
 
-def _shell_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    call = _call(reading, item, read, raw, "shell")
-    hosted = _hosted(reading, read)
+def _shell_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    call = _call(state, item, wire_item, raw, "shell")
+    hosted = _is_hosted(state, wire_item)
     if hosted is None:
-        reading.pending = Pending(item, call, read)
+        state.pending_shell = PendingShellCall(item, call, wire_item)
     else:
-        _made(reading, Pending(item, call, read), hosted, out)
+        _complete_call(state, PendingShellCall(item, call, wire_item), hosted, out)
 
 
-def _hosted(reading: Reading, read: wire.Item) -> bool | None:
+def _is_hosted(state: DecoderState, wire_item: wire.ResponsesItem) -> bool | None:
     """Whether the provider runs it; None: that is not known."""
-    if wire.known(environment=read.environment):
-        return wire.contained(reading.salvage, read.environment)
-    declared = reading.declared()
-    return None if declared is None else declared.contained
+    if wire.present_fields(environment=wire_item.environment):
+        return wire.is_container(state.salvage, wire_item.environment)
+    tools = state.declared_tools()
+    return None if tools is None else tools.shell_in_container
 
 
-def _made(reading: Reading, pending: Pending, hosted: bool, out: list[Part]) -> None:
-    item, call, read = pending
+def _complete_call(
+    state: DecoderState, pending: PendingShellCall, hosted: bool, out: list[Part]
+) -> None:
+    item, call, wire_item = pending
     if hosted:
         call = msgspec.structs.replace(call, provider_executed=True, invalid=None)
-    reading.hand_over(item, call, read, out)
+    state.complete_call(item, call, wire_item, out)
 
 
-def settle(reading: Reading, read: wire.Item | None, out: list[Part]) -> None:
+def resolve_pending(
+    state: DecoderState, wire_item: wire.ResponsesItem | None, out: list[Part]
+) -> None:
     """What comes next tells who runs the command that waits: its output, or anything else."""
-    pending, reading.pending = reading.pending, None
+    pending, state.pending_shell = state.pending_shell, None
     if pending is not None:
-        follows = read is not None and read.type == _OUTPUT and read.call_id == pending.call.id
-        _made(reading, pending, follows, out)
+        output_follows = (
+            wire_item is not None
+            and wire_item.type == _OUTPUT
+            and wire_item.call_id == pending.call.id
+        )
+        _complete_call(state, pending, output_follows, out)
 
 
 # What was printed
 
 
-def _output_added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    item.name = read.call_id or item.name
+def _output_added(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    item.name = wire_item.call_id or item.name
 
 
-def _printed(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _output_delta(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     """Shows all that was printed so far, whenever that is notably more than was shown last."""
-    if not isinstance(event.delta, wire.Streams):
+    if not isinstance(event.delta, wire.CommandOutputDelta):
         return
-    printed = item.outputs.setdefault(event.command_index or 0, wire.Printed(Buffer(), Buffer()))
-    printed.stdout.add(event.delta.stdout or "")
-    printed.stderr.add(event.delta.stderr or "")
-    item.printed = sum(one.stdout.length + one.stderr.length for one in item.outputs.values())
-    if item.name and item.printed * 8 > item.shown * 9:
-        item.shown = item.printed
-        values = {"output": _so_far(item)}
-        extra = wire.packed(wire.known(type=_OUTPUT, id=item.id))
-        out.append(reading.output(item.name, values, extra, preliminary=True))
+    output = item.command_outputs.setdefault(
+        event.command_index or 0, wire.CommandOutput(Buffer(), Buffer())
+    )
+    output.stdout.add(event.delta.stdout or "")
+    output.stderr.add(event.delta.stderr or "")
+    item.output_length = sum(
+        command.stdout.length + command.stderr.length for command in item.command_outputs.values()
+    )
+    if item.name and item.output_length * 8 > item.emitted_length * 9:
+        item.emitted_length = item.output_length
+        values = {"output": _output_so_far(item)}
+        extra = wire.item_extra(wire.present_fields(type=_OUTPUT, id=item.id))
+        out.append(state.result_item(item.name, values, extra, preliminary=True))
 
 
-def _so_far(item: Item) -> Raw:
-    known = [item.outputs[index] for index in sorted(item.outputs)]
+def _output_so_far(item: DecodedItem) -> Raw:
+    commands = [item.command_outputs[index] for index in sorted(item.command_outputs)]
     return Raw(
         msgspec.json.encode(
             [
                 {
-                    "stdout": whole_characters(one.stdout.text),
-                    "stderr": whole_characters(one.stderr.text),
+                    "stdout": whole_characters(command.stdout.text),
+                    "stderr": whole_characters(command.stderr.text),
                 }
-                for one in known
+                for command in commands
             ]
         )
     )
 
 
-def _output_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    printed = read.output if isinstance(read.output, Raw) else _so_far(item)
-    told = wire.leftover(raw, ("call_id", "output"))
-    extra = wire.packed({**told, **wire.known(type=item.type, id=item.id)})
-    id = read.call_id or item.name or item.id
-    out.append(reading.output(id, {"output": printed}, extra, is_error=read.status in CUT))
+def _output_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    output = wire_item.output if isinstance(wire_item.output, Raw) else _output_so_far(item)
+    remaining = wire.remaining_fields(raw, ("call_id", "output"))
+    extra = wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
+    id = wire_item.call_id or item.name or item.id
+    out.append(
+        state.result_item(
+            id, {"output": output}, extra, is_error=wire_item.status in FAILED_STATUSES
+        )
+    )
 
 
 ITEMS = {
-    "local_shell_call": Row(_local_done),
-    "shell_call": Row(_shell_done),
-    _OUTPUT: Row(_output_done, _output_added),
+    "local_shell_call": ItemHandlers(_local_done),
+    "shell_call": ItemHandlers(_shell_done),
+    _OUTPUT: ItemHandlers(_output_done, _output_added),
 }
 
-EVENTS: dict[str, Handler] = {
-    **silent("shell_call_command", ("added", "delta", "done")),
-    "response.shell_call_output_content.delta": _printed,
-    **silent("shell_call_output_content", ("done",)),
+EVENTS: dict[str, EventHandler] = {
+    **ignored_events("shell_call_command", ("added", "delta", "done")),
+    "response.shell_call_output_content.delta": _output_delta,
+    **ignored_events("shell_call_output_content", ("done",)),
 }

@@ -9,183 +9,223 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import Item, Stage, Step
-from weft.dialects.openai_responses.decoding.state import CUT, Handler, Reading, Row, silent
+from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem, ItemStage
+from weft.dialects.openai_responses.decoding.state import (
+    FAILED_STATUSES,
+    DecoderState,
+    EventHandler,
+    ItemHandlers,
+    ignored_events,
+)
 from weft.partial_json import escape, whole_characters
 from weft.parts import Part, ToolCall, ToolParamsDelta
 
 _replace = msgspec.structs.replace
 
-_CLOSINGS = {"code_interpreter_call": '"}', "apply_patch_call": '"}}'}
-_CODE, _PATCH = "code_interpreter", "apply_patch"
-_WITH_DIFF = frozenset({"create_file", "update_file"})
-_OPERATION = frozenset({"type", "path", "diff"})
+_PARAMS_SUFFIXES = {"code_interpreter_call": '"}', "apply_patch_call": '"}}'}
+_CODE_TOOL, _PATCH_TOOL = "code_interpreter", "apply_patch"
+_OPERATIONS_WITH_DIFF = frozenset({"create_file", "update_file"})
+_OPERATION_FIELDS = frozenset({"type", "path", "diff"})
 
 
-def _begin(
-    reading: Reading, item: Item, call: ToolCall, head: str, read: wire.Item, out: list[Part]
+def _announce(
+    state: DecoderState,
+    item: DecodedItem,
+    call: ToolCall,
+    prefix: str,
+    wire_item: wire.ResponsesItem,
+    out: list[Part],
 ) -> None:
     """Announces a call with its params up to the text, and the text that came too early."""
-    reading.announce(item, call, read, out)
-    item.head = head
-    out.append(ToolParamsDelta(item.call_id, head))
-    if item.inner.length:
-        out.append(ToolParamsDelta(item.call_id, escape(item.inner.text)))
+    state.announce(item, call, wire_item, out)
+    item.params_prefix = prefix
+    out.append(ToolParamsDelta(item.call_id, prefix))
+    if item.streamed_text.length:
+        out.append(ToolParamsDelta(item.call_id, escape(item.streamed_text.text)))
 
 
-def _grow(item: Item, text: str, out: list[Part]) -> None:
-    if text and item.step in (Step.UNTOLD, Step.OPEN):
-        item.inner.add(text)
-        if item.head:
+def _add_text(item: DecodedItem, text: str, out: list[Part]) -> None:
+    if text and item.call_stage in (CallStage.UNANNOUNCED, CallStage.OPEN):
+        item.streamed_text.add(text)
+        if item.params_prefix:
             out.append(ToolParamsDelta(item.call_id, escape(text)))
 
 
-def _delta(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
-    if item.type is None or item.type in _CLOSINGS:
-        _grow(item, event.delta if isinstance(event.delta, str) else "", out)
+def _delta(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
+    if item.type is None or item.type in _PARAMS_SUFFIXES:
+        _add_text(item, event.delta if isinstance(event.delta, str) else "", out)
 
 
-def _tail(reading: Reading, item: Item, whole: str | None) -> str:
+def _missing_tail(state: DecoderState, item: DecodedItem, full_text: str | None) -> str:
     """What the whole value has more than what was streamed, which wins."""
-    streamed, whole = whole_characters(item.inner.text), whole_characters(whole or "")
-    if whole in ("", streamed):
+    streamed, full_text = (
+        whole_characters(item.streamed_text.text),
+        whole_characters(full_text or ""),
+    )
+    if full_text in ("", streamed):
         return ""
-    if not whole.startswith(streamed):
+    if not full_text.startswith(streamed):
         detail = f"{item.id!r}: the whole is not what was streamed"
-        reading.findings.note("whole-contradicts", detail)
+        state.findings.note("whole-contradicts", detail)
         return ""
-    if item.stage is not Stage.UNSEEN:  # else it came at once
+    if item.stage is not ItemStage.UNSEEN:  # else it came at once
         detail = f"{item.id!r}: the whole holds more than was streamed"
-        reading.findings.note("whole-extends", detail)
-    return whole[len(streamed) :]
+        state.findings.note("whole-extends", detail)
+    return full_text[len(streamed) :]
 
 
-def _finish(reading: Reading, item: Item, whole: str | None, out: list[Part]) -> None:
+def _end_params(
+    state: DecoderState, item: DecodedItem, full_text: str | None, out: list[Part]
+) -> None:
     """Ends the params of an announced call; from now on it knows them."""
-    if item.step is not Step.OPEN or item.call is None:
+    if item.call_stage is not CallStage.OPEN or item.call is None:
         return
-    _grow(item, _tail(reading, item, whole), out)
-    closing = _CLOSINGS[item.type or ""]
-    out.append(ToolParamsDelta(item.call_id, closing))
-    reading.seal(item, out)
-    item.call = _replace(item.call, params=_params(item, item.head))
+    _add_text(item, _missing_tail(state, item, full_text), out)
+    suffix = _PARAMS_SUFFIXES[item.type or ""]
+    out.append(ToolParamsDelta(item.call_id, suffix))
+    state.end_params(item, out)
+    item.call = _replace(item.call, params=_params(item, item.params_prefix))
 
 
-def _params(item: Item, head: str) -> str:
-    return f"{head}{escape(item.inner.text)}{_CLOSINGS[item.type or '']}"
+def _params(item: DecodedItem, prefix: str) -> str:
+    return f"{prefix}{escape(item.streamed_text.text)}{_PARAMS_SUFFIXES[item.type or '']}"
 
 
 # Code
 
 
-def _code_head(read: wire.Item) -> str:
-    container = f'"container_id":"{escape(read.container_id)}",' if read.container_id else ""
+def _code_prefix(wire_item: wire.ResponsesItem) -> str:
+    container = (
+        f'"container_id":"{escape(wire_item.container_id)}",' if wire_item.container_id else ""
+    )
     return f'{{{container}"code":"'
 
 
-def _code_added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    if item.step is Step.UNTOLD and read.container_id:
-        call = reading.call(item, item.id, _CODE, read, hosted=True)
-        _begin(reading, item, call, _code_head(read), read, out)
-        _grow(item, read.code or "", out)
+def _code_added(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    if item.call_stage is CallStage.UNANNOUNCED and wire_item.container_id:
+        call = state.new_call(item, item.id, _CODE_TOOL, wire_item, hosted=True)
+        _announce(state, item, call, _code_prefix(wire_item), wire_item, out)
+        _add_text(item, wire_item.code or "", out)
 
 
-def _code_told(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _code_text_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     if item.type in (None, "code_interpreter_call"):
-        item.whole = whole_characters(event.code) if isinstance(event.code, str) else None
-        _code_made(reading, item, item.whole, out)
+        item.full_value = whole_characters(event.code) if isinstance(event.code, str) else None
+        _emit_code_call(state, item, item.full_value, out)
 
 
-def _code_made(reading: Reading, item: Item, code: str | None, out: list[Part]) -> None:
-    _finish(reading, item, code, out)
-    if item.step is Step.SEALED and item.call is not None:
-        reading.make(item, item.call, out)
+def _emit_code_call(
+    state: DecoderState, item: DecodedItem, code: str | None, out: list[Part]
+) -> None:
+    _end_params(state, item, code, out)
+    if item.call_stage is CallStage.PARAMS_ENDED and item.call is not None:
+        state.emit_call(item, item.call, out)
 
 
-def _code_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    held = ["id", "type", "outputs"]
-    if item.step is Step.UNTOLD:
-        call = reading.call(item, item.id, _CODE, read, hosted=True)
-        params = _given(reading, item, read)
+def _code_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    mapped = ["id", "type", "outputs"]
+    if item.call_stage is CallStage.UNANNOUNCED:
+        call = state.new_call(item, item.id, _CODE_TOOL, wire_item, hosted=True)
+        params = _params_in_arguments(state, item, wire_item)
         if params:
             call = _replace(call, params=params)
         else:
-            item.inner.add(_tail(reading, item, read.code or item.whole))
-            call = _replace(call, params=_params(item, _code_head(read)))
-            held += ["code", "container_id"]
-        reading.hand_over(item, call, read, out)
+            item.streamed_text.add(_missing_tail(state, item, wire_item.code or item.full_value))
+            call = _replace(call, params=_params(item, _code_prefix(wire_item)))
+            mapped += ["code", "container_id"]
+        state.complete_call(item, call, wire_item, out)
     else:
-        _code_made(reading, item, read.code or item.whole, out)
-        held += ["code", "container_id"]
-    values = {"outputs": read.outputs if isinstance(read.outputs, Raw) else wire.NULL}
-    extra = wire.packed(wire.leftover(raw, held))
-    out.append(reading.result(item, values, extra, is_error=read.status in CUT))
+        _emit_code_call(state, item, wire_item.code or item.full_value, out)
+        mapped += ["code", "container_id"]
+    values = {"outputs": wire_item.outputs if isinstance(wire_item.outputs, Raw) else wire.NULL}
+    extra = wire.item_extra(wire.remaining_fields(raw, mapped))
+    out.append(state.result(item, values, extra, is_error=wire_item.status in FAILED_STATUSES))
 
 
-def _given(reading: Reading, item: Item, read: wire.Item) -> str:
+def _params_in_arguments(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem
+) -> str:
     """Params that some hosts write as JSON text, as if this were a function."""
-    if read.code is not None or item.inner.length or item.whole:
+    if wire_item.code is not None or item.streamed_text.length or item.full_value:
         return ""
-    return reading.text(read.arguments, "arguments")
+    return state.text_or_json(wire_item.arguments, "arguments")
 
 
 # Patches
 
 
-def _patch_head(call: str, operation: wire.Operation) -> str:
+def _patch_prefix(call: str, operation: wire.PatchOperation) -> str:
     kind, path = escape(operation.type or ""), escape(operation.path or "")
     return f'{{"call_id":"{escape(call)}","operation":{{"type":"{kind}","path":"{path}"'
 
 
-def _patch_added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    operation = reading.salvage.item(read.operation, wire.Operation)
-    if item.step is not Step.UNTOLD or not read.call_id or read.call_id in reading.calls:
+def _patch_added(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    operation = state.salvage.item(wire_item.operation, wire.PatchOperation)
+    if (
+        item.call_stage is not CallStage.UNANNOUNCED
+        or not wire_item.call_id
+        or wire_item.call_id in state.items_by_call_id
+    ):
         return
-    call = reading.call(item, read.call_id, _PATCH, read)
-    head = _patch_head(read.call_id, operation)
-    if operation.type in _WITH_DIFF and operation.path:
-        _begin(reading, item, call, f'{head},"diff":"', read, out)
-        _grow(item, operation.diff or "", out)
+    call = state.new_call(item, wire_item.call_id, _PATCH_TOOL, wire_item)
+    prefix = _patch_prefix(wire_item.call_id, operation)
+    if operation.type in _OPERATIONS_WITH_DIFF and operation.path:
+        _announce(state, item, call, f'{prefix},"diff":"', wire_item, out)
+        _add_text(item, operation.diff or "", out)
     elif operation.type == "delete_file" and operation.path:
-        reading.announce(item, call, read, out)
-        item.call = _replace(call, id=item.call_id, params=f"{head}}}}}")
+        state.announce(item, call, wire_item, out)
+        item.call = _replace(call, id=item.call_id, params=f"{prefix}}}}}")
         out.append(ToolParamsDelta(item.call_id, item.call.params))
-        reading.seal(item, out)
+        state.end_params(item, out)
 
 
-def _diff_told(reading: Reading, item: Item, event: wire.Event, out: list[Part]) -> None:
+def _diff_text_done(
+    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
+) -> None:
     if item.type in (None, "apply_patch_call"):
-        item.whole = None if event.diff is None else whole_characters(event.diff)
-        _finish(reading, item, event.diff, out)
+        item.full_value = None if event.diff is None else whole_characters(event.diff)
+        _end_params(state, item, event.diff, out)
 
 
-def _patch_done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    operation = reading.salvage.item(read.operation, wire.Operation)
-    call = reading.call(item, read.call_id, _PATCH, read)
-    held = ["id", "type", "call_id"]
-    if not wire.fields(read.operation).keys() - _OPERATION:
-        held.append("operation")
-    call = _replace(call, extra=wire.packed(wire.leftover(raw, held)))
-    if item.step is Step.UNTOLD:
-        item.inner.add(_tail(reading, item, operation.diff or item.whole))
-        head = _patch_head(call.id, operation)
-        bare = not item.inner.length and operation.diff is None
-        params = f"{head}}}}}" if bare else _params(item, f'{head},"diff":"')
-        reading.hand_over(item, _replace(call, params=params), read, out)
+def _patch_done(
+    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+) -> None:
+    operation = state.salvage.item(wire_item.operation, wire.PatchOperation)
+    call = state.new_call(item, wire_item.call_id, _PATCH_TOOL, wire_item)
+    mapped = ["id", "type", "call_id"]
+    if not wire.object_fields(wire_item.operation).keys() - _OPERATION_FIELDS:
+        mapped.append("operation")
+    call = _replace(call, extra=wire.item_extra(wire.remaining_fields(raw, mapped)))
+    if item.call_stage is CallStage.UNANNOUNCED:
+        item.streamed_text.add(_missing_tail(state, item, operation.diff or item.full_value))
+        prefix = _patch_prefix(call.id, operation)
+        without_diff = not item.streamed_text.length and operation.diff is None
+        params = f"{prefix}}}}}" if without_diff else _params(item, f'{prefix},"diff":"')
+        state.complete_call(item, _replace(call, params=params), wire_item, out)
         return
-    _finish(reading, item, operation.diff or item.whole, out)
-    reading.make(item, _replace(call, params=item.call.params if item.call else ""), out)
+    _end_params(state, item, operation.diff or item.full_value, out)
+    state.emit_call(item, _replace(call, params=item.call.params if item.call else ""), out)
 
 
 ITEMS = {
-    "code_interpreter_call": Row(_code_done, _code_added),
-    "apply_patch_call": Row(_patch_done, _patch_added),
+    "code_interpreter_call": ItemHandlers(_code_done, _code_added),
+    "apply_patch_call": ItemHandlers(_patch_done, _patch_added),
 }
 
-EVENTS: dict[str, Handler] = {
+EVENTS: dict[str, EventHandler] = {
     "response.code_interpreter_call_code.delta": _delta,
-    "response.code_interpreter_call_code.done": _code_told,
-    **silent("code_interpreter_call", ("in_progress", "interpreting", "completed")),
+    "response.code_interpreter_call_code.done": _code_text_done,
+    **ignored_events("code_interpreter_call", ("in_progress", "interpreting", "completed")),
     "response.apply_patch_call_operation_diff.delta": _delta,
-    "response.apply_patch_call_operation_diff.done": _diff_told,
+    "response.apply_patch_call_operation_diff.done": _diff_text_done,
 }

@@ -11,82 +11,96 @@ from enum import Enum
 
 from weft.partial_json import join_halves
 
-_SAYING = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+_STRING_CHARACTERS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 """As much of a string as is whole: an escape that is cut waits for its rest."""
 
-_BETWEEN = re.compile(r'[^"{}\[\],:]*')
+_OUTSIDE_STRINGS = re.compile(r'[^"{}\[\],:]*')
 
 
-class _At(Enum):
-    BETWEEN = "between"
+class _ScanPosition(Enum):
+    OUTSIDE = "outside"
     STRING = "string"
-    WANTED = "wanted"
-    OVER = "over"
+    TARGET = "target"
+    FINISHED = "finished"
 
 
-class InnerString:
+class JsonStringExtractor:
     """Follows JSON text and returns what the string under `path` says.
 
     Text that is no JSON gives nothing, or nothing more: it is never an error here.
     """
 
-    __slots__ = ("_at", "_half", "_held", "_keys", "_word", "found", "path")
+    __slots__ = (
+        "_keys",
+        "_last_string",
+        "_partial_escape",
+        "_position",
+        "_surrogate",
+        "found",
+        "path",
+    )
 
     def __init__(self, *path: str) -> None:
         self.path = path
         self.found = False
         """Whether the string has begun."""
-        self._at = _At.BETWEEN
+        self._position = _ScanPosition.OUTSIDE
         self._keys: list[str | None] = []
         """At which key each open object stands, outermost first; None before one, and in arrays."""
-        self._word = ""
+        self._last_string = ""
         """The last string, perhaps a key."""
-        self._held = ""
+        self._partial_escape = ""
         """The beginning of an escape."""
-        self._half = ""
+        self._surrogate = ""
 
     def feed(self, piece: str) -> str:
         """Returns what this piece adds to the string, mostly all or nothing."""
-        piece, self._held = self._held + piece, ""
-        said: list[str] = []
-        position = 0
-        while position < len(piece) and self._at is not _At.OVER:
-            step = self._between if self._at is _At.BETWEEN else self._inside
-            position = step(piece, position, said)
-        return "".join(said)
+        piece, self._partial_escape = self._partial_escape + piece, ""
+        extracted: list[str] = []
+        offset = 0
+        while offset < len(piece) and self._position is not _ScanPosition.FINISHED:
+            scan = (
+                self._scan_outside if self._position is _ScanPosition.OUTSIDE else self._scan_string
+            )
+            offset = scan(piece, offset, extracted)
+        return "".join(extracted)
 
-    def _between(self, piece: str, position: int, said: list[str]) -> int:
-        match = _BETWEEN.match(piece, position)
-        position = match.end() if match else position
-        if position == len(piece):
-            return position
-        _STEPS[piece[position]](self)
-        return position + 1
+    def _scan_outside(self, piece: str, offset: int, extracted: list[str]) -> int:
+        match = _OUTSIDE_STRINGS.match(piece, offset)
+        offset = match.end() if match else offset
+        if offset == len(piece):
+            return offset
+        _TOKEN_HANDLERS[piece[offset]](self)
+        return offset + 1
 
-    def _inside(self, piece: str, position: int, said: list[str]) -> int:
-        match = _SAYING.match(piece, position)
-        end = match.end() if match else position
-        text = _unescaped(piece[position:end])
-        if self._at is _At.WANTED:
-            shown, self._half = join_halves(self._half, text)
-            said.append(shown)
+    def _scan_string(self, piece: str, offset: int, extracted: list[str]) -> int:
+        match = _STRING_CHARACTERS.match(piece, offset)
+        end = match.end() if match else offset
+        text = _unescape(piece[offset:end])
+        if self._position is _ScanPosition.TARGET:
+            joined, self._surrogate = join_halves(self._surrogate, text)
+            extracted.append(joined)
         else:
-            self._word += text
+            self._last_string += text
         if piece[end : end + 1] == '"':
-            self._at = _At.OVER if self._at is _At.WANTED else _At.BETWEEN
+            self._position = (
+                _ScanPosition.FINISHED
+                if self._position is _ScanPosition.TARGET
+                else _ScanPosition.OUTSIDE
+            )
             return end + 1
         if len(piece) - end > 5:  # no escape is that long
-            self._at = _At.OVER
-        self._held = piece[end:]
+            self._position = _ScanPosition.FINISHED
+        self._partial_escape = piece[end:]
         return len(piece)
 
     def _quote(self) -> None:
-        self._word = ""
+        self._last_string = ""
         self.found = tuple(self._keys) == self.path
-        self._at = _At.WANTED if self.found else _At.STRING
+        self._position = _ScanPosition.TARGET if self.found else _ScanPosition.STRING
 
     def _colon(self) -> None:
-        self._keys[-1:] = [self._word]
+        self._keys[-1:] = [self._last_string]
 
     def _comma(self) -> None:
         self._keys[-1:] = [None]
@@ -97,21 +111,21 @@ class InnerString:
     def _leave(self) -> None:
         self._keys[-1:] = []
         if not self._keys:
-            self._at = _At.OVER
+            self._position = _ScanPosition.FINISHED
 
 
-_STEPS = {
-    '"': InnerString._quote,
-    ":": InnerString._colon,
-    ",": InnerString._comma,
-    "{": InnerString._enter,
-    "[": InnerString._enter,
-    "}": InnerString._leave,
-    "]": InnerString._leave,
+_TOKEN_HANDLERS = {
+    '"': JsonStringExtractor._quote,
+    ":": JsonStringExtractor._colon,
+    ",": JsonStringExtractor._comma,
+    "{": JsonStringExtractor._enter,
+    "[": JsonStringExtractor._enter,
+    "}": JsonStringExtractor._leave,
+    "]": JsonStringExtractor._leave,
 }
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     return str(json.loads(f'"{text}"', strict=False))

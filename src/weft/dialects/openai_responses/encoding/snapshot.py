@@ -14,97 +14,107 @@ T = TypeVar("T")
 _NULL = Raw(b"null")
 
 
-class _Naming(msgspec.Struct):
-    conversation: str | schema.Conversation | None = None
+class _ConversationField(msgspec.Struct):
+    conversation: str | schema.ResponseConversation | None = None
 
 
-_naming = msgspec.json.Decoder(_Naming).decode
+_decode_conversation = msgspec.json.Decoder(_ConversationField).decode
 
 
-def resource(id: str, created: int, model: str, request: Request | None) -> schema.Resource:
+def new_response(
+    id: str, created: int, model: str, maybe_request: Request | None
+) -> schema.ResponseResource:
     """Returns the first snapshot; the encoder fills in what the stream brings."""
-    asked = request or Request(model)
-    sampling = asked.sampling
-    reasoning = asked.reasoning
-    return schema.Resource(
+    request = maybe_request or Request(model)
+    sampling = request.sampling
+    reasoning = request.reasoning
+    return schema.ResponseResource(
         id=id,
         created_at=created,
         model=model,
-        previous_response_id=asked.previous_response_id,
-        instructions=asked.instructions,
-        tools=[_tool(tool) for tool in asked.tools],
-        tool_choice=_tool_choice(asked.tool_choice),
-        truncation=asked.truncation or "disabled",
-        parallel_tool_calls=_or(asked.parallel_tool_calls, True),
-        text=schema.Text(_format(asked.output), asked.verbosity or UNSET),
+        previous_response_id=request.previous_response_id,
+        instructions=request.instructions,
+        tools=[_tool(tool) for tool in request.tools],
+        tool_choice=_tool_choice(request.tool_choice),
+        truncation=request.truncation or "disabled",
+        parallel_tool_calls=_or(request.parallel_tool_calls, True),
+        text=schema.EchoedText(_format(request.output), request.verbosity or UNSET),
         top_p=_or(sampling.top_p, 1.0),
         presence_penalty=_or(sampling.presence_penalty, 0.0),
         frequency_penalty=_or(sampling.frequency_penalty, 0.0),
         top_logprobs=_or(sampling.logprobs, 0),
         temperature=_or(sampling.temperature, 1.0),
-        reasoning=schema.ReasoningOptions(
+        reasoning=schema.EchoedReasoning(
             reasoning.effort if reasoning else None, reasoning.summary if reasoning else None
         ),
-        max_output_tokens=asked.max_output_tokens,
-        max_tool_calls=asked.max_tool_calls,
-        store=_or(asked.store, False),
-        background=asked.background,
-        service_tier=asked.service_tier or "default",
-        metadata=asked.metadata or {},
-        safety_identifier=asked.safety_identifier or asked.user,
-        prompt_cache_key=asked.prompt_cache_key,
-        conversation=_conversation(asked.extra),
+        max_output_tokens=request.max_output_tokens,
+        max_tool_calls=request.max_tool_calls,
+        store=_or(request.store, False),
+        background=request.background,
+        service_tier=request.service_tier or "default",
+        metadata=request.metadata or {},
+        safety_identifier=request.safety_identifier or request.user,
+        prompt_cache_key=request.prompt_cache_key,
+        conversation=_conversation(request.extra),
     )
 
 
-def usage(told: Usage | None) -> schema.Usage | None:
+def usage_to_wire(usage: Usage | None) -> schema.ResponseUsage | None:
     """Returns None unless input and output are both known: zero is never invented for them."""
-    if told is None or told.input_tokens is None or told.output_tokens is None:
+    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
-    written = told.cache_write_tokens
-    return schema.Usage(
-        told.input_tokens,
-        told.output_tokens,
-        _or(told.total_tokens, told.input_tokens + told.output_tokens),
-        schema.InputDetails(_or(told.cache_read_tokens, 0), UNSET if written is None else written),
-        schema.OutputDetails(_or(told.reasoning_tokens, 0)),
+    cache_write = usage.cache_write_tokens
+    return schema.ResponseUsage(
+        usage.input_tokens,
+        usage.output_tokens,
+        _or(usage.total_tokens, usage.input_tokens + usage.output_tokens),
+        schema.InputTokensDetails(
+            _or(usage.cache_read_tokens, 0), UNSET if cache_write is None else cache_write
+        ),
+        schema.OutputTokensDetails(_or(usage.reasoning_tokens, 0)),
     )
 
 
-def _conversation(extra: Json) -> schema.Conversation | UnsetType:
+def _conversation(extra: Json) -> schema.ResponseConversation | UnsetType:
     """What the request named, by its id or as an object."""
     if not isinstance(extra, Raw):
         return UNSET
     try:
-        named = _naming(extra).conversation
+        conversation = _decode_conversation(extra).conversation
     except ValueError:  # whatever it is, it names none
         return UNSET
-    return schema.Conversation(named) if isinstance(named, str) else named or UNSET
+    return (
+        schema.ResponseConversation(conversation)
+        if isinstance(conversation, str)
+        else conversation or UNSET
+    )
 
 
 def _or(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _tool(tool: Tool) -> schema.FunctionTool | Raw:
+def _tool(tool: Tool) -> schema.EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
     parameters = tool.parameters if isinstance(tool.parameters, Raw) else _NULL
-    return schema.FunctionTool(tool.name, tool.description, parameters, tool.strict)
+    return schema.EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
 
 
-def _tool_choice(choice: ToolChoice | None) -> str | schema.NamedTool | schema.AllowedTools:
+def _tool_choice(
+    choice: ToolChoice | None,
+) -> str | schema.EchoedToolName | schema.EchoedAllowedTools:
     if choice is None:
         return "auto"
     if choice.allowed:
-        tools = [schema.NamedTool("function", name) for name in choice.allowed]
-        return schema.AllowedTools(tools, choice.mode)
-    return choice.mode if choice.name is None else schema.NamedTool(choice.kind, choice.name)
+        tools = [schema.EchoedToolName("function", name) for name in choice.allowed]
+        return schema.EchoedAllowedTools(tools, choice.mode)
+    return choice.mode if choice.name is None else schema.EchoedToolName(choice.kind, choice.name)
 
 
-def _format(output: OutputFormat) -> schema.Format:
+def _format(output: OutputFormat) -> schema.EchoedTextFormat:
     """The specification's echo of a schema is null; the schema itself would be refused."""
     if output.kind == "json-schema":
         name = output.name or "output"
-        return schema.Format("json_schema", name, output.description, None, output.strict)
-    return schema.Format("json_object" if output.kind == "json" else "text")
+        return schema.EchoedTextFormat("json_schema", name, output.description, None, output.strict)
+    return schema.EchoedTextFormat("json_object" if output.kind == "json" else "text")

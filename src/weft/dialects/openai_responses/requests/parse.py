@@ -10,15 +10,15 @@ from weft.dialects.asking.leftovers import kept, left
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.parse_items import Items
-from weft.dialects.openai_responses.requests.parse_tools import choice_of, tools_of
+from weft.dialects.openai_responses.requests.parse_items import ResponsesItemParser
+from weft.dialects.openai_responses.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
-FIELDS = {
+SOURCE_PATHS = {
     "output": "text.format",
     "verbosity": "text.verbosity",
     "cache": "prompt_cache_retention",
@@ -31,7 +31,7 @@ FIELDS = {
 }
 """Where the fields of a request are in a body, if under another name."""
 
-LOGPROBS = "message.output_text.logprobs"
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
 
 _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
@@ -39,22 +39,22 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 def parse(data: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no server of this wire could answer."""
     legible(data)
-    body = read(data, schema.Body)
-    places = Places(FIELDS)
-    items = Items(context, places)
+    body = read(data, schema.ResponseCreateParams)
+    places = Places(SOURCE_PATHS)
+    items = ResponsesItemParser(context, places)
     if isinstance(body.input, str):
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
         items.add(raw, f"input[{number}]")
-    text = body.text or schema.TextOptions()
+    text = body.text or schema.TextParam()
     extra = _extra(data, body)
     request = Request(
         body.model,
         dialect=NAME,
-        messages=tuple(items.found),
+        messages=tuple(items.messages),
         instructions=body.instructions,
-        tools=tools_of(body, items.found, places),
-        tool_choice=choice_of(body.tool_choice, extra),
+        tools=parse_tools(body, items.messages, places),
+        tool_choice=parse_tool_choice(body.tool_choice, extra),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tool_calls=body.max_tool_calls,
         max_output_tokens=body.max_output_tokens,
@@ -79,26 +79,26 @@ def parse(data: bytes, context: Context) -> Parsed:
     return Parsed(verbatim(request, data, items.sources), places)
 
 
-def _extra(data: bytes, body: schema.Body) -> dict[str, Raw]:
-    found = keys_of(telling(unknown(data, schema.Body)))
-    if "stream_options" in found:
-        read(found["stream_options"], schema.StreamOptions, "stream_options")
+def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
+    extra = keys_of(telling(unknown(data, schema.ResponseCreateParams)))
+    if "stream_options" in extra:
+        read(extra["stream_options"], schema.ResponsesStreamOptions, "stream_options")
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
-        found["prompt_cache_retention"] = schema.raw(retention)
+        extra["prompt_cache_retention"] = schema.to_raw(retention)
     if body.text is not None:
-        found |= left(keys_of(Raw(data))["text"], schema.TextOptions, under="text")
-    return found
+        extra |= left(keys_of(Raw(data))["text"], schema.TextParam, under="text")
+    return extra
 
 
-def _sampling(body: schema.Body) -> Sampling:
-    silent = not body.top_logprobs and LOGPROBS not in (body.include or ())
+def _sampling(body: schema.ResponseCreateParams) -> Sampling:
+    without_logprobs = not body.top_logprobs and INCLUDE_LOGPROBS not in (body.include or ())
     return Sampling(
         temperature=body.temperature,
         top_p=body.top_p,
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
-        logprobs=None if silent else body.top_logprobs or 0,
+        logprobs=None if without_logprobs else body.top_logprobs or 0,
     )
 
 
@@ -106,13 +106,13 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     """The shape of the answer; one of a type that nobody knows is left over."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
-    kind = read(raw, schema.Typed, "text.format").type
-    if kind == "json_object":
+    type = read(raw, schema.ItemHeader, "text.format").type
+    if type == "json_object":
         return OutputFormat("json")
-    if kind != "json_schema":
-        extra |= {} if kind == "text" else {"text.format": raw}
+    if type != "json_schema":
+        extra |= {} if type == "text" else {"text.format": raw}
         return OutputFormat()
-    format = read(raw, schema.TextFormat, "text.format")
+    format = read(raw, schema.TextFormatParam, "text.format")
     if format.name is None or not isinstance(format.schema, Raw):
         missing = "name" if format.name is None else "schema"
         raise BadRequest(f"text.format.{missing}", "missing; a shape has a name and a schema")
@@ -121,16 +121,16 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     )
 
 
-def _reasoning(data: bytes, said: schema.Thinking | None) -> ReasoningOptions | None:
+def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOptions | None:
     """What only this wire says of reasoning, words unknown to others included, is extra."""
-    if said is None:
+    if param is None:
         return None
-    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], schema.Thinking)))
-    effort = _EFFORTS.get(said.effort or "")
-    if said.effort and effort is None:
-        extra["effort"] = schema.raw(said.effort)
+    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], schema.ReasoningParam)))
+    effort = _EFFORTS.get(param.effort or "")
+    if param.effort and effort is None:
+        extra["effort"] = schema.to_raw(param.effort)
     return ReasoningOptions(
         effort,
-        summary=said.summary or said.generate_summary,
+        summary=param.summary or param.generate_summary,
         extra=kept(extra),
     )

@@ -17,105 +17,110 @@ from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
 
 _NULL = Raw(b"null")
-_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
-_AUTO = frozenset((b'{"type":"auto"}',))
+_CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
+_DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
 
-def tools_of(body: schema.Body, messages: Sequence[Message], places: Places) -> tuple[Tool, ...]:
+def parse_tools(
+    body: schema.ResponseCreateParams, messages: Sequence[Message], places: Places
+) -> tuple[Tool, ...]:
     """Returns the tools, late ones behind the others; each one in a namespace is one of its own."""
-    declared = _declared(body.tools or (), "tools")
-    late = {(tool.namespace, tool.name): (tool, where) for tool, where in late_tools(messages)}
-    found: list[Tool] = []
-    for tool, where in [*declared, *late.values()]:
-        places.add(f"tools[{len(found)}]", where)
-        places.add(f"tools[{len(found)}].hosted", where)
-        places.add(f"tools[{len(found)}].hosted.allowed_domains", f"{where}.filters")
-        found.append(tool)
-    return tuple(found)
+    declared = _parse_tools(body.tools or (), "tools")
+    late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
+    tools: list[Tool] = []
+    for tool, path in [*declared, *late.values()]:
+        places.add(f"tools[{len(tools)}]", path)
+        places.add(f"tools[{len(tools)}].hosted", path)
+        places.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
+        tools.append(tool)
+    return tuple(tools)
 
 
 def late_tools(messages: Sequence[Message]) -> list[tuple[Tool, str]]:
     """The tools that items of a conversation declare, and where."""
     return [
-        placed
+        tool_and_path
         for number, message in enumerate(messages)
         for content in message.content
         if isinstance(content, OpaqueContent) and content.kind == DECLARING
-        for placed in _declared(
-            read(content.raw, schema.Declaring, f"input[{number}]").tools, f"input[{number}].tools"
+        for tool_and_path in _parse_tools(
+            read(content.raw, schema.AdditionalToolsParam, f"input[{number}]").tools,
+            f"input[{number}].tools",
         )
     ]
 
 
-def _declared(tools: Sequence[Raw], within: str) -> list[tuple[Tool, str]]:
-    found: list[tuple[Tool, str]] = []
-    for number, raw in enumerate(tools):
-        path = f"{within}[{number}]"
-        kind = read(raw, schema.Typed, path).type
-        if kind is None:
+def _parse_tools(raw_tools: Sequence[Raw], list_path: str) -> list[tuple[Tool, str]]:
+    parsed: list[tuple[Tool, str]] = []
+    for number, raw in enumerate(raw_tools):
+        path = f"{list_path}[{number}]"
+        type = read(raw, schema.ItemHeader, path).type
+        if type is None:
             raise BadRequest(f"{path}.type", "missing; expected the type of a tool")
-        found += _namespace(raw, path) if kind == "namespace" else [(_tool(raw, kind, path), path)]
-    return found
+        parsed += _namespace(raw, path) if type == "namespace" else [(_tool(raw, type, path), path)]
+    return parsed
 
 
 def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
-    said = read(raw, schema.Namespace, path)
-    found = []
-    for number, inner in enumerate(said.tools):
-        where = f"{path}.tools[{number}]"
-        kind = read(inner, schema.Typed, where).type or "function"
-        tool = msgspec.structs.replace(_tool(inner, kind, where), namespace=said.name)
-        if number == 0 and said.description:
-            more = {schema.DESCRIPTION: said.description}
-            tool = msgspec.structs.replace(tool, extra=schema.raw(keys_of(tool.extra) | more))
-        found.append((tool, where))
-    return found
+    param = read(raw, schema.NamespaceToolParam, path)
+    tools = []
+    for number, inner in enumerate(param.tools):
+        tool_path = f"{path}.tools[{number}]"
+        type = read(inner, schema.ItemHeader, tool_path).type or "function"
+        tool = msgspec.structs.replace(_tool(inner, type, tool_path), namespace=param.name)
+        if number == 0 and param.description:
+            description = {schema.NAMESPACE_DESCRIPTION: param.description}
+            tool = msgspec.structs.replace(
+                tool, extra=schema.to_raw(keys_of(tool.extra) | description)
+            )
+        tools.append((tool, tool_path))
+    return tools
 
 
-def _tool(raw: Raw, kind: str, path: str) -> Tool:
-    reader = _TOOLS.get(kind.partition("_20")[0])
-    return reader(raw, path) if reader else Tool(kind, kind, raw=raw, origin=NAME)
+def _tool(raw: Raw, type: str, path: str) -> Tool:
+    parser = _PARSERS.get(type.partition("_20")[0])
+    return parser(raw, path) if parser else Tool(type, type, raw=raw, origin=NAME)
 
 
 def _function(raw: Raw, path: str) -> Tool:
-    said = read(raw, schema.Function, path)
-    parameters = said.parameters
+    param = read(raw, schema.FunctionToolParam, path)
+    parameters = param.parameters
     return Tool(
-        said.name,
-        description=said.description,
+        param.name,
+        description=param.description,
         parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
-        strict=said.strict if isinstance(said.strict, bool) else None,
-        extra=telling(unknown(raw, schema.Function)),
+        strict=param.strict if isinstance(param.strict, bool) else None,
+        extra=telling(unknown(raw, schema.FunctionToolParam)),
     )
 
 
 def _custom(raw: Raw, path: str) -> Tool:
-    said = read(raw, schema.Custom, path)
-    extra = telling(unknown(raw, schema.Custom))
-    return Tool(said.name, "custom", said.description, raw=raw, origin=NAME, extra=extra)
+    param = read(raw, schema.CustomToolParam, path)
+    extra = telling(unknown(raw, schema.CustomToolParam))
+    return Tool(param.name, "custom", param.description, raw=raw, origin=NAME, extra=extra)
 
 
 def _web_search(raw: Raw, path: str) -> Tool:
-    said = read(raw, schema.WebSearch, path)
-    filters = said.filters or schema.Filters()
-    location = UNSET if said.user_location == _NULL else said.user_location
+    param = read(raw, schema.WebSearchToolParam, path)
+    filters = param.filters or schema.WebSearchFilters()
+    location = UNSET if param.user_location == _NULL else param.user_location
     if isinstance(location, Raw):
-        read(location, schema.Location, f"{path}.user_location")
+        read(location, schema.UserLocationParam, f"{path}.user_location")
     hosted = Hosted(
         allowed_domains=tuple(filters.allowed_domains or ()),
         blocked_domains=tuple(filters.blocked_domains or ()),
-        context_size=said.search_context_size,
+        context_size=param.search_context_size,
         location=location,
     )
-    extra = telling(unknown(raw, schema.WebSearch))
+    extra = telling(unknown(raw, schema.WebSearchToolParam))
     return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
 
 
 def _code_interpreter(raw: Raw, path: str) -> Tool:
-    said = read(raw, schema.CodeInterpreter, path)
-    extra = keys_of(telling(unknown(raw, schema.CodeInterpreter)))
-    if msgspec.json.format(bytes(said.container), indent=-1) not in _AUTO:
-        extra["container"] = said.container
+    param = read(raw, schema.CodeInterpreterToolParam, path)
+    extra = keys_of(telling(unknown(raw, schema.CodeInterpreterToolParam)))
+    if msgspec.json.format(bytes(param.container), indent=-1) not in _DEFAULT_CONTAINERS:
+        extra["container"] = param.container
     return Tool(
         "code_interpreter",
         "code-execution",
@@ -127,26 +132,26 @@ def _code_interpreter(raw: Raw, path: str) -> Tool:
 
 
 def _mcp(raw: Raw, path: str) -> Tool:
-    said = read(raw, schema.Mcp, path)
-    allowed = said.allowed_tools
-    names = allowed.tool_names if isinstance(allowed, schema.ToolNames) else allowed
-    extra = keys_of(telling(unknown(raw, schema.Mcp)))
-    if isinstance(allowed, schema.ToolNames):
-        more = telling(unknown(keys_of(raw)["allowed_tools"], schema.ToolNames))
-        extra |= {"allowed_tools": more} if isinstance(more, Raw) else {}
-    if isinstance(said.require_approval, Raw) and bytes(said.require_approval) not in (
+    param = read(raw, schema.McpToolParam, path)
+    allowed = param.allowed_tools
+    names = allowed.tool_names if isinstance(allowed, schema.McpToolFilter) else allowed
+    extra = keys_of(telling(unknown(raw, schema.McpToolParam)))
+    if isinstance(allowed, schema.McpToolFilter):
+        extra_filter = telling(unknown(keys_of(raw)["allowed_tools"], schema.McpToolFilter))
+        extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
+    if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
         b"null",
         b'"never"',
     ):
-        extra["require_approval"] = said.require_approval
+        extra["require_approval"] = param.require_approval
     hosted = Hosted(
-        server_label=said.server_label,
-        server_url=said.server_url,
-        authorization=said.authorization,
+        server_label=param.server_label,
+        server_url=param.server_url,
+        authorization=param.authorization,
         allowed_tools=tuple(names or ()),
     )
     return Tool(
-        said.server_label,
+        param.server_label,
         "mcp",
         hosted=hosted,
         raw=raw,
@@ -155,7 +160,7 @@ def _mcp(raw: Raw, path: str) -> Tool:
     )
 
 
-_TOOLS: Mapping[str, Callable[[Raw, str], Tool]] = {
+_PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
     "function": _function,
     "custom": _custom,
     "web_search": _web_search,
@@ -166,24 +171,24 @@ _TOOLS: Mapping[str, Callable[[Raw, str], Tool]] = {
 """By type, without the date that some types end in."""
 
 
-def choice_of(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
+def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
     """The choice; one in words that nobody knows is left over."""
     if not isinstance(raw, Raw) or raw == _NULL:
         return None
     if bytes(raw).startswith(b'"'):
-        mode = _MODES.get(msgspec.json.decode(raw, type=str))
-        found = ToolChoice(mode) if mode else None
+        mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
+        choice = ToolChoice(mode) if mode else None
     else:
-        found = _chosen(read(raw, schema.Choice, "tool_choice"))
-    if found is None:
+        choice = _parse_named_choice(read(raw, schema.ToolChoiceParam, "tool_choice"))
+    if choice is None:
         extra["tool_choice"] = raw
-    return found
+    return choice
 
 
-def _chosen(choice: schema.Choice) -> ToolChoice | None:
+def _parse_named_choice(choice: schema.ToolChoiceParam) -> ToolChoice | None:
     if choice.type == "allowed_tools":
-        mode = _MODES.get(choice.mode or "auto")
-        allowed = tuple(one.name or one.server_label or one.type for one in choice.tools or ())
+        mode = _CHOICE_MODES.get(choice.mode or "auto")
+        allowed = tuple(tool.name or tool.server_label or tool.type for tool in choice.tools or ())
         if not allowed:
             raise BadRequest("tool_choice.tools", "expected at least one tool")
         return ToolChoice(mode, allowed=allowed) if mode else None

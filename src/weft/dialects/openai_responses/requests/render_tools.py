@@ -14,32 +14,34 @@ from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.request import Hosted, Request, Tool, ToolChoice
 
-_AUTO = Raw(b'{"type":"auto"}')
+_AUTO_CONTAINER = Raw(b'{"type":"auto"}')
 _NULL = Raw(b"null")
 _NEVER = Raw(b'"never"')
 
 
-class Tools:
+class ResponsesToolRenderer:
     """The tools of one request, in the words of this wire."""
 
     def __init__(self, request: Request, names: Names, losses: Losses) -> None:
         self._request = request
-        self._kin = Kin(request, NAME, schema.SIBLING, losses)
-        self._same = request.dialect == NAME
+        self._kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._is_native = request.dialect == NAME
         self._names = names
         self._losses = losses
 
-    def declared(self) -> list[Raw]:
-        late = [tool for tool, _ in late_tools(self._request.messages)] if self._same else []
-        placed = [one for one in enumerate(self._request.tools) if one[1] not in late]
+    def tools(self) -> list[Raw]:
+        late = [tool for tool, _ in late_tools(self._request.messages)] if self._is_native else []
+        placed = [
+            numbered for numbered in enumerate(self._request.tools) if numbered[1] not in late
+        ]
         if not self._kin.own:
             return [raw for number, tool in placed for raw in self._tool(tool, number)]
-        found: list[Raw] = []
-        for space, group in groupby(placed, key=lambda one: one[1].namespace):
-            inside = list(group)
-            written = [raw for number, tool in inside for raw in self._tool(tool, number)]
-            found += [_namespace(space, inside[0][1], written)] if space else written
-        return found
+        declared: list[Raw] = []
+        for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
+            members = list(group)
+            rendered = [raw for number, tool in members for raw in self._tool(tool, number)]
+            declared += [_namespace(namespace, members[0][1], rendered)] if namespace else rendered
+        return declared
 
     def _tool(self, tool: Tool, number: int) -> list[Raw]:
         path = f"tools[{number}]"
@@ -58,36 +60,42 @@ class Tools:
     def _function(self, tool: Tool, path: str) -> Raw:
         """Strictness is always told: left out, it would be on."""
         strict = self._kin.strict(tool, path)
-        value = schema.Function(
+        value = schema.FunctionToolParam(
             self._name(tool, path),
             tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
-            strict if self._same else bool(strict),
+            strict if self._is_native else bool(strict),
             tool.description,
         )
-        extra = keys_of(tool.extra) if self._same else {}
-        extra.pop(schema.DESCRIPTION, None)
-        return schema.raw(extra | keys_of(schema.raw(value)))
+        extra = keys_of(tool.extra) if self._is_native else {}
+        extra.pop(schema.NAMESPACE_DESCRIPTION, None)
+        return schema.to_raw(extra | keys_of(schema.to_raw(value)))
 
     def _custom(self, tool: Tool, path: str) -> Raw:
         grammar = grammar_of(tool.raw)
-        told = schema.Format("grammar", grammar.definition, grammar.syntax) if grammar else None
-        return schema.raw(schema.Custom(self._name(tool, path), tool.description, told))
+        format = (
+            schema.CustomToolFormat("grammar", grammar.definition, grammar.syntax)
+            if grammar
+            else None
+        )
+        return schema.to_raw(
+            schema.CustomToolParam(self._name(tool, path), tool.description, format)
+        )
 
     def _name(self, tool: Tool, path: str) -> str:
-        return self._name_at(tool, f"{path}.name")
+        return self._spell_name(tool, f"{path}.name")
 
-    def _name_at(self, tool: Tool, where: str) -> str:
-        if self._same:
+    def _spell_name(self, tool: Tool, path: str) -> str:
+        if self._is_native:
             return tool.name
-        space = None if self._kin.own else tool.namespace
-        return self._names.spell_at(where, tool.name, space)
+        namespace = None if self._kin.own else tool.namespace
+        return self._names.spell_at(path, tool.name, namespace)
 
     def _hosted(self, tool: Tool, path: str) -> list[Raw]:
         hosted = tool.hosted or Hosted()
         if tool.kind == "web-search":
             return [self._web_search(hosted, f"{path}.hosted")]
         if tool.kind == "code-execution":
-            return [schema.raw(schema.CodeInterpreter(_AUTO))]
+            return [schema.to_raw(schema.CodeInterpreterToolParam(_AUTO_CONTAINER))]
         if tool.kind == "mcp" and hosted.server_label is not None:
             return [_mcp(hosted)]
         missing(tool, path, self._losses, NAME)
@@ -102,54 +110,58 @@ class Tools:
                 detail = f"{name} is not available on {NAME}; remove it"
                 self._losses.refused(f"{path}.{name}", detail)
         domains = list(hosted.allowed_domains)
-        filters = schema.Filters(domains) if domains else None
-        return schema.raw(
-            schema.WebSearch("web_search", filters, hosted.context_size, hosted.location)
+        filters = schema.WebSearchFilters(domains) if domains else None
+        return schema.to_raw(
+            schema.WebSearchToolParam("web_search", filters, hosted.context_size, hosted.location)
         )
 
-    def choice(self) -> str | schema.Choice | None:
+    def tool_choice(self) -> str | schema.ToolChoiceParam | None:
         choice = self._request.tool_choice
         if choice is None or not self._kin.chooses():
             return None
         if choice.allowed:
             tools = [
-                self._named(name, f"tool_choice.allowed[{number}]")
+                self._reference(name, f"tool_choice.allowed[{number}]")
                 for number, name in enumerate(choice.allowed)
             ]
-            return schema.Choice("allowed_tools", mode=choice.mode, tools=tools)
+            return schema.ToolChoiceParam("allowed_tools", mode=choice.mode, tools=tools)
         if choice.name is None:
             return choice.mode
-        return self._forced(choice, choice.name)
+        return self._forced_choice(choice, choice.name)
 
-    def _forced(self, choice: ToolChoice, name: str) -> schema.Choice | None:
+    def _forced_choice(self, choice: ToolChoice, name: str) -> schema.ToolChoiceParam | None:
         if choice.kind in ("function", "custom"):
-            named = self._named(name, "tool_choice.name")
-            return schema.Choice(named.type, named.name)
+            reference = self._reference(name, "tool_choice.name")
+            return schema.ToolChoiceParam(reference.type, reference.name)
         if not self._kin.own:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
         if choice.kind == "mcp":
-            return schema.Choice("mcp", server_label=name)
-        return schema.Choice(choice.kind)
+            return schema.ToolChoiceParam("mcp", server_label=name)
+        return schema.ToolChoiceParam(choice.kind)
 
-    def _named(self, name: str, where: str) -> schema.Named:
+    def _reference(self, name: str, path: str) -> schema.ToolReference:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
         if tool.kind in ("function", "custom"):
-            return schema.Named(tool.kind, self._name_at(tool, where))
+            return schema.ToolReference(tool.kind, self._spell_name(tool, path))
         if tool.kind == "mcp":
-            return schema.Named("mcp", server_label=name)
-        return schema.Named(name)
+            return schema.ToolReference("mcp", server_label=name)
+        return schema.ToolReference(name)
 
 
 def _mcp(hosted: Hosted) -> Raw:
     """Elsewhere nobody is asked before a server's tool runs; so nobody is here."""
     allowed = list(hosted.allowed_tools) or None
     label = hosted.server_label or ""
-    return schema.raw(schema.Mcp(label, hosted.server_url, hosted.authorization, allowed, _NEVER))
+    return schema.to_raw(
+        schema.McpToolParam(label, hosted.server_url, hosted.authorization, allowed, _NEVER)
+    )
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
-    said = keys_of(first.extra).get(schema.DESCRIPTION)
-    description = msgspec.json.decode(said, type=str) if said is not None else ""
-    return schema.raw(schema.Namespace(name, tools, description))
+    raw_description = keys_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
+    description = (
+        msgspec.json.decode(raw_description, type=str) if raw_description is not None else ""
+    )
+    return schema.to_raw(schema.NamespaceToolParam(name, tools, description))

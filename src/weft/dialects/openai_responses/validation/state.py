@@ -6,102 +6,107 @@ Each must say the same as the one before it.
 
 from weft.dialects.checking.once import JsonObject, Once, plain
 from weft.dialects.checking.untyped import count, elements, fields, parsed, shown, text
-from weft.dialects.openai_responses.validation.required import CALLS, INDEX, PARTS, Flow
+from weft.dialects.openai_responses.validation.required import (
+    CALL_VALUES,
+    INDEX_KEYS,
+    PART_KEYS,
+    StreamedField,
+)
 from weft.dialects.rules import JsonValue
 
-VALUES = {**CALLS, "mcp_call": "arguments", "code_interpreter_call": "code"}
+STREAMED_VALUES = {**CALL_VALUES, "mcp_call": "arguments", "code_interpreter_call": "code"}
 """Items in which one value streams, and its key."""
 
-STATES = frozenset({"completed", "incomplete"})
+DONE_STATUSES = frozenset({"completed", "incomplete"})
 
 
-class Value:
+class TrackedValue:
     """A value that streams: its deltas, and what its `.done` said."""
 
-    __slots__ = ("_pieces", "initial", "said", "said_at")
+    __slots__ = ("_pieces", "final", "final_at", "initial")
 
     def __init__(self, initial: str = "") -> None:
         self.initial = initial
         """What was there before any delta."""
         self._pieces: list[str] = []
-        self.said: str | None = None
-        self.said_at = 0
+        self.final: str | None = None
+        self.final_at = 0
 
     @property
     def streamed(self) -> str:
         return "".join(self._pieces)
 
     @property
-    def flowed(self) -> bool:
+    def was_streamed(self) -> bool:
         """Whether anything of it came by events of its own."""
-        return bool(self._pieces) or self.said is not None
+        return bool(self._pieces) or self.final is not None
 
     @property
-    def last(self) -> str:
+    def latest(self) -> str:
         """The value as the latest event has it."""
-        if self.said is not None:
-            return self.said
+        if self.final is not None:
+            return self.final
         return self.streamed or self.initial
 
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
 
 
-class Part:
+class TrackedPart:
     """One part of an item."""
 
-    __slots__ = ("annotations", "at", "closed_at", "type", "value")
+    __slots__ = ("added_at", "annotations", "done_at", "type", "value")
 
     def __init__(self, type: str, at: int | None, initial: str) -> None:
         self.type = type
-        self.at = at
+        self.added_at = at
         """The event that added it; none if nothing did."""
-        self.closed_at: int | None = None
+        self.done_at: int | None = None
         self.annotations = 0
-        self.value = Value(initial)
+        self.value = TrackedValue(initial)
 
 
-class Item:
+class TrackedItem:
     """One output item: who it is, what it said, and what the rules say to that."""
 
-    def __init__(self, report: Once, index: int | None, item: JsonObject, place: int) -> None:
+    def __init__(self, report: Once, index: int | None, item: JsonObject, order: int) -> None:
         self._report = report
         self.index = index
-        self.place = place
+        self.order = order
         """How many items came before it."""
         self.id = text(item.get("id"))
         self.type = text(item.get("type"))
         self.call_id = text(item.get("call_id"))
         self.name = text(item.get("name"))
         self.added_at: int | None = None
-        self.closed_at: int | None = None
+        self.done_at: int | None = None
         self.done: JsonObject = {}
         """The item as its `done` had it."""
-        self._parts: dict[str, dict[int, Part]] = {"content": {}, "summary": {}}
-        self._announced = {"content": 0, "summary": 0}
-        self._value = Value(value_of(item))
+        self._parts: dict[str, dict[int, TrackedPart]] = {"content": {}, "summary": {}}
+        self._parts_added = {"content": 0, "summary": 0}
+        self._value = TrackedValue(item_value(item))
 
     def __str__(self) -> str:
         return f"{plain(self.type or 'item')} {shown(self.id)} (output_index {shown(self.index)})"
 
     # Who it is
 
-    def same(self, item: JsonObject, where: str) -> None:
+    def check_identity(self, item: JsonObject, where: str) -> None:
         """Holds a later spelling of the item against the first one."""
-        self.identified(text(item.get("id")), where)
+        self.check_id(text(item.get("id")), where)
         for key, rule, first in (
             ("type", "item-type-changed", self.type),
             ("call_id", "call-id-changed", self.call_id),
             ("name", "call-name-changed", self.name),
         ):
-            if key != "type" and self.type not in CALLS:
+            if key != "type" and self.type not in CALL_VALUES:
                 continue  # a hosted call may learn its name, and its call id, on the way
             now = text(item.get(key))
             if first and now and now != first:
                 detail = f"{where} has {key} {shown(now)} for {self}; expected {shown(first)}"
                 self._report(rule, self, detail + ", as it was added")
 
-    def identified(self, id: str, where: str) -> None:
+    def check_id(self, id: str, where: str) -> None:
         if id and self.id and id != self.id:
             detail = f"{where} calls {self} {shown(id)}; expected {shown(self.id)} everywhere"
             self._report("item-id-changed", self, detail)
@@ -109,72 +114,80 @@ class Item:
     # Its parts
 
     def add_part(self, group: str, event: JsonObject, where: str) -> None:
-        index = count(event.get(INDEX[group]))
+        index = count(event.get(INDEX_KEYS[group]))
         part = fields(event.get("part"))
         if index is None:
             return
         parts = self._parts[group]
-        place = f"{INDEX[group]} {shown(index)} of {self}"
-        if index in parts and parts[index].at is not None:
-            detail = f"{where} for {place}, which was added at event {parts[index].at}"
+        location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+        if index in parts and parts[index].added_at is not None:
+            detail = f"{where} for {location}, which was added at event {parts[index].added_at}"
             self._report("part-repeated", (self, group, index), f"{detail}; expected its deltas")
             return
-        if index != self._announced[group]:
-            detail = f"{where} for {place}; expected {INDEX[group]} {self._announced[group]}"
+        if index != self._parts_added[group]:
+            detail = (
+                f"{where} for {location}; expected {INDEX_KEYS[group]} {self._parts_added[group]}"
+            )
             self._report("part-index", (self, group), detail)
-        self._announced[group] += 1
-        added = Part(text(part.get("type")), self._report.at, text_of(part))
+        self._parts_added[group] += 1
+        added = TrackedPart(text(part.get("type")), self._report.at, part_text(part))
         if index in parts:
             added.value = parts[index].value
         parts[index] = added
 
-    def close_part(self, group: str, event: JsonObject, where: str) -> None:
-        index = count(event.get(INDEX[group]))
+    def finish_part(self, group: str, event: JsonObject, where: str) -> None:
+        index = count(event.get(INDEX_KEYS[group]))
         if index is None:
             return
-        part = self._part(group, index, where)
-        place = f"{INDEX[group]} {shown(index)} of {self}"
-        if part.closed_at is not None:
-            detail = f"{where} for {place}, which was done at event {part.closed_at}"
+        part = self._part_at(group, index, where)
+        location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+        if part.done_at is not None:
+            detail = f"{where} for {location}, which was done at event {part.done_at}"
             self._report("part-closed", (self, group, index), f"{detail}; expected nothing more")
             return
-        part.closed_at = self._report.at
-        whole = fields(event.get("part"))
-        self._unsaid(part.value, place, where)
-        if part.type in PARTS and text_of(whole) != part.value.last:
-            detail = f"{where} says {shown(text_of(whole))} for {place}; expected "
-            self._report("part-differs", (self, group, index), detail + shown(part.value.last))
-        if len(elements(whole.get("annotations"))) < part.annotations:
-            had = len(elements(whole.get("annotations")))
-            detail = f"{where} has {had} annotations for {place}; expected {part.annotations}"
+        part.done_at = self._report.at
+        full = fields(event.get("part"))
+        self._check_value_done(part.value, location, where)
+        if part.type in PART_KEYS and part_text(full) != part.value.latest:
+            detail = f"{where} says {shown(part_text(full))} for {location}; expected "
+            self._report("part-differs", (self, group, index), detail + shown(part.value.latest))
+        if len(elements(full.get("annotations"))) < part.annotations:
+            present = len(elements(full.get("annotations")))
+            detail = (
+                f"{where} has {present} annotations for {location}; expected {part.annotations}"
+            )
             self._report("annotation-lost", (self, group, index), detail + ", as were added")
 
     def annotate(self, event: JsonObject, where: str) -> None:
         index = count(event.get("content_index"))
         if index is not None:
-            part = self._part("content", index, where)
+            part = self._part_at("content", index, where)
             part.annotations += 1
 
-    def _part(self, group: str, index: int, where: str) -> Part:
+    def _part_at(self, group: str, index: int, where: str) -> TrackedPart:
         parts = self._parts[group]
         if index not in parts:
-            detail = f"{where} for {INDEX[group]} {shown(index)} of {self}, which nothing added"
+            detail = (
+                f"{where} for {INDEX_KEYS[group]} {shown(index)} of {self}, which nothing added"
+            )
             wrapper = "content_part" if group == "content" else "reasoning_summary_part"
             expected = f"; expected response.{wrapper}.added first"
             self._report("part-not-added", (self, group), detail + expected)
-            parts[index] = Part("", None, "")
+            parts[index] = TrackedPart("", None, "")
         return parts[index]
 
     # What it says
 
-    def delta(self, flow: Flow, event: JsonObject, where: str) -> None:
-        value = self._value_at(flow, event, where)
+    def add_delta(self, field: StreamedField, event: JsonObject, where: str) -> None:
+        value = self._value_at(field, event, where)
         piece = event.get("delta")
         if value is None or not isinstance(piece, str):
             return
-        if value.said is not None:
-            detail = f"{where} for {self}, whose value was said whole at event {value.said_at}"
-            self._report("part-closed", (self, flow.key), f"{detail}; expected no delta after that")
+        if value.final is not None:
+            detail = f"{where} for {self}, whose value was said whole at event {value.final_at}"
+            self._report(
+                "part-closed", (self, field.key), f"{detail}; expected no delta after that"
+            )
         elif value.initial:
             detail = f"{where} for {self}, which was added with {shown(value.initial)} in it"
             self._report("added-not-empty", self, f'{detail}; expected "" before the first delta')
@@ -182,61 +195,63 @@ class Item:
             self._report("empty-delta", self, f"{where} for {self} is empty; expected text")
         value.add(piece)
 
-    def say(self, flow: Flow, event: JsonObject, where: str) -> None:
-        value = self._value_at(flow, event, where)
-        whole = event.get(flow.key)
-        if value is None or not isinstance(whole, str):
+    def finish_value(self, field: StreamedField, event: JsonObject, where: str) -> None:
+        value = self._value_at(field, event, where)
+        full = event.get(field.key)
+        if value is None or not isinstance(full, str):
             return
-        if value.said is not None:
-            detail = f"{where} for {self} came again; it came at event {value.said_at}"
-            self._report("part-closed", (self, flow.key), f"{detail}; expected it once")
+        if value.final is not None:
+            detail = f"{where} for {self} came again; it came at event {value.final_at}"
+            self._report("part-closed", (self, field.key), f"{detail}; expected it once")
             return
         streamed = value.streamed or value.initial
-        if not streamed and whole:
-            detail = f"{where} for {self} says {shown(whole)}, of which no delta came"
+        if not streamed and full:
+            detail = f"{where} for {self} says {shown(full)}, of which no delta came"
             self._report("deltas-missing", self, f"{detail}; expected deltas that join to it")
-        elif streamed != whole:
-            detail = f"{where} for {self} says {shown(whole)}; expected {shown(streamed)}"
-            self._report("deltas-differ", (self, flow.key), f"{detail}, as its deltas join to")
-        value.said = whole
-        value.said_at = self._report.at
+        elif streamed != full:
+            detail = f"{where} for {self} says {shown(full)}; expected {shown(streamed)}"
+            self._report("deltas-differ", (self, field.key), f"{detail}, as its deltas join to")
+        value.final = full
+        value.final_at = self._report.at
 
-    def _value_at(self, flow: Flow, event: JsonObject, where: str) -> Value | None:
-        if not flow.group:
+    def _value_at(self, field: StreamedField, event: JsonObject, where: str) -> TrackedValue | None:
+        if not field.group:
             return self._value
-        index = count(event.get(INDEX[flow.group]))
+        index = count(event.get(INDEX_KEYS[field.group]))
         if index is None:
             return None
-        part = self._part(flow.group, index, where)
-        if part.closed_at is not None:
-            detail = f"{where} for {INDEX[flow.group]} {shown(index)} of {self}, done at event "
-            detail += f"{part.closed_at}; expected nothing more for it"
-            self._report("part-closed", (self, flow.group, index), detail)
-        if part.type and part.type not in flow.parts:
+        part = self._part_at(field.group, index, where)
+        if part.done_at is not None:
+            detail = (
+                f"{where} for {INDEX_KEYS[field.group]} {shown(index)} of {self}, done at event "
+            )
+            detail += f"{part.done_at}; expected nothing more for it"
+            self._report("part-closed", (self, field.group, index), detail)
+        if part.type and part.type not in field.parts:
             detail = f"{where} for a part of type {shown(part.type)} of {self}; expected "
-            self._report("part-kind", (self, index), detail + " or ".join(flow.parts))
+            self._report("part-kind", (self, index), detail + " or ".join(field.parts))
         return part.value
 
-    def _unsaid(self, value: Value, place: str, where: str) -> None:
-        if value.streamed and value.said is None:
-            detail = f"{where} for {place}, of which deltas came; expected their .done before it"
-            self._report("text-done-missing", place, detail)
+    def _check_value_done(self, value: TrackedValue, location: str, where: str) -> None:
+        if value.streamed and value.final is None:
+            detail = f"{where} for {location}, of which deltas came; expected their .done before it"
+            self._report("text-done-missing", location, detail)
 
     # Its end
 
-    def close(self, item: JsonObject, where: str) -> None:
+    def finish(self, item: JsonObject, where: str) -> None:
         """Holds the item at its `done` against all that it said."""
         self.done = item
-        self.closed_at = self._report.at
+        self.done_at = self._report.at
         for group in ("content", "summary"):
-            self._close_group(group, elements(item.get(group)), where)
-        self._close_value(item, where)
-        self._finished(item, where)
+            self._check_parts(group, elements(item.get(group)), where)
+        self._check_value(item, where)
+        self._check_status(item, where)
 
-    def _close_group(self, group: str, listed: list[JsonValue], where: str) -> None:
+    def _check_parts(self, group: str, listed: list[JsonValue], where: str) -> None:
         parts = self._parts[group]
         if not parts:
-            if any(text_of(fields(part)) for part in listed):
+            if any(part_text(fields(part)) for part in listed):
                 detail = f"{where} has {group} for {self}, of which nothing was streamed"
                 self._report("deltas-missing", self, f"{detail}; expected parts and deltas")
             return
@@ -244,74 +259,78 @@ class Item:
             detail = f"{where} has {len(listed)} parts in {group} of {self}; expected {len(parts)}"
             self._report("item-differs", (self, group), detail + ", as were streamed")
         for index, part in sorted(parts.items()):
-            place = f"{INDEX[group]} {shown(index)} of {self}"
-            if part.at is not None and part.closed_at is None:
-                detail = f"{where} while {place} is open; expected its part to be done first"
+            location = f"{INDEX_KEYS[group]} {shown(index)} of {self}"
+            if part.added_at is not None and part.done_at is None:
+                detail = f"{where} while {location} is open; expected its part to be done first"
                 self._report("part-not-done", (self, group, index), detail)
-            if 0 <= index < len(listed) and part.value.flowed:
-                said = text_of(fields(listed[index]))
-                self._compare(said, part.value.last, place, where)
+            if 0 <= index < len(listed) and part.value.was_streamed:
+                done_text = part_text(fields(listed[index]))
+                self._compare(done_text, part.value.latest, location, where)
 
-    def _close_value(self, item: JsonObject, where: str) -> None:
-        said = value_of(item)
-        if self._value.flowed:
-            self._unsaid(self._value, str(self), where)
-            self._compare(said, self._value.last, str(self), where)
-        elif self.type in CALLS and said and not self._value.initial:
-            detail = f"{where} has {shown(said)} for {self}, of which nothing was streamed"
+    def _check_value(self, item: JsonObject, where: str) -> None:
+        value = item_value(item)
+        if self._value.was_streamed:
+            self._check_value_done(self._value, str(self), where)
+            self._compare(value, self._value.latest, str(self), where)
+        elif self.type in CALL_VALUES and value and not self._value.initial:
+            detail = f"{where} has {shown(value)} for {self}, of which nothing was streamed"
             self._report("deltas-missing", self, f"{detail}; expected deltas that join to it")
 
-    def _compare(self, said: str, last: str, place: str, where: str) -> None:
-        if said != last:
-            detail = f"{where} says {shown(said)} for {place}; expected {shown(last)}"
-            self._report("item-differs", place, f"{detail}, as was streamed")
+    def _compare(self, found: str, expected: str, location: str, where: str) -> None:
+        if found != expected:
+            detail = f"{where} says {shown(found)} for {location}; expected {shown(expected)}"
+            self._report("item-differs", location, f"{detail}, as was streamed")
 
-    def _finished(self, item: JsonObject, where: str) -> None:
+    def _check_status(self, item: JsonObject, where: str) -> None:
         status = text(item.get("status"))
-        if self.type in (*CALLS, "message", "reasoning") and status and status not in STATES:
+        if (
+            self.type in (*CALL_VALUES, "message", "reasoning")
+            and status
+            and status not in DONE_STATUSES
+        ):
             detail = f"{where} has status {shown(status)} for {self}; expected completed"
             self._report("item-status", self, f"{detail} or incomplete")
-        arguments = value_of(item)
+        arguments = item_value(item)
         if self.type == "function_call" and status != "incomplete" and not _is_json(arguments):
             detail = f"{where} has arguments {shown(arguments)} for {self}; expected JSON text"
             self._report("call-arguments-invalid", self, detail)
 
-    def repeated(self, item: JsonObject, where: str) -> None:
+    def check_snapshot(self, item: JsonObject, where: str) -> None:
         """Holds the item in the terminal snapshot against its `done`."""
-        self.same(item, where)
-        for key, before in content_of(self.done).items():
-            now = content_of(item)[key]
-            if self.closed_at is not None and now != before:
+        self.check_identity(item, where)
+        for key, before in item_texts(self.done).items():
+            now = item_texts(item)[key]
+            if self.done_at is not None and now != before:
                 detail = f"{where} says {shown(now)} as {key} of {self}; expected "
                 detail += f"{shown(before)}, as its output_item.done"
                 self._report("output-differs", self, detail)
 
 
-def text_of(part: JsonObject) -> str:
+def part_text(part: JsonObject) -> str:
     """What a part says."""
     return text(part.get("text")) or text(part.get("refusal"))
 
 
-def value_of(item: JsonObject) -> str:
+def item_value(item: JsonObject) -> str:
     """The one value that streams in an item without parts."""
     type = text(item.get("type"))
     if type == "apply_patch_call":
         return text(fields(item.get("operation")).get("diff"))
-    return text(item.get(VALUES.get(type, "")))
+    return text(item.get(STREAMED_VALUES.get(type, "")))
 
 
-def content_of(item: JsonObject) -> dict[str, str]:
+def item_texts(item: JsonObject) -> dict[str, str]:
     """All that an item says, as text that can be compared."""
     texts = {
-        group: "".join(text_of(fields(part)) for part in elements(item.get(group)))
+        group: "".join(part_text(fields(part)) for part in elements(item.get(group)))
         for group in ("content", "summary")
     }
-    return {**texts, "status": text(item.get("status")), "value": value_of(item)}
+    return {**texts, "status": text(item.get("status")), "value": item_value(item)}
 
 
-def _is_json(written: str) -> bool:
+def _is_json(source: str) -> bool:
     try:
-        parsed(written)
+        parsed(source)
     except ValueError:
         return False
     return True
