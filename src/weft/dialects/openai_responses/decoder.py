@@ -1,10 +1,11 @@
-"""A Responses stream, or a whole response, into parts.
+"""Decodes a Responses stream, or a whole response, into parts.
 
-- Events that speak of an item are read by the modules beside this one; here is what speaks of the
-  response: its head, its end, its errors.
-- Full values come up to four times after their deltas. They travel as `whole` and only complete.
-- One error is told in several shapes, and often twice: it is one error.
-- A whole response is a stream that came at once.
+- Events about an output item are handled in `decoding/`. This module handles the events about the
+  response itself: its metadata, its end and its errors.
+- A full value arrives up to four times after its deltas. It is passed on as `whole`, which only
+  completes what was streamed and never repeats it.
+- The same error often arrives twice, in different shapes. Only the first one is emitted.
+- A whole response is decoded like a stream whose items arrive all at once.
 """
 
 from collections.abc import Callable
@@ -52,7 +53,7 @@ class _DecoderPhase(Enum):
 
 
 class ResponsesDecoder:
-    """Reads one response."""
+    """Decodes one response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
         self._context = context
@@ -61,7 +62,7 @@ class ResponsesDecoder:
         self._items = OutputItems(self._state)
         self._replays = Replays()
         self._last_number = -1
-        """The number of the last event."""
+        """The highest `sequence_number` so far."""
         self._response_id: str | None = None
         self._phase = _DecoderPhase.READING
 
@@ -70,8 +71,10 @@ class ResponsesDecoder:
         out: list[Part] = []
         data = frame.data
         if data == DONE:
-            if self._phase is _DecoderPhase.READING:  # clients read no further than this
-                self._findings.once("event-unknown", "[DONE]", "[DONE] before the end: ignored")
+            if self._phase is _DecoderPhase.READING:  # clients stop reading here
+                self._findings.once(
+                    "event-unknown", "[DONE]", "[DONE] before a terminal event: ignored"
+                )
             return out
         try:
             event = wire.decode_event(data)
@@ -84,7 +87,7 @@ class ResponsesDecoder:
             self._note_framing(frame)
         number = event.sequence_number
         if number is not None and self._replays.seen(number, data):
-            self._findings.note("frame-replayed", f"event number {number} came before: dropped")
+            self._findings.note("frame-replayed", f"event {number} was repeated: dropped")
             return out
         if number is None or number <= self._last_number:
             self._check_number(event, number)
@@ -97,7 +100,7 @@ class ResponsesDecoder:
         return out
 
     def finish(self) -> list[Part]:
-        """Returns the end of a stream without a terminal event; its finish is the guard's."""
+        """Ends a stream without a terminal event. The guard adds the finish."""
         out: list[Part] = []
         if self._phase is _DecoderPhase.READING and self._items:
             self._items.end_calls(out)
@@ -110,7 +113,7 @@ class ResponsesDecoder:
 
     @property
     def ending(self) -> bool:
-        """The terminal event tells it all at once."""
+        """Always False: the terminal event carries the finish reason and the usage together."""
         return False
 
     @property
@@ -120,8 +123,9 @@ class ResponsesDecoder:
     # Frames
 
     def _salvage_event(self, frame: Frame, out: list[Part]) -> wire.ResponsesEvent | None:
-        """Reads a frame that is no well-typed event, or says what it is instead. The keys of a
-        whole response mean other things than those of an event.
+        """Decodes a frame that does not fit `ResponsesEvent`. Returns None for a frame that is not
+        JSON. A response body is recognised first, because its keys mean something else than an
+        event's.
         """
         if wire.is_response_body(frame.data):
             return wire.ResponsesEvent(object=wire.RESPONSE_OBJECT)
@@ -142,22 +146,24 @@ class ResponsesDecoder:
             self._findings.once("frame-lines-split", "", "events were separated by one newline")
 
     def _check_number(self, event: wire.ResponsesEvent, number: int | None) -> None:
-        """Events have a number, higher than the one before; those that say nothing need none."""
+        """Reports an event without a `sequence_number`, or with one that is not higher than the
+        last. Events outside `response.*` carry no content and need none.
+        """
         type = event.type or ""
         if not type.startswith("response.") or self._phase is not _DecoderPhase.READING:
             return
         if number is None:
             self._findings.once("sequence-number-missing", "", f"{type} has no sequence_number")
         else:
-            detail = f"{type} has the number {number}, after {self._last_number}"
+            detail = f"{type} has sequence_number {number} after {self._last_number}"
             self._findings.once("sequence-number-disordered", "", detail)
 
     def _other_event(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
-        """An event that speaks of the response, or comes when it should not."""
+        """Handles an event about the response, or one that comes after the response failed."""
         type = event.type or frame.event
         handler = RESPONSE_EVENTS.get(type)
         if self._phase is _DecoderPhase.CLOSED:
-            self._findings.once("after-finish", "", "events after the terminal one: dropped")
+            self._findings.once("after-finish", "", "events after the terminal event: dropped")
         elif handler is not None:
             if self._response_id is None and type not in _FIRST_EVENTS:  # never-created
                 self._findings.once("metadata-missing", "", f"{type} came before response.created")
@@ -174,11 +180,13 @@ class ResponsesDecoder:
             self._findings.once("event-unknown", type, f"event {type!r}: ignored")
 
     def _ignore(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
-        """Tells only that the stream lives."""
+        """An event that only shows that the stream is alive."""
 
     def _control(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         type = event.type or ""
-        self._findings.once("event-unknown", type, f"event {type!r} is no part of an answer")
+        self._findings.once(
+            "event-unknown", type, f"event {type!r} does not belong to a response: ignored"
+        )
 
     def _item_added(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         self._items.added(event, out)
@@ -193,15 +201,15 @@ class ResponsesDecoder:
     def _audio(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         out.append(Opaque(NAME, event.type or "", Raw(frame.data)))
 
-    # Its head
+    # Metadata
 
     def _created(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         response = event.response or wire.ResponseObject()
         if self._response_id is None:
             self._metadata(response, out)
         elif response.id in (None, self._response_id):
-            self._findings.once("metadata-repeated", "", "the response was created before")
-        else:  # nothing of it is merged into this one
+            self._findings.once("metadata-repeated", "", "response.created was repeated")
+        else:  # never merged into the current one
             detail = f"response {response.id!r} began before {self._response_id!r} ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), out)
             self._items.end_parts(out, whole=False)
@@ -209,27 +217,27 @@ class ResponsesDecoder:
             self._phase = _DecoderPhase.CLOSED
 
     def _progress(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
-        """Says nothing new, unless the response was never created."""
+        """Adds nothing, unless `response.created` never came."""
         if self._response_id is None and event.response is not None:
             self._metadata(event.response, out)
         else:
             self._check_id(event.response)
 
     def _check_id(self, response: wire.ResponseObject | None) -> None:
-        """A response has one id; official clients refuse another."""
+        """Reports a changed response id, which the official client rejects."""
         if (
             response is not None
             and response.id
             and self._response_id
             and response.id != self._response_id
         ):
-            detail = f"{response.id!r}; it began as {self._response_id!r}"
+            detail = f"response id {response.id!r}; it was {self._response_id!r}"
             self._findings.once("response-id-changed", "", detail)  # response-id-rotates
 
     def _metadata(self, response: wire.ResponseObject, out: list[Part]) -> None:
         id = response.id
         if not id:
-            self._findings.note("metadata-id-minted", "the wire gave the response no id")
+            self._findings.note("metadata-id-minted", "the response has no id")
             id = self._context.ids.mint("resp")
         self._emit_metadata(response, id, out)
 
@@ -243,9 +251,9 @@ class ResponsesDecoder:
         )
 
     def _body(self, data: Raw, out: list[Part]) -> None:
-        """A whole response is a stream that came at once."""
+        """Decodes a whole response like a stream whose items arrive all at once."""
         if self._response_id is not None:
-            self._findings.once("message-ignored", "", "a whole response beside a stream")
+            self._findings.once("message-ignored", "", "a response body inside a stream")
             return
         response = self._state.salvage.item(data, wire.ResponseObject)
         self._metadata(response, out)
@@ -256,7 +264,7 @@ class ResponsesDecoder:
             self._fail(ErrorPart("upstream", detail), out)
         self._end(response, status, out)
 
-    # Its end
+    # The end of the response
 
     def _terminal(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         if event.response is None:
@@ -326,7 +334,7 @@ def _incomplete_reason(response: wire.ResponseObject) -> str | None:
 
 
 def _failure_of(response: wire.ResponseObject, status: str) -> wire.ResponsesError | None:
-    """The error of a response that failed, told or not."""
+    """Returns the error of a failed response, made up from the status if it has none."""
     if isinstance(response.error, wire.ResponsesError):
         return response.error
     if response.error or status in FAILED_STATUSES:
@@ -348,7 +356,7 @@ def _error_part(error: wire.ResponsesError, kind: ErrorKind = "upstream") -> Err
 
 
 def _code_of(code: str | int | None) -> str | int | None:
-    """The code of an error; what is named so elsewhere may be cut inside a character."""
+    """Returns an error code with any lone surrogates replaced."""
     return whole_characters(code) if isinstance(code, str) else code
 
 
@@ -367,7 +375,7 @@ def _usage(usage: wire.ResponsesUsage) -> Usage | None:
 
 
 def _finish_extra(response: wire.ResponseObject) -> Json:
-    """What the response tells at its end that no part has a field for."""
+    """Returns the fields of the terminal response that no part has a field for."""
     unmapped = wire.object_fields(response.usage).keys() - _USAGE_FIELDS
     fields = wire.present_fields(
         service_tier=response.service_tier,
@@ -387,10 +395,10 @@ _TERMINAL_STATUSES = {
     "response.cancelled": "cancelled",
     "response.done": "completed",
 }
-"""Events that end a response, and its status where they do not tell it."""
+"""Events that end a response, and the status each implies if the response has none."""
 
 _FIRST_EVENTS = frozenset({"response.created", "error"})
-"""Events that may come first; official clients refuse any other."""
+"""Events that may come first. The official client rejects a stream that starts with another."""
 
 _AUDIO_EVENTS = ("delta", "done", "transcript.delta", "transcript.done")
 _CONTROL_EVENTS = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")
@@ -413,4 +421,4 @@ RESPONSE_EVENTS: dict[
     **dict.fromkeys((f"response.audio.{name}" for name in _AUDIO_EVENTS), ResponsesDecoder._audio),
     **dict.fromkeys((f"response.{name}" for name in _CONTROL_EVENTS), ResponsesDecoder._control),
 }
-"""Every event that speaks of the response, or of nothing."""
+"""Handlers of the events that are about the response, or about nothing."""

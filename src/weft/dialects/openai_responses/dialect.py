@@ -1,4 +1,4 @@
-"""The row of this dialect in the table of dialects."""
+"""The row of this dialect in the table of dialects, and what it reads from single frames."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ class _ResponseId(msgspec.Struct):
 
 
 class _FrameHeader(msgspec.Struct):
-    """As much of an event as tells what it is."""
+    """The fields that identify an event or a body."""
 
     type: str | None = None
     object: str | None = None
@@ -50,7 +50,9 @@ def _is_responses_frame(frame: Frame) -> bool:
 
 
 def _begins_response(frame: Frame, before: Sequence[Frame]) -> bool:
-    """A response is created; one that is only announced again is still the same."""
+    """Whether this frame creates a new response. A repeated `response.created` with the same id,
+    before any output, does not.
+    """
     if _header(frame).type != _CREATED:
         return False
     headers = [
@@ -80,7 +82,7 @@ class _ItemId(msgspec.Struct):
 
 
 class _EventPosition(msgspec.Struct):
-    """As much of an event as tells its number, and what it is about."""
+    """The fields that say which event this is, and which item and part it is about."""
 
     type: str = ""
     sequence_number: int | None = None
@@ -97,10 +99,10 @@ _SINGLE_EVENT_SUFFIXES = frozenset(
     {"added", "completed", "created", "done", "failed", "generating", "in_progress"}
     | {"interpreting", "queued", "searching"}
 )
-"""The last words of events of which there is one for each item, or part of one."""
+"""Last words of the event types that occur once per item, or once per part of an item."""
 
 _REPEATABLE_EVENTS = frozenset({"response.output_text.annotation.added", "response.audio.done"})
-"""Events that end so as well, and are parts of their own."""
+"""Events with such a last word that may occur more than once."""
 
 _TERMINAL_EVENTS = frozenset({"response.completed", "response.failed", "response.done"})
 
@@ -117,7 +119,7 @@ def _sequence_number(frame: Frame) -> int | None:
 
 
 def _mark(frame: Frame) -> Mark | None:
-    """The event, its item and the part of that; and the id of an item that is announced."""
+    """Returns the event type, the item and the part it is about, and the id of an item it adds."""
     if frame.event.endswith(".delta"):
         return None
     event = _position(frame)
@@ -136,7 +138,7 @@ def _mark(frame: Frame) -> Mark | None:
 
 
 class _SnapshotField(msgspec.Struct):
-    """As much of an event, or of a body, as names its model."""
+    """The response object inside an event."""
 
     response: Json = UNSET
 

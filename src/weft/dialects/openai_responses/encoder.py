@@ -1,17 +1,17 @@
-"""Parts into a Responses stream, and a fold into a body.
+"""Encodes parts as a Responses stream, and a fold as a body.
 
-Pure Open Responses, or its tool-session form on request.
+The stream is plain Open Responses, or its tool-session form on request.
 
-- One allocator hands out `output_index` and item ids; one counter numbers every event.
-- An item is announced by `output_item.added` with all that is known: a call with its name and
+- One allocator hands out `output_index` and item ids; one counter numbers the events.
+- `output_item.added` has every field that is known by then: a call has its name and
   `arguments: ""`, even if it came whole.
-- What `done` events and the terminal snapshot say is read from the fold, never joined here.
-- Parts with one `item_id` share an item. So a message or a reasoning stays open until another
-  item begins or the response finishes, which also tells whether it was cut (`incomplete`). A
-  call is closed when it is made, or by its result if that stands in the same item.
-- Calls of the client do not overlap where they need not: see `encoding/calls.py`.
-- What signs a call stands sealed in the reasoning before it, one made for it if there is none.
-- An error is written after the ends of what is open, together with `response.failed`: clients
+- The full values of `done` events and of the terminal snapshot are read from the fold.
+- Parts with the same `item_id` share an item. So a message or reasoning item stays open until
+  another item starts or the response finishes, which also decides whether it is `incomplete`. A
+  call is closed after the tool-call, or after its result if that is part of the same item.
+- Client calls do not overlap: see `encoding/calls.py`.
+- The signature of a call is written into the reasoning item before it, or into one made for it.
+- An error is written after the ends of open items, followed by `response.failed`, because clients
   stop reading there.
 - A body is the last snapshot of the stream of the same parts, written by the same code.
 """
@@ -77,10 +77,10 @@ INCOMPLETE_REASONS = {
     "content-filter": "content_filter",
     "pause": None,
 }
-"""Finish reasons that leave a response incomplete, and how the wire calls them."""
+"""Finish reasons of an incomplete response, and its `incomplete_details.reason`."""
 
 RESPONSE_STATUSES = frozenset(("completed", "incomplete", "in_progress", "queued"))
-"""Statuses of a response. They stand for its reason where it told none."""
+"""Statuses, which the decoder gives as raw reason if a response has no other."""
 
 IMAGE_FORMATS = {
     "image/png": "png",
@@ -89,7 +89,7 @@ IMAGE_FORMATS = {
     "image/gif": "gif",
     "image/svg+xml": "svg",
 }
-"""Files that can be the result of an image call, and how the wire calls their format."""
+"""Media types that an image generation call can have, and its `output_format`."""
 
 
 _json = msgspec.json.Encoder().encode
@@ -97,7 +97,7 @@ _decode_error = msgspec.json.Decoder(schema.ErrorBody).decode
 
 
 class ResponsesEncoder:
-    """Writes one response. `fold` is the fold of the very parts it is fed."""
+    """Encodes one response. `fold` is the fold of the parts that are fed."""
 
     def __init__(
         self,
@@ -123,15 +123,15 @@ class ResponsesEncoder:
         self._texts: dict[str, TextPartWriter] = {}
         self._reasonings: dict[str, ReasoningPartWriter] = {}
         self._waiting: list[schema.Annotation] = []
-        """Annotations that wait for a text."""
+        """Annotations that came before their text."""
         self._upstream_id = ""
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
         self.response = new_response("", 0, "", context.request)
-        """The response object, as the last snapshot showed it."""
+        """The response object, as in the last snapshot."""
 
     def feed(self, parts: Sequence[Part]) -> list[Event]:
-        """Returns the events that these parts make, each in one piece."""
+        """Returns the events of these parts."""
         out: list[Event] = []
         self._events.out = out
         for part in parts:
@@ -140,16 +140,16 @@ class ResponsesEncoder:
             if self._items.closable and self._error is None:
                 self._items.close_before(_item_group(part))
             _HANDLERS[part.__class__](self, part)
-        self._events.out = []  # what was handed out is not ours to keep
+        self._events.out = []  # the caller owns what was returned
         return out
 
     def finish(self) -> list[Event]:
-        """The finish part said it all."""
+        """Returns nothing: the finish part ends the stream."""
         return []
 
     def resume(self, passed_on: PassedOn) -> None:
-        """Goes on behind the upstream's own events, with their numbers, indexes and ids. Parts of
-        which only the first half was told are told on, and nothing is told twice.
+        """Continues after the upstream's own events, with their numbers, indexes and ids. Open
+        parts are continued, and nothing is written twice.
         """
         self._calls.resume()
         sent = frozenset(mark[:3] for mark in passed_on.marks)
@@ -196,7 +196,7 @@ class ResponsesEncoder:
     def _on_finish(self, part: Finish) -> None:
         self._close_open_items(part)
         response = self.response
-        if self._context.request is None:  # else it is the one that was asked for, from the first
+        if self._context.request is None:  # else it is the requested one
             response.model = part.model or response.model
         response.output = self._items.closed_items()
         response.usage = usage_to_wire(merged(self._usage, part.usage))
@@ -212,7 +212,7 @@ class ResponsesEncoder:
         self._events.out.append(Event("", DONE))
 
     def _service_tier(self, part: Finish) -> str | None:
-        """The tier that served the response, if it came from this dialect and told one."""
+        """Returns the service tier of the finish, if the response came from this dialect."""
         extra = (
             schema.decode_extra(part.extra, schema.ResponsesFinishExtra)
             if self._items.is_native
@@ -221,28 +221,29 @@ class ResponsesEncoder:
         return extra.response.service_tier if extra and extra.response else None
 
     def _incomplete(self, status: str, reason: str | None) -> None:
-        """Also a response that somebody cancelled: nothing went wrong, and clients know no event
-        of that name.
+        """Ends an incomplete response. A cancelled one ends like this too: it did not fail, and
+        there is no event for it.
         """
         self.response.status = status
         self.response.incomplete_details = schema.IncompleteDetails(reason) if reason else None
         self._write_snapshot("response.incomplete")
 
     def _is_incomplete(self, part: Finish) -> bool:
-        """Whether the response is incomplete. One of this dialect is what it was."""
+        """Whether the response is incomplete. One from this dialect keeps its status."""
         if self._items.is_native and part.raw_reason is not None and not self._calls.is_cut:
             return part.raw_reason != "completed" and part.reason in (*INCOMPLETE_REASONS, "other")
         return part.reason in INCOMPLETE_REASONS or self._calls.is_cut
 
     def _incomplete_reason(self, part: Finish) -> str | None:
-        """The wire's word for what cut the response; None if it has no word for it."""
+        """Returns the reason why the response is incomplete; None if the API has no word for it."""
         if part.reason == "other":
             return part.raw_reason if part.raw_reason not in RESPONSE_STATUSES else None
         return INCOMPLETE_REASONS.get(part.reason, "tool_call_incomplete")
 
     def _close_open_items(self, part: Finish) -> None:
-        """What an error found open is incomplete, and calls are not even done; what a limit cut
-        tells each kind itself. Items of this dialect that were cut said so.
+        """Closes open items. After an error they are incomplete, and calls are not closed at all.
+        In an incomplete response each item knows whether it was cut off; those from this dialect
+        were closed with their status.
         """
         failed = self._error is not None
         cut = self._is_incomplete(part)
@@ -254,7 +255,7 @@ class ResponsesEncoder:
             incomplete = failed or (cut and item.is_cut(last))
             self._items.close(item, "incomplete" if incomplete else "completed")
         if self._waiting:
-            self._items.not_carried("source", "no text to annotate")
+            self._items.not_carried("source", "there is no text to annotate")
 
     def _completed(self, part: Finish) -> None:
         response = self.response
@@ -271,8 +272,8 @@ class ResponsesEncoder:
         self._write_snapshot("response.completed")
 
     def _failed(self, error: ErrorPart) -> None:
-        """The error as a body would have it: both flat, as the official client types it, and
-        nested, as the text does.
+        """Writes the error, its fields both at the top level, as the official client types them,
+        and nested, as the specification describes them.
         """
         detail = _decode_error(write_error(error)[1]).error
         flat = b'"code":%b,"message":%b,"param":%b,"error":' % (
@@ -288,7 +289,7 @@ class ResponsesEncoder:
     # Text
 
     def _open_message(self, part: TextStart) -> MessageOutputItem:
-        """The message that has one more part now."""
+        """Returns the message that a new part belongs to."""
         item = self._items.open_item(part.item_id, MessageOutputItem)
         if item is None:
             item = MessageOutputItem(self._items.allocate(part.item_id, "msg"), part)
@@ -322,7 +323,7 @@ class ResponsesEncoder:
             self._events.write(
                 "response.refusal.done", text.position, text.locator, refusal, _json(full_text)
             )
-        else:  # each spelling of a long text lives for one event only
+        else:  # a long text is encoded for one event at a time
             logprobs = b',"logprobs":%b,"text":' % _json(text.logprobs)
             type = "response.output_text.done"
             self._events.write(type, text.position, text.locator, logprobs, _json(full_text))
@@ -334,9 +335,9 @@ class ResponsesEncoder:
     def _take_text_end(
         self, text: TextPartWriter, part: TextEnd, item_extra: schema.ItemExtra
     ) -> None:
-        """What only the end of a text tells."""
+        """Takes what only the end of a text has."""
         if part.signature is not None:
-            self._items.not_carried(part.type, f"its proof goes back to {part.origin} only")
+            self._items.not_carried(part.type, f"its signature is only for {part.origin}")
         text.logprobs = item_extra.logprobs or text.logprobs
         text.item.phase = item_extra.phase or text.item.phase
         text.item.extra_fields |= schema.without_identity(item_extra.item)
@@ -347,29 +348,29 @@ class ResponsesEncoder:
             for annotation in part.annotations:
                 if streamed[bytes(annotation)]:
                     streamed[bytes(annotation)] -= 1
-                else:  # of a kind that is no source
+                else:  # not emitted as a source
                     self._annotate(text, annotation)
 
     def _source(self, part: Source) -> None:
         text = self._texts.get(part.text_id or "")
-        if text is None and part.text_id is not None:  # where it stood in another text is no help
+        if text is None and part.text_id is not None:  # its range is meaningless in another text
             part = Source(part.id, part.kind, url=part.url, file_id=part.file_id, title=part.title)
         annotation = self._annotation(part)
         texts = [text for text in self._texts.values() if not text.refusal]
         if annotation is None:
-            self._items.not_carried(part.type, "neither an address nor a file")
+            self._items.not_carried(part.type, "a source without URL and file id")
         elif text is not None or texts:
             self._annotate(text or texts[-1], annotation)
         else:
             self._waiting.append(annotation)
 
     def _annotation(self, source: Source) -> schema.Annotation | None:
-        """What a source is beside its text; None for one that has no place there."""
+        """Returns the annotation of a source; None if it has no URL and no file."""
         if self._items.is_native and isinstance(source.raw, Raw):
             return source.raw
         if source.url is not None:
             if source.start is None or source.end is None:
-                reason = "its place is not known, and this wire wants one: 0 to 0"
+                reason = "its range is unknown; written as 0 to 0"
                 self._items.not_carried(source.type, reason)
             title, start, end = source.title or "", source.start or 0, source.end or 0
             return schema.AnnotationUrlCitation(source.url, title, start, end)
@@ -424,7 +425,7 @@ class ResponsesEncoder:
         self._items.part_done(reasoning.item)
 
     def _encrypted_content(self, part: ReasoningEnd, reasoning: ReasoningPartWriter) -> str | None:
-        """The encrypted content. A proof from elsewhere is sealed, never forged."""
+        """Returns the encrypted content. That of another origin is wrapped in an envelope."""
         item = reasoning.item
         signed = part.encrypted or part.signature or part.redacted
         if part.encrypted and part.origin in (NAME, self._context.origin):
@@ -437,16 +438,18 @@ class ResponsesEncoder:
                 part,
                 self._calls.model,
                 reasoning.start,
-                self._fold.reasoning(part.id),  # clients may return none of it
+                self._fold.reasoning(part.id),  # clients may not send the text back
                 tuple(Thought(earlier.start.kind, earlier.text) for earlier in before),
             )
         if signed and encrypted is None:
-            self._items.not_carried(part.type, "nobody knows whose its proof is")
+            self._items.not_carried(part.type, "the origin of its signature is unknown")
         if encrypted is not None and item.encrypted_content is not None:
-            self._items.not_carried(part.type, "an item has one proof: the last one")
+            self._items.not_carried(
+                part.type, "an item has one encrypted content; the last one is kept"
+            )
         return encrypted
 
-    # Items that come whole
+    # Whole items
 
     def _write_fixed_item(self, slot: ItemSlot, raw: Raw) -> None:
         item = FixedOutputItem(slot, raw)
@@ -456,7 +459,7 @@ class ResponsesEncoder:
     def _file(self, part: File) -> None:
         format = IMAGE_FORMATS.get(part.media_type)
         if format is None or part.data is None or part.reasoning:
-            self._items.not_carried(part.type, "only a whole image has an item here")
+            self._items.not_carried(part.type, "only a whole image has an item type")
             return
         slot = self._items.allocate(None, "ig")
         self._write_fixed_item(
@@ -477,7 +480,7 @@ class ResponsesEncoder:
             self._write_fixed_item(self._items.allocate(id, "item"), part.raw)
 
     def _write_content_part(self, raw: Raw, item_id: str | None) -> None:
-        """A part of a message that is no text."""
+        """Writes a content part that is not text."""
         item = self._open_message(TextStart("", item_id))
         position = (item.index, len(item.parts))
         locator = item.locator + b',"content_index":%d,"part":' % len(item.parts)
@@ -487,7 +490,7 @@ class ResponsesEncoder:
         self._items.part_done(item)
 
     def _write_event(self, part: Opaque) -> None:
-        """An event that is no item goes out again, with a number of this stream."""
+        """Writes an event that is not about an item, with a new number."""
         fields = schema.object_fields(part.raw) or {}
         fields = {key: fields[key] for key in fields if key not in ("type", "sequence_number")}
         if fields:
@@ -495,7 +498,7 @@ class ResponsesEncoder:
 
 
 def _item_group(part: Part) -> str | None:
-    """The item that a part may go on with."""
+    """Returns the group of the item that a part may continue."""
     return part.item_id if isinstance(part, TextStart | ReasoningStart) else None
 
 
@@ -525,13 +528,13 @@ _HANDLERS: dict[type[Part], Callable[[ResponsesEncoder, Any], None]] = {
 }
 
 
-# A response that is not streamed
+# Body
 
 
 def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:
-    """Returns the response object of a fold; of a failed one, the error body.
+    """Returns the response object of a fold; for a failed one, the error body.
 
-    It is what the stream of the same parts ends with. Whatever it cannot say leaves a finding.
+    It equals the last snapshot of the stream. What it cannot express is reported as a finding.
     """
     error = response.error
     if error is not None:

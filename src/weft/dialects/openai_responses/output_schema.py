@@ -1,7 +1,7 @@
-"""The shapes of the Responses wire: what the encoder writes and the decoder reads.
+"""The shapes that the encoder writes.
 
-`Resource` is the response object with all its required keys; "present" means the key is there in
-every snapshot, also when its value is null.
+`ResponseResource` is the response object. The specification requires all its keys in every
+snapshot, null where there is no value.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class AnnotationFileCitation(msgspec.Struct, tag="file_citation", tag_field="typ
 
 
 Annotation = AnnotationUrlCitation | AnnotationFileCitation | Raw
-"""What stands beside a text. One that came from this wire stays as it was."""
+"""An annotation of a text. One that came from this dialect is kept as raw JSON."""
 
 
 class ResponseOutputText(msgspec.Struct, tag="output_text", tag_field="type"):
@@ -75,10 +75,10 @@ class ImageGenerationCall(msgspec.Struct, tag="image_generation_call", tag_field
 
 
 Fields = dict[str, Raw | str]
-"""Keys of an object that is known only by what it holds."""
+"""The fields of an object whose keys depend on the type of call."""
 
 RenderedItem = ResponseOutputMessage | ResponseReasoningItem | Fields | Raw
-"""What stands in `output`. Calls have the keys of their params and results."""
+"""An item of `output`. A call has the fields of its params and its result."""
 
 
 class InputTokensDetails(msgspec.Struct):
@@ -115,7 +115,7 @@ class ErrorDetail(msgspec.Struct):
 
 
 class ErrorBody(msgspec.Struct):
-    """What is answered in place of a response."""
+    """The body of an error response."""
 
     error: ErrorDetail
 
@@ -182,7 +182,7 @@ class RequiredAction(msgspec.Struct):
 
 
 class ItemIdentity(msgspec.Struct):
-    """As much of an item as tells which one it is."""
+    """The fields that identify an item."""
 
     type: str | None = None
     id: str | None = None
@@ -193,13 +193,13 @@ class ContentPosition(msgspec.Struct):
 
 
 class ItemExtra(msgspec.Struct):
-    """What the decoder keeps of an item: the keys that no field of a part holds."""
+    """What the decoder stored in `extra`: fields of the item that no part has a field for."""
 
     item: dict[str, Raw] | None = None
     phase: str | None = None
     logprobs: list[Raw] | None = None
     content: ContentPosition | None = None
-    """Of what is part of a message, and no item."""
+    """Set for a content part that is not text: which message it belongs to."""
 
 
 class FinishedResponse(msgspec.Struct):
@@ -207,7 +207,7 @@ class FinishedResponse(msgspec.Struct):
 
 
 class ResponsesFinishExtra(msgspec.Struct):
-    """What the decoder keeps of a response that ended."""
+    """What the decoder stored in the `extra` of a finish."""
 
     response: FinishedResponse | None = None
 
@@ -218,7 +218,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def decode_extra(raw: Raw | UnsetType, shape: type[ShapeT]) -> ShapeT:
-    """What a part kept, as this dialect keeps it; nothing when it is something else."""
+    """Decodes the `extra` of a part; an empty shape if it does not fit."""
     try:
         return msgspec.json.decode(raw, type=shape) if isinstance(raw, Raw) else shape()
     except (ValueError, RecursionError):
@@ -226,7 +226,7 @@ def decode_extra(raw: Raw | UnsetType, shape: type[ShapeT]) -> ShapeT:
 
 
 def object_fields(text: str | bytes | Raw) -> Fields | None:
-    """The keys of a JSON object; None for anything else."""
+    """Returns the fields of a JSON object; None for anything else."""
     try:
         return {**_decode_fields(text)}
     except (ValueError, RecursionError):
@@ -234,20 +234,21 @@ def object_fields(text: str | bytes | Raw) -> Fields | None:
 
 
 def without_identity(fields: Mapping[str, Raw | str] | None) -> Fields:
-    """All keys but those that say which item it is."""
+    """Returns all fields except `type` and `id`."""
     present = fields or {}
     return {key: present[key] for key in present if key not in ("type", "id")}
 
 
 class ResponseConversation(msgspec.Struct):
-    """The conversation that a response is part of. Open Responses has none: it is told where the
-    request named one."""
+    """The conversation of a response. Open Responses has none; it is written if the request named
+    one.
+    """
 
     id: str
 
 
 class ResponseResource(msgspec.Struct, kw_only=True):
-    """The response object, as it stands in every snapshot."""
+    """The response object of every snapshot."""
 
     id: str
     object: str = "response"

@@ -1,4 +1,4 @@
-"""Requests of the Responses wire, both ways."""
+"""The request codec of the Responses dialect."""
 
 from weft.dialects.openai_responses.requests.parse import parse
 from weft.dialects.openai_responses.requests.render import render

@@ -1,7 +1,8 @@
-"""Watches one Responses stream for its rules (`promises.py`).
+"""Validates one Responses stream against its rules (`validation/rules.py`).
 
-Reads untyped events. An item is known by its id, and else by its output index; after a rule was
-broken the watch goes on with what the event most likely meant, so that one fault is one finding.
+Reads untyped events and shares no code with the decoder. An item is found by its id, or else by its
+output index. After a violation it goes on with the most likely meaning of the event, so that one
+mistake is reported once.
 """
 
 from collections.abc import Callable
@@ -33,12 +34,13 @@ EVENT_STATUSES: dict[str, tuple[str, ...]] = {
     "response.incomplete": ("incomplete", "cancelled"),
     "response.failed": ("failed",),
 }
-"""Events with a response, and what its status may be there."""
+"""Events that carry a response, and the statuses it may have there (Open Responses, Response state
+machine)."""
 
 TERMINAL_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 REQUIRED_ACTION = "response.required_action"
 ITEMS_WITH_PROGRESS = frozenset({*CALL_VALUES, "message", "reasoning"})
-"""Items that are in progress when they are added."""
+"""Items that are `in_progress` when they are added."""
 
 
 class _StreamPhase(Enum):
@@ -47,11 +49,11 @@ class _StreamPhase(Enum):
     ENDED = "ended"
     DONE = "done"
     BODY = "body"
-    """No stream at all: the response, or its error, in one piece."""
+    """Not a stream: a response body or an error body."""
 
 
 class ResponsesValidator:
-    """Watches one response, streamed or in one body."""
+    """Validates one response, streamed or as a body."""
 
     def __init__(self, findings: Findings) -> None:
         self._report = Once(findings)
@@ -59,7 +61,7 @@ class ResponsesValidator:
         self._framing = Framing()
         self._phase = _StreamPhase.NOT_STARTED
         self._seen: dict[str, int] = {}
-        """Types of events, and where each came first."""
+        """Event types, and the event at which each came first."""
         self._terminal = ""
         self._first_unnamed: int | None = None
         self._numbers: set[int] = set()
@@ -67,7 +69,7 @@ class ResponsesValidator:
         self._id = ""
         self._items: list[TrackedItem] = []
         self._by_key: dict[tuple[str | None, int | None], TrackedItem] = {}
-        """The first item of each id and index, of each id, and of each index."""
+        """The first item with each (id, index), (id, None) and (None, index)."""
         self._calls: dict[str, TrackedItem] = {}
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
@@ -80,7 +82,7 @@ class ResponsesValidator:
         elif frame.data == DONE:
             self._on_done()
         elif not isinstance(event, dict):
-            detail = f"data is {kind(event) if event is not None else 'no JSON'}"
+            detail = f"data is {kind(event) if event is not None else 'not JSON'}"
             self._report("data-invalid", self._report.at, f"{detail}; expected an object or [DONE]")
         elif self._phase is _StreamPhase.NOT_STARTED and "type" not in event and _is_body(event):
             self._on_body(event)
@@ -105,7 +107,7 @@ class ResponsesValidator:
         return plain(next(reversed(self._seen), "nothing"))
 
     def _check_error(self, at: int) -> None:
-        """An error is announced by an event and settled by the response, if there is one."""
+        """Checks that an error event of a created response is followed by `response.failed`."""
         if self._terminal != "response.failed" and "response.created" in self._seen:
             last = self._terminal or "the end of the stream"
             detail = f"error at event {at} was followed by {last}; expected response.failed"
@@ -115,7 +117,7 @@ class ResponsesValidator:
 
     def _on_done(self) -> None:
         if self._phase is _StreamPhase.BODY:
-            detail = "a whole body in a stream; expected events, each with a type"
+            detail = "a response body inside a stream; expected events, each with a type"
             self._report("type-missing", "", detail)
             return
         self._phase = _StreamPhase.DONE
@@ -152,7 +154,7 @@ class ResponsesValidator:
         self._check_order(type)
         self._seen.setdefault(type, self._report.at)
         if type not in EVENTS:
-            detail = f"{shown(type)} is no event of this wire; expected one that clients know"
+            detail = f"{shown(type)} is not an event of this API; expected a known one"
             self._report("unknown-event", type, detail)
         self._shapes.event(type, event)
         handler = _HANDLERS.get(type)
@@ -173,19 +175,21 @@ class ResponsesValidator:
         if not self._numbers and number != 0:
             self._report("number-start", "", detail)
         elif number in self._numbers:
-            self._report("number-repeated", number, f"{detail}: that number came before")
+            self._report("number-repeated", number, f"{detail}: the number is repeated")
         elif number < expected:
-            self._report("number-order", "", f"{detail}: numbers grow")
+            self._report("number-order", "", f"{detail}: numbers increase")
         elif number > expected:
             self._report("number-gap", number, f"{detail}: numbers have no gaps")
         self._numbers.add(number)
         self._highest = max(self._highest, number)
 
     def _check_order(self, type: str) -> None:
-        """Where in the stream this event may stand."""
+        """Checks that the event may come at this point of the stream."""
         if self._phase in (_StreamPhase.ENDED, _StreamPhase.BODY):
             rule = "terminal-repeated" if type in TERMINAL_EVENTS else "after-terminal"
-            detail = f"{plain(type)} came after {self._terminal or 'a whole body'}; expected [DONE]"
+            detail = (
+                f"{plain(type)} came after {self._terminal or 'a response body'}; expected [DONE]"
+            )
             self._report(rule, "", detail)
         elif self._phase is _StreamPhase.NOT_STARTED and type in EVENTS:
             self._phase = _StreamPhase.OPEN
@@ -221,9 +225,8 @@ class ResponsesValidator:
     def _check_status(self, type: str, response: JsonObject) -> None:
         status = text(response.get("status"))
         legal = EVENT_STATUSES.get(type, ())
-        waits_for_tools = (
-            REQUIRED_ACTION in self._seen and status == "incomplete"
-        )  # for the outputs of its calls
+        # A tool session ends a turn that waits for tool outputs like this.
+        waits_for_tools = REQUIRED_ACTION in self._seen and status == "incomplete"
         if status and legal and status not in legal and not waits_for_tools:
             detail = f"{type} has a response with status {shown(status)}"
             self._report("status-differs", type, f"{detail}; expected {' or '.join(legal)}")
@@ -242,7 +245,7 @@ class ResponsesValidator:
             _TERMINAL_HANDLERS[type](self, type, fields(event.get("response")))
 
     def _on_failed(self, type: str, response: JsonObject) -> None:
-        """What was open when a response failed need not be closed, nor repeated."""
+        """Items that were open when the response failed need not be closed or listed."""
         error = fields(response.get("error"))
         if not all(isinstance(error.get(key), str) for key in ("code", "message")):
             detail = f"{type} has {shown(response.get('error'))} as error of the response"
@@ -252,7 +255,7 @@ class ResponsesValidator:
         reason = fields(response.get("incomplete_details")).get("reason")
         if not text(reason):
             detail = f"{type} has {shown(reason)} as reason in incomplete_details"
-            self._report("incomplete-without-reason", "", f"{detail}; expected a word")
+            self._report("incomplete-without-reason", "", f"{detail}; expected a reason")
         self._check_finished(type, response)
         for item in self._items[:-1]:
             if item.done.get("status") == "incomplete":
@@ -263,7 +266,9 @@ class ResponsesValidator:
         self._check_finished(type, response)
         for item in self._items:
             if item.done.get("status") == "incomplete" and response.get("status") == "completed":
-                detail = f"{item} is incomplete and the response is completed; expected both alike"
+                detail = (
+                    f"{item} is incomplete and the response is completed; expected the same status"
+                )
                 self._report("incomplete-item", "", detail)
 
     def _check_finished(self, type: str, response: JsonObject) -> None:
@@ -277,7 +282,7 @@ class ResponsesValidator:
         self._shapes.usage(type, response.get("usage"))
 
     def _check_output(self, type: str, output: list[JsonObject]) -> None:
-        """The terminal output is the streamed items, all of them, in order."""
+        """Checks that the final output is all streamed items, in order."""
         where = f"output of {type}"
         ids = {text(listed.get("id")) for listed in output}
         seen: dict[int, None] = {}
@@ -325,7 +330,9 @@ class ResponsesValidator:
             self._by_key.setdefault(key, item)
 
     def _check_new_item(self, item: TrackedItem, type: str) -> bool:
-        """Whether this `added` opens an item; notes why it should not."""
+        """Returns whether this event adds a new item, and reports what is wrong with its id and
+        index.
+        """
         same_index = self._by_key.get((None, item.index)) if item.index is not None else None
         same_id = self._by_key.get((item.id, None)) if item.id else None
         subject = f"{type} for {item}"
@@ -370,7 +377,7 @@ class ResponsesValidator:
         if item is None:
             item = self._track_unannounced(type, listed, event)
         elif item.done_at is not None:
-            detail = f"{type} for {item} came again; it was done at event {item.done_at}"
+            detail = f"{type} for {item} is repeated; it was done at event {item.done_at}"
             self._report("item-done-repeated", item, f"{detail}; expected one done for each item")
             return
         self._check_index(item, type, event)
@@ -378,17 +385,19 @@ class ResponsesValidator:
         item.finish(listed, type)
 
     def _find(self, id: str, index: int | None) -> TrackedItem | None:
-        """An item by its id; by its index where no item has that id."""
+        """Finds an item by its id, or by its index if no item has that id."""
         known = self._by_key
         by_id = known.get((id, index)) or known.get((id, None)) if id else None
         return by_id or (known.get((None, index)) if index is not None else None)
 
     def _track_unannounced(self, type: str, listed: JsonObject, event: JsonObject) -> TrackedItem:
-        """An item that nothing added. It is watched from here on, if it can be known again."""
+        """Reports an item that was never added, and tracks it from here on if it can be found
+        again.
+        """
         id = text(listed.get("id")) or text(event.get("item_id"))
         index = count(event.get("output_index"))
         item = TrackedItem(self._report, index, {**listed, "id": id}, len(self._items))
-        detail = f"{type} for {item}, which nothing added; expected output_item.added first"
+        detail = f"{type} for {item}, which was never added; expected output_item.added first"
         self._report("item-not-added", (id, index), detail)
         if id or index is not None:
             self._track(item)
@@ -401,7 +410,7 @@ class ResponsesValidator:
             self._report("index-changed", item, detail)
 
     def _open_item(self, type: str, event: JsonObject) -> TrackedItem:
-        """The item that an event speaks of, which must be open."""
+        """Returns the item that an event is about, and reports one that is done."""
         id = text(event.get("item_id"))
         item = self._find(id, count(event.get("output_index")))
         if item is None:
@@ -413,7 +422,7 @@ class ResponsesValidator:
             self._report("item-closed", item, f"{detail}; expected nothing more for it")
         return item
 
-    # What items say
+    # Parts and values
 
     def _on_part_added(self, type: str, event: JsonObject) -> None:
         self._shapes.part(type, fields(event.get("part")))

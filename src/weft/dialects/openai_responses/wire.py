@@ -1,7 +1,7 @@
-"""The shapes of the Responses wire as it is read: everything optional, unknown fields skipped.
+"""The shapes that the decoder reads: every field is optional, unknown fields are skipped.
 
-What several items spell differently (`arguments` is text or an object, `error` too) stays raw
-here, and is read by whoever knows the item.
+Fields whose type depends on the item (`arguments` is a string or an object, and so is `error`) stay
+raw here and are decoded where the item type is known.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ from weft.request import Request
 NAME = "openai-responses"
 
 RAW_TEXT, SPEC_RAW_TEXT = "response.reasoning_text", "response.reasoning"
-"""How raw reasoning is streamed: as clients know it, and as the specification calls it."""
+"""The event prefix of raw reasoning: the one clients expect, and the one in the specification."""
 
 STREAMED_FIELDS = frozenset(
     {"delta", "text", "refusal", "arguments", "input", "code", "diff", "stdout", "stderr"}
 )
-"""Fields that come in pieces, so that a surrogate pair may be cut in two there."""
+"""Fields that arrive in pieces, so that a surrogate pair may be split between two of them."""
 
 NULL = Raw(b"null")
 
@@ -49,7 +49,7 @@ class ResponsesPart(msgspec.Struct):
 
 
 class TypeOnly(msgspec.Struct):
-    """As much of an object as tells its kind."""
+    """The type of an object."""
 
     type: str | None = None
 
@@ -60,7 +60,7 @@ class ResponsesCaller(msgspec.Struct):
 
 
 class PatchOperation(msgspec.Struct):
-    """What a patch does to one file."""
+    """The operation of a patch on one file."""
 
     type: str | None = None
     path: str | None = None
@@ -103,7 +103,9 @@ class ResponsesItem(msgspec.Struct):
     fingerprint: str | None = None
 
     def start_extra(self, call: ToolCall) -> Json:
-        """What it tells of its call when that is announced: whatever its start has no field for."""
+        """Returns the `extra` of a tool-params-start: fields known at the start that it has no
+        field for.
+        """
         own_call_id = call.provider_executed and self.call_id != call.id
         return item_extra(
             present_fields(
@@ -144,7 +146,7 @@ class IncompleteReason(msgspec.Struct):
 
 
 class ResponsesTool(msgspec.Struct):
-    """A tool as the response lists it."""
+    """A tool in the response's list of tools."""
 
     type: str | None = None
     name: str | None = None
@@ -168,21 +170,21 @@ class ResponseObject(msgspec.Struct):
 
 
 class CommandOutput(NamedTuple):
-    """What one command printed so far."""
+    """The output of one command so far."""
 
     stdout: Buffer
     stderr: Buffer
 
 
 class CommandOutputDelta(msgspec.Struct):
-    """More of what a command printed."""
+    """More output of one command."""
 
     stdout: str | None = None
     stderr: str | None = None
 
 
 class ResponsesEvent(msgspec.Struct, gc=False):
-    """Any event; and, with `object`, a whole response or an error body."""
+    """Any event. With `object` it is a whole response, and with `error` alone an error body."""
 
     type: str | None = None
     object: str | None = None
@@ -211,7 +213,7 @@ class ResponsesEvent(msgspec.Struct, gc=False):
 
 
 class ObjectOnly(msgspec.Struct):
-    """As much of a frame as tells whether it is a whole response."""
+    """Tells a response body from an event."""
 
     object: str | None = None
 
@@ -231,7 +233,7 @@ def is_response_body(data: bytes) -> bool:
 
 
 def one_line(raw: Raw) -> Raw:
-    """The value without the frame it stood in, and on one line: in a body it may span many."""
+    """Returns the value as a copy on one line; in a body it may span several."""
     text = bytes(raw)
     if b"\n" in text or b"\r" in text:
         text = msgspec.json.format(text, indent=-1)
@@ -239,7 +241,7 @@ def one_line(raw: Raw) -> Raw:
 
 
 def object_fields(raw: Json) -> dict[str, Raw]:
-    """The keys of a raw object; none if it is no object."""
+    """Returns the fields of a raw object; none for anything else."""
     try:
         return _decode_fields(raw) if isinstance(raw, Raw) else {}
     except (ValueError, RecursionError):
@@ -251,7 +253,7 @@ def to_raw(value: str | int) -> Raw:
 
 
 def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
-    """The values that are there, and not null."""
+    """Returns the values that are set and not null."""
     return {
         key: to_raw(value) if isinstance(value, str) else value
         for key, value in values.items()
@@ -260,29 +262,31 @@ def present_fields(**values: str | Raw | UnsetType | None) -> dict[str, Raw]:
 
 
 def raw_object(values: dict[str, Raw]) -> Raw:
-    """An object of raw values, on one line."""
+    """Encodes an object of raw values on one line."""
     return one_line(Raw(msgspec.json.encode(values)))
 
 
 class DeclaredTools(NamedTuple):
-    """The tools that the model was given, as far as a decoder asks."""
+    """What the decoder needs to know about the tools that the model was given."""
 
     names: frozenset[str]
     any_hosted: bool
-    """Some tool is executed by the provider, and none can be loaded later."""
+    """Whether the provider executes some tool, and no tool can be loaded later."""
     shell_in_container: bool | None
-    """Whether commands run in a container of the provider; None: no such tool is listed."""
+    """Whether shell commands run in a container of the provider; None if there is no shell tool."""
 
 
 _CLIENT_TOOLS = frozenset({"function", "custom"})
 _LOADING_TOOLS = frozenset({"namespace", "tool_search"})
-"""Tools that bring others with them, whose names nobody told beforehand."""
+"""Tools that load further tools, whose names are not known beforehand."""
 
 
 def declared_tools(
     salvage: Salvage, listed: list[Raw] | None, request: Request | None
 ) -> DeclaredTools | None:
-    """The tools that the response lists, else those of the request; None: neither is known."""
+    """Returns the tools that the response lists, or else those of the request; None if neither has
+    any.
+    """
     tools = [salvage.item(raw, ResponsesTool) for raw in listed or ()]
     if not tools and request is not None:
         tools = [
@@ -301,13 +305,13 @@ def declared_tools(
 
 
 def is_container(salvage: Salvage, environment: Json) -> bool:
-    """Whether this is an environment of the provider."""
+    """Whether this environment is a container of the provider."""
     return (salvage.item(environment, TypeOnly).type or "").startswith("container")
 
 
 def remaining_fields(item: Raw | None, mapped: Iterable[str]) -> dict[str, Raw]:
-    """What an item tells beside the keys that its parts hold. That it is completed goes without
-    saying.
+    """Returns the fields of an item that its parts do not hold. Status `completed` is the default
+    and left out.
     """
     remaining = object_fields(item or UNSET)
     for key in mapped:
@@ -318,5 +322,5 @@ def remaining_fields(item: Raw | None, mapped: Iterable[str]) -> dict[str, Raw]:
 
 
 def item_extra(fields: dict[str, Raw]) -> Json:
-    """What a part keeps of its item for the way back; nothing when there is nothing to keep."""
+    """Returns an `extra` that keeps these item fields for the encoder, if there are any."""
     return raw_object({"item": raw_object(fields)}) if fields else UNSET

@@ -1,10 +1,10 @@
-"""Function and custom calls: what the client executes, unless its tools say otherwise.
+"""Function calls and custom tool calls, which the client executes.
 
-- A call is announced once its name and its id are known, and handed over when its item is done;
-  never because its arguments happen to parse. Where the item is never done, a call whose
-  arguments were declared done is handed over at the end.
-- Another item with the id and the name of a call opens nothing: it is that call again.
-- A custom call that nobody declared, where the provider has tools of its own, is the provider's.
+- A call is announced when its name and call id are known, and emitted when its item is done; never
+  because its arguments happen to parse. If the item is never done, a call whose arguments were
+  declared done is emitted at the end.
+- A second item with the call id and the name of an earlier call is that call again.
+- A custom call with an undeclared name was executed by the provider, if it has hosted tools.
 """
 
 from typing import NamedTuple
@@ -61,7 +61,7 @@ def added(
         return
     first = state.items_by_call_id.get(wire_item.call_id)
     if first is not None and first.call is not None and first.call.name == item.name:
-        item.wire_call_id = wire_item.call_id  # that call again, or another one: its end tells
+        item.wire_call_id = wire_item.call_id  # its end decides whether it is the same call
     else:
         state.announce(item, _call(state, item, wire_item), wire_item, out)
 

@@ -1,8 +1,8 @@
-"""Tools whose params and results come together when their item is done: images, searches,
-computers, tool searches, programs.
+"""Calls whose params and result arrive together when their item is done: images, searches,
+computer use, tool searches and programs.
 
-A hosted call has the id of its item, a call for the client its call id. What is announced when
-the item is added is a sign of life; the params are told once, when they are true.
+A hosted call has the id of its item; a call for the client has its call id. The params are emitted
+once, when the item is done, because the ones at `added` are provisional.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ def _json_text(values: dict[str, Raw]) -> str:
 def _emit_image_call(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, out: list[Part]
 ) -> None:
-    """An image is called for when it is announced: what it shows comes before its end."""
+    """Emits the call of an image when its item is added, so that partial images can follow it."""
     if item.call_stage is CallStage.UNANNOUNCED:
         call = state.new_call(item, item.id, "image_generation", wire_item, hosted=True)
         state.emit_call(item, _replace(call, params=_EMPTY_OBJECT), out)
@@ -57,7 +57,7 @@ def _image_added(
 def partial_image(
     state: DecoderState, item: DecodedItem, fields: dict[str, Raw], out: list[Part]
 ) -> None:
-    """An image that is not finished, and what it was made with: it replaces the one before."""
+    """Emits a partial image as a preliminary result, which replaces the one before."""
     item.type = item.type or "image_generation_call"
     _emit_image_call(state, item, wire.ResponsesItem(), out)
     image = fields.get("partial_image_b64", wire.NULL)
@@ -92,7 +92,7 @@ def _image_done(
 
 
 def _announce(name: str) -> ItemHandler:
-    """A hosted call that is announced with its name alone."""
+    """Returns a handler that announces a hosted call by its name."""
 
     def added(
         state: DecoderState,
@@ -116,7 +116,7 @@ def _complete_search(
     wire_item: wire.ResponsesItem,
     out: list[Part],
 ) -> None:
-    """A search is called with what it asked for; some hosts write that as JSON text."""
+    """Emits the call of a search with its query. Some hosts write the query in `arguments`."""
     text = _json_text(params) if params else state.text_or_json(wire_item.arguments, "arguments")
     call = state.new_call(item, item.id, name, wire_item, hosted=True)
     state.complete_named_call(item, _replace(call, params=text or _EMPTY_OBJECT), wire_item, out)
@@ -145,7 +145,7 @@ def _file_search_done(
     out.append(state.result(item, values, extra, is_error=wire_item.status in FAILED_STATUSES))
 
 
-# Computers
+# Computer use
 
 
 def _computer_added(
@@ -164,7 +164,9 @@ def _computer_added(
 def _computer_done(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    """A lone action is a list of one. Without a call id nobody could answer: it is hosted."""
+    """Emits a computer call. A single `action` becomes a list of one. A call without a call id
+    cannot be answered, so it is hosted.
+    """
     actions, single = (
         wire.present_fields(actions=wire_item.actions),
         wire.present_fields(action=wire_item.action),
@@ -188,7 +190,7 @@ def _computer_done(
 def _tool_search_added(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    """Only a hosted search is announced: the call id of any other one may change until done."""
+    """Announces a hosted search. The call id of a client search may change until it is done."""
     if item.call_stage is CallStage.UNANNOUNCED and wire_item.execution == "server":
         call = state.new_call(item, item.id, "tool_search", wire_item, hosted=True)
         state.announce(item, call, wire_item, out)
@@ -218,7 +220,7 @@ def _tool_search_done(
 def _tool_search_output(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    """The output of the search it names, else of the first hosted one without."""
+    """Emits the result of the search it names, else of the first hosted one without a result."""
     if wire_item.call_id:
         id, mapped = wire_item.call_id, ("call_id", "tools")
     else:
@@ -232,7 +234,7 @@ def _tool_search_output(
 
 
 def _result_item_extra(item: DecodedItem, raw: Raw, mapped: Iterable[str]) -> Json:
-    """What is kept of an item that is a result: all but what the result holds."""
+    """Returns the `extra` of a result that is an item of its own."""
     remaining = wire.remaining_fields(raw, mapped)
     return wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
 
@@ -255,7 +257,7 @@ def _program_done(
 def _program_output(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    """Mostly of a program that an earlier response began."""
+    """Emits the result of a program, which usually began in an earlier response."""
     values = wire.present_fields(result=wire_item.result, status=wire_item.status)
     extra = _result_item_extra(item, raw, ("call_id", *values))
     id = wire_item.call_id or item.id

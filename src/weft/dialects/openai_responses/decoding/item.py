@@ -1,4 +1,4 @@
-"""Where the items of one response stand: on the wire, in what they say, and in their call."""
+"""The state of one output item: its stage on the wire, its parts and its call."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from weft.parts import Json, ToolCall
 
 
 class ItemStage(Enum):
-    """Where an item stands on the wire."""
+    """How far an item has come on the wire."""
 
     UNSEEN = "unseen"
     ADDED = "added"
@@ -19,7 +19,7 @@ class ItemStage(Enum):
 
 
 class CallStage(Enum):
-    """Where the call of an item stands."""
+    """How far the call of an item has been emitted."""
 
     UNANNOUNCED = "unannounced"
     OPEN = "open"
@@ -28,7 +28,7 @@ class CallStage(Enum):
 
 
 class PartStage(Enum):
-    """Where a text or a thought stands."""
+    """How far a text or reasoning part has come (see `reasoning.py`)."""
 
     ACTIVE = "active"
     CAN_CONCLUDE = "can-conclude"
@@ -36,7 +36,7 @@ class PartStage(Enum):
 
 
 class DecodedPart:
-    """One content or summary part of an item, from its start to its end."""
+    """One content or summary part of an item."""
 
     __slots__ = ("annotations", "full_text", "id", "logprobs", "stage", "streamed_length")
 
@@ -44,14 +44,14 @@ class DecodedPart:
         self.id = id
         self.stage = PartStage.ACTIVE
         self.streamed_length = 0
-        """How many characters were streamed."""
+        """How many characters were emitted as deltas."""
         self.full_text: str | None = None
         self.annotations: dict[int, Raw] = {}
         self.logprobs: Json = UNSET
 
     @property
     def holding(self) -> bool:
-        """Whether its whole value says something else than what was streamed."""
+        """Whether its full text differs in length from what was streamed."""
         complete = self.full_text is not None and self.stage is not PartStage.CONCLUDED
         return complete and len(self.full_text or "") != self.streamed_length
 
@@ -64,7 +64,7 @@ class AddedItem(NamedTuple):
 
 
 class DecodedItem:
-    """One output item. What it says is keyed by the kind of part and its index."""
+    """One output item. Its parts are keyed by kind and index."""
 
     __slots__ = (
         "added",
@@ -93,47 +93,48 @@ class DecodedItem:
     def __init__(self, id: str, *, id_minted: bool) -> None:
         self.id = id
         self.id_minted = id_minted
-        """The wire told no id yet."""
+        """Whether the id is ours, because the wire has not given one yet."""
         self.type: str | None = None
         self.name = ""
         self.phase: str | None = None
         self.stage = ItemStage.UNSEEN
         self.added: AddedItem | None = None
         self.needs_parts = False
-        """It is a call, or what came of one: nobody may be told of it before it has parts."""
+        """Whether it is a call or a result, which must not be announced before it has parts."""
         self.parts: dict[tuple[str, int], DecodedPart] = {}
         self.content_count = 0
-        """How many content parts a message has so far."""
+        """How many content parts the message has so far."""
         self.call_stage = CallStage.UNANNOUNCED
         self.call: ToolCall | None = None
-        """The call as it was announced, or made."""
+        """The call as it was announced or emitted."""
         self.wire_call_id: str | None = None
-        """The id that the wire gave that call."""
+        """The call id on the wire; `call` may have another one."""
         self.early_params = Buffer()
-        """Params that came before anything told what call they are for."""
+        """Params that came before the call could be announced."""
         self.params_prefix = ""
-        """The params before the text that is streamed into them: code, or a diff."""
+        """The params up to the text that is streamed into them (code or a diff)."""
         self.streamed_text = Buffer()
-        """That text."""
+        """The text that is streamed into the params."""
         self.full_value: str | None = None
-        """All params, or all of that text, once an event declared it done."""
+        """The whole params, or the whole streamed text, once a `.done` event gave it."""
         self.has_encrypted_content = False
-        """A reasoning with a proof; the proof is final when the item is done."""
+        """Whether it was added with encrypted content, which is final only when the item is
+        done."""
         self.command_outputs: dict[int, wire.CommandOutput] = {}
-        """What commands printed so far."""
+        """The output of each command so far."""
         self.output_length = 0
-        """How much that is."""
+        """The length of that output."""
         self.emitted_length = 0
-        """How much of that was shown."""
+        """The length of that output when it was last emitted."""
 
     @property
     def call_id(self) -> str:
-        """The id that the parts of its call have."""
+        """The id of the call in the emitted parts."""
         return self.call.id if self.call else self.id
 
     @property
     def holding(self) -> bool:
-        """Whether something was said of it that has not come out as parts, and would later."""
+        """Whether events of this item are not yet emitted as parts, and still may be."""
         if self.call_stage is CallStage.UNANNOUNCED:
             params = (
                 self.early_params.length or self.streamed_text.length or self.full_value is not None
@@ -151,7 +152,7 @@ class DecodedItem:
 
 
 class PendingShellCall(NamedTuple):
-    """A call that waits for the next item to tell who executes it."""
+    """A shell call that waits for the next item, which decides who executes it."""
 
     item: DecodedItem
     call: ToolCall

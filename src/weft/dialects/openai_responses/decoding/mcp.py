@@ -1,9 +1,8 @@
-"""Tools of remote servers: their calls, and the approvals that some of them wait for.
+"""MCP calls and their approval requests.
 
-An approval request is a call that has not been made yet; it has the id of its approval. The call
-that is made once it was approved comes in the next response and names that approval: it is the
-same call, so it has the id that the approvals of this response tell, or the request does. Without
-either it has the id of its item, as every hosted call.
+An approval request is a call that is not executed yet; its id is the approval request id. The call
+itself comes in a later response and names the approval request: it is the same call, so it gets the
+same id, which the request or this response tells. Any other MCP call has the id of its item.
 """
 
 import msgspec
@@ -29,15 +28,15 @@ _MAPPED_FIELDS = ("id", "type", "name", "server_label", "arguments")
 
 
 class _Approval(msgspec.Struct):
-    """An approval, asked for or answered, as an item of the request has it."""
+    """An approval request, or the answer to one, as an input item."""
 
     id: str | None = None
     approval_request_id: str | None = None
 
 
 def approvals_of(request: Request | None, salvage: Salvage) -> dict[str, str]:
-    """Approvals that the request tells of, and the ids of the calls that wait for them. What goes
-    back as it came tells only the approval: its call had the same id.
+    """Returns the approval request ids in the request, and the ids of their calls. An item that is
+    passed through has only the approval request id, which is also the id of its call.
     """
     contents = (
         [content for message in request.messages for content in message.content] if request else ()
@@ -66,7 +65,7 @@ def _known_approvals(state: DecoderState) -> dict[str, str]:
 
 
 def _extra(raw: Raw, *mapped: str) -> Json:
-    """What the parts of an item do not hold; also that its approval is null."""
+    """Returns the fields that the parts do not hold, and whether `approval_request_id` was null."""
     remaining = wire.remaining_fields(raw, (*_MAPPED_FIELDS, *mapped))
     if remaining.get("approval_request_id") != wire.NULL:
         remaining.pop("approval_request_id", None)
@@ -86,13 +85,12 @@ def _call(
 def _approved_call(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem
 ) -> ToolCall:
-    """A call under the id of the request that was approved, else of its item."""
+    """Returns the call with the id of its approval request, or else of its item."""
     alias = _known_approvals(state).get(wire_item.approval_request_id or "")
     call = _call(state, item, wire_item, alias or item.id)
     first = state.items_by_call_id.get(call.id)
-    if (
-        alias and first is not None and item.call_stage is CallStage.UNANNOUNCED
-    ):  # it was called right here
+    # The approval request was part of this response, and is the call.
+    if alias and first is not None and item.call_stage is CallStage.UNANNOUNCED:
         item.call, item.call_stage = first.call, CallStage.CALLED
     return call
 

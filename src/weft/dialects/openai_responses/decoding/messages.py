@@ -1,9 +1,9 @@
-"""Messages: their texts and refusals, and the annotations of each.
+"""Messages: texts, refusals and annotations.
 
-- Every content part is a text of its own. It is opened by its first sign of life and ends with
-  its item: until then annotations may come.
-- Annotations are known by their index in their part, so that a repetition is none. Each one that
-  points somewhere is a source at once, and all of them stand in the end of their text.
+- Each content part is a text of its own. It starts with its first event and ends with its item,
+  because annotations may come until then.
+- Annotations are identified by their index in the part, so a repeated one is ignored. Those with a
+  target are emitted as sources at once; all of them are listed in the end of their text.
 """
 
 from msgspec import UNSET, Raw
@@ -28,7 +28,7 @@ SOURCE_KINDS: dict[str, SourceKind] = {
     "container_file_citation": "document",
     "file_path": "document",
 }
-"""Annotations that point somewhere. Others stay with their text, and are no source."""
+"""Annotations with a target. Others are only listed in the end of their text."""
 
 _MAPPED_FIELDS = ("id", "type", "role", "content", "phase")
 
@@ -36,7 +36,7 @@ _MAPPED_FIELDS = ("id", "type", "role", "content", "phase")
 def open_text(
     state: DecoderState, item: DecodedItem, kind: str, index: int, out: list[Part]
 ) -> DecodedPart:
-    """The text of that kind and index, opened if it was not."""
+    """Returns the text of that kind and index, and starts it if necessary."""
     part = item.parts.get((kind, index))
     if part is not None:
         return part
@@ -54,8 +54,8 @@ def open_text(
 def _text_for_event(
     state: DecoderState, item: DecodedItem, kind: str, event: wire.ResponsesEvent, out: list[Part]
 ) -> DecodedPart:
-    """The text that an event goes on with. Official clients have nowhere to put one whose part was
-    added neither with its item nor by itself (text-without-its-part).
+    """Returns the text that an event is about. The official client fails on a text whose part was
+    added neither with its item nor by an event.
     """
     index = event.content_index or 0
     part = item.parts.get((kind, index))
@@ -113,9 +113,9 @@ def part_added(
 def _note_unknown_part(
     state: DecoderState, item: DecodedItem, wire_part: wire.ResponsesPart, index: int
 ) -> None:
-    """A content part that is no text takes a place all the same."""
+    """Reports a content part that is not text. It still counts as a part."""
     kind = wire_part.type or "unknown"
-    state.findings.once("event-unknown", f"part {kind}", f"part {kind!r}: kept")
+    state.findings.once("event-unknown", f"part {kind}", f"content part {kind!r}: passed through")
     item.content_count = max(item.content_count, index + 1)
 
 
@@ -132,7 +132,7 @@ def _take_whole_part(
     index: int,
     out: list[Part],
 ) -> None:
-    """The whole of a content part: what it says, and its annotations."""
+    """Takes the full text and the annotations of a finished content part."""
     kind = _text_kind(wire_part)
     if kind is None:
         return
@@ -161,15 +161,13 @@ def _annotate(
     if annotation_index in part.annotations or part.stage is PartStage.CONCLUDED:
         return
     if annotation_index != len(part.annotations):
-        detail = (
-            f"annotation {annotation_index} of {part.id!r}: {len(part.annotations)} was expected"
-        )
+        detail = f"annotation {annotation_index} of {part.id!r}; expected {len(part.annotations)}"
         state.findings.once("index-disordered", f"{part.id} annotation", detail)
     part.annotations[annotation_index] = raw = wire.one_line(raw)
     annotation = state.salvage.item(raw, wire.ResponsesAnnotation)
     kind = SOURCE_KINDS.get(annotation.type or "")
     if kind is None:
-        detail = f"annotation {annotation.type!r} is no source: kept with its text"
+        detail = f"annotation {annotation.type!r} is not a source: kept with its text"
         state.findings.once("event-unknown", f"annotation {annotation.type}", detail)
     if kind is not None:
         out.append(
@@ -204,7 +202,7 @@ def message_done(
     if not item.parts and not wire_item.content:
         open_text(state, item, TEXT, 0, out)
     late_phase = wire_item.phase if wire_item.phase != item.phase else None
-    if item.stage is ItemStage.UNSEEN:  # it came at once
+    if item.stage is ItemStage.UNSEEN:  # it arrives at once
         _emit_whole_texts(item, out)
     end_texts(state, item, out, _end_extra(raw, late_phase))
 
@@ -214,7 +212,9 @@ def _emit_whole_texts(item: DecodedItem, out: list[Part]) -> None:
 
 
 def _end_extra(raw: Raw, phase: str | None) -> dict[str, Raw]:
-    """What the item tells beside its texts, and the phase if it came too late for their start."""
+    """Returns the `extra` of the last end: remaining fields of the item, and a phase that came too
+    late for the start.
+    """
     item_extra = wire.remaining_fields(raw, _MAPPED_FIELDS)
     return {
         **({"item": wire.raw_object(item_extra)} if item_extra else {}),
@@ -230,7 +230,7 @@ def end_texts(
     *,
     whole: bool = True,
 ) -> None:
-    """Ends what the item said. The last end keeps what belongs to the item."""
+    """Ends the texts of an item. The last end carries the fields of the item."""
     parts = [item.parts[key] for key in item.parts if key[0] in (TEXT, REFUSAL)]
     ending = [part for part in parts if part.stage is not PartStage.CONCLUDED]
     for part in ending:
@@ -251,7 +251,7 @@ def end_texts(
 
 
 def _text_kind(wire_part: wire.ResponsesPart) -> str | None:
-    """What a content part is; None: nothing that can be said."""
+    """Returns whether a content part is text or a refusal; None if it is neither."""
     if wire_part.type == "refusal" or wire_part.refusal is not None:
         return REFUSAL
     return TEXT if wire_part.type in ("output_text", "text") or wire_part.text is not None else None

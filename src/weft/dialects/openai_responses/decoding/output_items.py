@@ -1,11 +1,11 @@
-"""The output items of one response: which item an event speaks of, and who reads it.
+"""The output items of one response: which item an event is about, and who handles it.
 
-- An item is known by its `output_index`; the first id seen is its id for good, later ones may
-  rotate. Without an index the `item_id` serves.
-- Every type of item, and every event that speaks of one, has a row in a table. Items that have
-  no parts of their own, and items that nobody knows, are opaque.
-- What was never announced is opened by its first event, or by its `done`. What was never done is
-  completed by the terminal snapshot, if that tells the same item.
+- An item is identified by its `output_index`, or else by its `item_id`. The first id is kept; later
+  events may carry other ids.
+- `ITEMS` has a row for each item type, and `ITEM_EVENTS` for each event about an item. Items
+  without parts of their own and items of unknown type become opaque parts.
+- An item that was never added starts with its first event, or with its `done`. An item that was
+  never done is completed from the terminal snapshot.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from weft.parts import Opaque, Part
 
 
 class OutputItems:
-    """Knows the items of one response."""
+    """Tracks the items of one response."""
 
     def __init__(self, state: DecoderState) -> None:
         self._state = state
@@ -38,7 +38,7 @@ class OutputItems:
         self._items: dict[int | str, DecodedItem] = {}
         self._by_id: dict[str, DecodedItem] = {}
         self._replaced: list[DecodedItem] = []
-        """Items whose index another one took."""
+        """Items whose index was reused by another one."""
         self._open: set[DecodedItem] = set()
         """Items that are not done."""
 
@@ -50,13 +50,13 @@ class OutputItems:
 
     @property
     def holding(self) -> bool:
-        """Whether something that was said has not come out as parts, and would later."""
+        """Whether some events are not yet emitted as parts, and still may be."""
         return self._state.holding or any(item.holding for item in self._open)
 
-    # Which item
+    # Finding the item
 
     def item_for_event(self, event: wire.ResponsesEvent) -> DecodedItem:
-        """The item that an event speaks of, begun if it was not."""
+        """Returns the item that an event is about, and starts it if necessary."""
         index = event.output_index
         item = None if index is None else self._items.get(index)
         if item is None:
@@ -70,7 +70,7 @@ class OutputItems:
         return item
 
     def _find_or_create(self, event: wire.ResponsesEvent, id: str | None) -> DecodedItem:
-        """The item of an event without an index, or a new one."""
+        """Returns the item with that id, if the event has no index, or a new one."""
         index = event.output_index
         item = self._by_id.get(id or "") if index is None else None
         if item is None:
@@ -82,24 +82,26 @@ class OutputItems:
         return item
 
     def _check_index(self, event: wire.ResponsesEvent, item: DecodedItem) -> None:
-        """Items are counted from 0 in the order in which they begin, each with an id of its own."""
+        """Reports a missing or unexpected `output_index`, and an id that is already taken."""
         index, expected = event.output_index, len(self._items)
         if not item.id_minted and item.id in self._by_id:
-            self._findings.once("item-id-contradicted", "", f"two items are {item.id!r}")
+            self._findings.once("item-id-contradicted", "", f"two items have the id {item.id!r}")
         if index is None:
             self._findings.once("index-missing", "", f"no output_index for {item.id!r}")
         elif index != expected:
-            detail = f"item {item.id!r} is at output_index {index}: {expected} was expected"
+            detail = f"item {item.id!r} is at output_index {index}, expected {expected}"
             self._findings.note("index-disordered", detail)
 
     def _check_id(self, item: DecodedItem, id: str | None) -> None:
-        """An item keeps its id; later ones may rotate (capture: ids-rotate)."""
+        """Reports an item id that changed."""
         if id is not None and id != item.id and not item.id_minted:
-            self._findings.once("item-id-contradicted", "", f"item {item.id!r} is now {id!r}")
+            self._findings.once(
+                "item-id-contradicted", "", f"the id of item {item.id!r} changed to {id!r}"
+            )
 
     def _check_call_id(self, item: DecodedItem, wire_item: wire.ResponsesItem) -> None:
-        """A call keeps its id from `added` to `done`; official clients refuse another (capture:
-        tool-searches).
+        """Reports a call id that differs between `added` and `done`, which the official client
+        rejects.
         """
         if item.added is None or item.stage is ItemStage.DONE:
             return
@@ -118,7 +120,9 @@ class OutputItems:
         *,
         is_added: bool = False,
     ) -> DecodedItem:
-        """The item that is told of; what it is may decide about the one before it."""
+        """Returns the item of an `added` or `done` event, after it decided about a pending shell
+        call.
+        """
         if self._state.pending_shell is not None:
             shell_calls.resolve_pending(self._state, wire_item, out)
         index = event.output_index
@@ -131,7 +135,9 @@ class OutputItems:
         if item.id_minted and wire_item.id and not item.parts and item.call is None:
             item.id, item.id_minted = wire_item.id, False
         if item.id_minted and not wire_item.id:
-            self._findings.once("item-id-missing", item.id, f"item {item.id!r} came without an id")
+            self._findings.once(
+                "item-id-missing", item.id, f"item {item.id!r} has no id on the wire"
+            )
         self._check_id(item, event.item_id)
         self._check_id(item, wire_item.id)
         return item
@@ -156,7 +162,7 @@ class OutputItems:
     def done(self, event: wire.ResponsesEvent, out: list[Part]) -> None:
         raw = event.item if isinstance(event.item, Raw) else Raw(b"{}")
         if not bytes(raw).startswith(b"{"):
-            self._findings.once("event-unknown", "item", "an item that is no object: ignored")
+            self._findings.once("event-unknown", "item", "an item that is not an object: ignored")
             return
         wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
         item = self._resolve(event, wire_item, out)
@@ -168,14 +174,16 @@ class OutputItems:
     def _finish_item(
         self, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
     ) -> None:
-        """Reads an item that is done; a second time it is not read."""
+        """Emits the parts of an item that is done, once."""
         handlers = _handlers_of(item, wire_item)
         if item.stage is ItemStage.DONE:
             self._findings.once("end-repeated", item.id, f"item {item.id!r} was done before")
             return
         if handlers is None:
             type = item.type or "unknown"
-            self._findings.once("event-unknown", f"item {type}", f"item {type!r}: kept as it is")
+            self._findings.once(
+                "event-unknown", f"item {type}", f"item type {type!r}: passed through"
+            )
             out.append(Opaque(NAME, type, wire.one_line(raw)))
         else:
             handlers.done(self._state, item, wire_item, raw, out)
@@ -183,21 +191,21 @@ class OutputItems:
         item.stage = ItemStage.DONE
         self._open.discard(item)
 
-    # Items that come at once, or never come to their end
+    # Items that arrive at once, or are never done
 
     def read_all(self, output: list[Raw], out: list[Part]) -> None:
-        """Reads items that came at once."""
+        """Decodes items that arrive all at once."""
         for index, raw in enumerate(output):
             wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
             item = self._resolve(wire.ResponsesEvent(output_index=index), wire_item, out)
             self._finish_item(item, wire_item, raw, out)
 
     def complete_from_snapshot(self, output: list[Raw], out: list[Part]) -> None:
-        """Items that were never done are done by the terminal snapshot; a stream without items
+        """Finishes items that were never done from the terminal snapshot. A stream without items
         has all of them there.
         """
         if output and not self._items:
-            self._findings.note("start-missing", "items come only with the terminal event")
+            self._findings.note("start-missing", "all items came with the terminal event")
             self.read_all(output, out)
         for index, raw in enumerate(output if self._open else ()):
             wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
@@ -212,14 +220,16 @@ class OutputItems:
                 self._finish_item(item, wire_item, raw, out)
 
     def end_calls(self, out: list[Part]) -> None:
-        """Ends the calls that nothing more is told of."""
+        """Ends calls whose item will never be done."""
         shell_calls.resolve_pending(self._state, None, out)
         for item in self:
             if item.stage is not ItemStage.DONE:
                 self._state.complete_undone_call(item, out)
 
     def end_parts(self, out: list[Part], *, whole: bool) -> None:
-        """Ends texts and thoughts that were never ended, with all that is known of them."""
+        """Ends texts and reasoning that were never done, with their full value if the response
+        completed.
+        """
         for item in self:
             before = len(out)
             no_parts = item in self._open and not item.parts and item.call is None
@@ -230,8 +240,8 @@ class OutputItems:
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
 
     def _finish_as_added(self, item: DecodedItem, out: list[Part]) -> None:
-        """Nothing came of an item, and clients wait for its end (capture: item-that-says-nothing).
-        Of a call or a result nobody was told.
+        """Finishes an item without events of its own as it was added, because clients wait for its
+        end. A call or a result is left out: it was never announced.
         """
         if item.added is not None and not item.needs_parts:
             wire_item, raw = item.added
@@ -246,7 +256,9 @@ class OutputItems:
 
 
 def _handlers_of(item: DecodedItem, wire_item: wire.ResponsesItem) -> ItemHandlers | None:
-    """How an item is read. What it says corrects a type that nobody knows."""
+    """Returns the handlers of an item, or None for an unknown type. The type at `done` replaces an
+    unknown one.
+    """
     if item.type not in ITEMS:
         item.type = wire_item.type or item.type
     if not item.parts:
@@ -261,8 +273,8 @@ def _handlers_of(item: DecodedItem, wire_item: wire.ResponsesItem) -> ItemHandle
 
 
 def _is_other_item(item: DecodedItem, wire_item: wire.ResponsesItem, is_added: bool) -> bool:
-    """Whether this is not the item that stood at its index so far: it has another type; or the
-    one before it is done, and this one begins under another id, or is another call.
+    """Whether this is another item than the one at its index: it has another type, or the old one
+    is done and this one has another id or call id.
     """
     if item.type not in ITEMS or wire_item.type not in ITEMS:
         return False
@@ -282,7 +294,7 @@ def _is_other_item(item: DecodedItem, wire_item: wire.ResponsesItem, is_added: b
 def _opaque_done(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    """An item that has no parts of its own: it goes back as it came."""
+    """Passes an item through as an opaque part."""
     out.append(Opaque(NAME, item.type or "", wire.one_line(raw)))
 
 
@@ -326,7 +338,7 @@ ITEMS: dict[str, ItemHandlers] = {
     **dict.fromkeys(_OPAQUE_ITEMS, ItemHandlers(_opaque_done, announceable=True)),
     **dict.fromkeys(_OPAQUE_RESULTS, ItemHandlers(_opaque_done)),
 }
-"""Every type of item that is known, and how it is read."""
+"""Handlers by item type."""
 
 ITEM_EVENTS: dict[str, EventHandler] = {
     **messages.EVENTS,
@@ -339,4 +351,4 @@ ITEM_EVENTS: dict[str, EventHandler] = {
     "response.content_part.added": _part_added,
     "response.content_part.done": _part_done,
 }
-"""Every event that speaks of an item, and how it is read."""
+"""Handlers of the events about an item."""

@@ -1,14 +1,14 @@
-"""Reasoning: which part of it is active, can conclude, or is concluded.
+"""Reasoning items: when each part is active, can conclude, or is concluded.
 
-| what comes | the response is stored | it is not, or nobody said |
+| event | `store` is true | otherwise |
 |---|---|---|
-| the item | part 0 is active | the same |
-| a part is done | it is concluded | it can conclude |
-| the next part | it is active | those that can conclude are; then it is active |
-| the item is done | the rest is concluded | the same, the last one with the encrypted content |
+| item added | part 0 becomes active | the same |
+| part done | it is concluded | it can conclude |
+| next part added | it becomes active | parts that can conclude are concluded; it becomes active |
+| item done | the rest is concluded | the same, the last part with the encrypted content |
 
-Encrypted content that comes with the item is provisional; so an item that shows some waits for
-its end, stored or not. Raw reasoning takes the place of part 0 where no summary was seen.
+Encrypted content at `added` is provisional. An item that has some there is handled as in the last
+column. Raw reasoning takes the place of part 0 if there was no summary.
 """
 
 from msgspec import Raw, UnsetType
@@ -36,7 +36,7 @@ _MAPPED_FIELDS = ("id", "type", "summary", "content", "encrypted_content")
 def _open_reasoning(
     state: DecoderState, item: DecodedItem, kind: str, index: int, out: list[Part]
 ) -> DecodedPart:
-    """The part of that kind and index, opened if it was not."""
+    """Returns the part of that kind and index, and starts it if necessary."""
     part = item.parts.get((kind, index))
     if part is None:
         opened = sum(key[0] == kind for key in item.parts)
@@ -47,7 +47,9 @@ def _open_reasoning(
 
 
 def _part_id(item: DecodedItem, kind: str, index: int) -> str:
-    """`<item>:<n>` for the kind that came first, the kind's own name in it for the other."""
+    """Returns `<item>:<index>`, or `<item>:<kind><index>` if the item already has parts of the
+    other kind.
+    """
     other = RAW if kind == SUMMARY else SUMMARY
     if any(key[0] == other for key in item.parts):
         return f"{item.id}:{kind}{index}"
@@ -61,7 +63,7 @@ def added(
     expects_raw = isinstance(wire_item.content, list) and isinstance(
         wire_item.encrypted_content, UnsetType
     )
-    if not expects_raw and not item.parts:  # else raw text may come: its first word tells
+    if not expects_raw and not item.parts:  # else wait for the first delta
         _open_reasoning(state, item, SUMMARY, 0, out)
 
 
@@ -74,7 +76,7 @@ def summary_part_added(
             if part.stage is PartStage.CAN_CONCLUDE:
                 _conclude(state, part, out)
             elif part.stage is PartStage.ACTIVE:
-                detail = f"item {item.id!r}: summary part {index} began before the one before ended"
+                detail = f"item {item.id!r}: summary part {index} was added inside another one"
                 state.findings.once("index-disordered", f"{item.id} summary", detail)
     _open_reasoning(state, item, SUMMARY, index, out)
 
@@ -101,7 +103,7 @@ def _summary_part_done(
     part = item.parts.get((SUMMARY, event.summary_index or 0))
     if part is None and text:
         part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0, out)
-    if part is None or part.stage is not PartStage.ACTIVE:  # never begun, so there is no end
+    if part is None or part.stage is not PartStage.ACTIVE:  # it never started, so it has no end
         return
     part.full_text = part.full_text if text is None else whole_characters(text)
     if state.store and not item.has_encrypted_content:
@@ -150,16 +152,16 @@ def done(
             part.full_text = part.full_text if text is None else whole_characters(text)
     encrypted = wire_item.encrypted_content or None
     sealed = opened(encrypted) if isinstance(encrypted, str) else None
-    if sealed is not None and sealed.proof.call is not None:  # it is about a call
+    if sealed is not None and sealed.proof.call is not None:  # the signature of a call
         state.call_signatures[sealed.proof.call] = sealed
         encrypted = None
         if not item.parts:
             return
     if not item.parts:
         _open_reasoning(state, item, SUMMARY, 0, out)
-    elif encrypted and not _open_parts(item):  # all was concluded before the proof came
+    elif encrypted and not _open_parts(item):  # concluded before the encrypted content came
         _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts), out)
-    if item.stage is ItemStage.UNSEEN:  # it came at once
+    if item.stage is ItemStage.UNSEEN:  # it arrives at once
         complete = [part for part in item.parts.values() if part.full_text]
         out += [ReasoningDelta(part.id, part.full_text or "") for part in complete]
     end_reasoning(state, item, out, encrypted if isinstance(encrypted, str) else None, raw)
@@ -174,7 +176,7 @@ def end_reasoning(
     *,
     whole: bool = True,
 ) -> None:
-    """Ends what the item thought. The last end has the proof, which only now is final."""
+    """Ends the reasoning of an item. The last end carries the encrypted content."""
     ending = _open_parts(item)
     for part in ending[:-1]:
         _conclude(state, part, out, whole=whole)

@@ -1,7 +1,7 @@
-"""Commands: for the client's shell, or for a container of the provider, and what they printed.
+"""Shell calls, executed by the client or in a container of the provider, and their output.
 
-Who runs them is told by the item's environment, by the tools, or by an output in the same
-response. Where none of these is known, the call waits for the next item.
+The environment of the item decides who executes them, else the declared tools, else whether the
+output follows in the same response. In the last case the call waits for the next item.
 """
 
 import msgspec
@@ -52,7 +52,7 @@ def _shell_done(
 
 
 def _is_hosted(state: DecoderState, wire_item: wire.ResponsesItem) -> bool | None:
-    """Whether the provider runs it; None: that is not known."""
+    """Whether the provider executes the call; None if that is not known yet."""
     if wire.present_fields(environment=wire_item.environment):
         return wire.is_container(state.salvage, wire_item.environment)
     tools = state.declared_tools()
@@ -71,7 +71,7 @@ def _complete_call(
 def resolve_pending(
     state: DecoderState, wire_item: wire.ResponsesItem | None, out: list[Part]
 ) -> None:
-    """What comes next tells who runs the command that waits: its output, or anything else."""
+    """Emits a pending shell call. It is hosted if its output is the next item."""
     pending, state.pending_shell = state.pending_shell, None
     if pending is not None:
         output_follows = (
@@ -82,7 +82,7 @@ def resolve_pending(
         _complete_call(state, pending, output_follows, out)
 
 
-# What was printed
+# Output
 
 
 def _output_added(
@@ -94,7 +94,7 @@ def _output_added(
 def _output_delta(
     state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
 ) -> None:
-    """Shows all that was printed so far, whenever that is notably more than was shown last."""
+    """Emits the output so far as a preliminary result, whenever it grew by an eighth."""
     if not isinstance(event.delta, wire.CommandOutputDelta):
         return
     output = item.command_outputs.setdefault(

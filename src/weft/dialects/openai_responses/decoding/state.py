@@ -1,9 +1,10 @@
-"""What the readers of one response share: its items, and how a call is announced and handed over.
+"""State that the handlers of one response share, and how calls are announced and emitted.
 
-- A call is announced once. Params that came before wait until then.
-- A call that comes again under its id is not made again; another one under that id is `<id>_2`.
-- `extra` keeps, under `item`, whatever an item tells that no field of a part holds. So the item
-  can be written again: params, result and `extra` together are its keys.
+- A call is announced once. Params that come earlier are held until then.
+- A call that is repeated under its id is not emitted again. A different call under a taken id gets
+  the id `<id>_2`.
+- `extra.item` keeps the fields of an item that no part has a field for. The encoder restores the
+  item from the params, the result and `extra`.
 """
 
 from collections import deque
@@ -44,13 +45,13 @@ from weft.parts import (
 DeltaPart = TextDelta | ReasoningDelta | ToolParamsDelta
 
 FAILED_STATUSES = frozenset({"incomplete", "failed"})
-"""Statuses of an item that did not come to its end. Any other one is fine, also in_progress."""
+"""Statuses of an item that failed. Any other is a success, `in_progress` included."""
 
 _decode_text = msgspec.json.Decoder(str).decode
 
 
 class DecoderState:
-    """The state of one response that every reader may use."""
+    """State of one response, shared by the handlers."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
         self.context = context
@@ -58,18 +59,19 @@ class DecoderState:
         self.salvage = Salvage(findings, wire.STREAMED_FIELDS)
         self.store = context.request.store if context.request else None
         self.listed_tools: list[Raw] | None = None
-        """The tools that the response lists."""
+        """The tools in the response object."""
         self.finish_reason: FinishReason = "stop"
-        """What a completed response means: stop, unless a call or a refusal came."""
+        """The finish reason of a completed response: `stop` unless there was a call or a
+        refusal."""
         self.items_by_call_id: dict[str, DecodedItem] = {}
-        """Items by the id that the wire gives their call."""
+        """Items by their call id on the wire."""
         self.open_searches: deque[DecodedItem] = deque()
-        """Hosted tool searches without an output."""
+        """Hosted tool searches without a result."""
         self.approvals: dict[str, str] | None = None
-        """Approvals, and the calls they are for; None until somebody asks."""
+        """Call ids by approval request id; None until they are needed."""
         self.pending_shell: PendingShellCall | None = None
         self.call_signatures: dict[str, Sealed] = {}
-        """What signs the calls to come, by their ids."""
+        """Signatures of calls that are still to come, by call id."""
         self._call_ids = Claims()
         self._part_ids: dict[type[DeltaPart], Claims] = {
             TextDelta: Claims(),
@@ -79,13 +81,13 @@ class DecoderState:
         self._surrogates: dict[tuple[type[DeltaPart], str], str] = {}
 
     def take_metadata(self, response: wire.ResponseObject) -> None:
-        """What the response tells from the first: whether it is stored, and its tools."""
+        """Takes over whether the response is stored, and its tools."""
         self.store = self.store if response.store is None else response.store
         self.listed_tools = response.tools
 
     @property
     def holding(self) -> bool:
-        """Whether something waits for what comes next, whatever its item."""
+        """Whether something is held until a later event, for whatever item."""
         if self.pending_shell is not None or self._surrogates:
             return True
         return (
@@ -93,22 +95,22 @@ class DecoderState:
             and not self.call_signatures.keys() <= self.items_by_call_id.keys()
         )
 
-    # Texts and thoughts
+    # Text and reasoning
 
     def open_part(
         self, item: DecodedItem, kind: str, index: int, id: str, delta: type[DeltaPart]
     ) -> DecodedPart:
-        """A new part of what an item says. Items that share an id share no part."""
+        """Starts a part. Its id is made unique, because items may share an id."""
         free_id = self._part_ids[delta].claim(id)
         if free_id != id:
-            self.findings.note("id-reused", f"{id!r} is taken; this one is {free_id!r}")
+            self.findings.note("id-reused", f"{id!r} is taken; renamed to {free_id!r}")
         item.parts[kind, index] = part = DecodedPart(free_id)
         return part
 
     def check_index(self, item: DecodedItem, what: str, index: int, next: int) -> None:
-        """Parts of an item are counted from 0, in the order in which they begin."""
+        """Reports a part index that is not the next one."""
         if index != next:
-            detail = f"{what} {index} of item {item.id!r}: {next} was expected"
+            detail = f"{what} {index} of item {item.id!r}; expected {next}"
             self.findings.once("index-disordered", f"{item.id} {what}", detail)
 
     def emit_delta(
@@ -118,19 +120,21 @@ class DecoderState:
         delta: str | wire.CommandOutputDelta | None,
         out: list[Part],
     ) -> int:
-        """One more delta; half a character waits for the other half. Returns how much came out."""
+        """Emits a delta and returns its length. A trailing high surrogate is held back."""
         text = delta if isinstance(delta, str) else ""
         if self._surrogates or not text.isascii():
             text, held = join_halves(self._surrogates.pop((kind, id), ""), text)
             if held:
                 self._surrogates[kind, id] = held
-                self.findings.once("surrogate-lone", id, "a character was cut in two")
+                self.findings.once(
+                    "surrogate-lone", id, "a surrogate pair was split between two deltas"
+                )
         if text:
             out.append(kind(id, text))
         return len(text)
 
     def flush_surrogate(self, kind: type[DeltaPart], id: str, out: list[Part]) -> None:
-        """Half a character whose other half never came."""
+        """Emits a replacement character for a high surrogate that was never completed."""
         surrogate = self._surrogates.pop((kind, id), "") if self._surrogates else ""
         if surrogate:
             out.append(kind(id, whole_characters(surrogate)))
@@ -147,7 +151,7 @@ class DecoderState:
         hosted: bool = False,
         format: ParamsFormat = "json",
     ) -> ToolCall:
-        """The call of an item, without its params. Its kind is the item's own type."""
+        """Returns the call of an item, without params."""
         sealed = self.call_signatures.get(id or "")
         return ToolCall(
             id or item.id,
@@ -187,19 +191,21 @@ class DecoderState:
             item.early_params = Buffer()
 
     def _with_free_id(self, item: DecodedItem, call: ToolCall) -> ToolCall:
-        """The call under an id that is free."""
+        """Returns the call with an id that is not taken."""
         id = self._call_ids.claim(call.id)
         item.wire_call_id = call.id
         self.items_by_call_id.setdefault(call.id, item)
         if id == call.id:
             return call
-        self.findings.note("call-id-collision", f"two calls are {call.id!r}: one is {id!r}")
+        self.findings.note(
+            "call-id-collision", f"two calls have the id {call.id!r}; one is renamed to {id!r}"
+        )
         return msgspec.structs.replace(call, id=id)
 
     def complete_call(
         self, item: DecodedItem, call: ToolCall, wire_item: wire.ResponsesItem, out: list[Part]
     ) -> None:
-        """Ends a call whose params are known, announced or not."""
+        """Emits a call whose params are known, and announces it first if necessary."""
         if item.call_stage is CallStage.UNANNOUNCED:
             if self._repeats_call(item, call, wire_item, out):
                 return
@@ -213,15 +219,15 @@ class DecoderState:
     def complete_named_call(
         self, item: DecodedItem, call: ToolCall, wire_item: wire.ResponsesItem, out: list[Part]
     ) -> None:
-        """Ends a call that told nothing but its name before."""
+        """Emits a call that was announced without params."""
         if item.call_stage is CallStage.OPEN:
             out.append(ToolParamsDelta(item.call_id, call.params))
         self.complete_call(item, call, wire_item, out)
 
     def complete_undone_call(self, item: DecodedItem, out: list[Part]) -> None:
-        """The end of a call whose item is never done: it is made if its params were whole."""
+        """Emits a call whose item is never done, if its params are complete."""
         call = item.call
-        if call is None:  # of a call that nobody named this is all there is
+        if call is None:  # a call without a name is never emitted; its params are all that is left
             if item.wire_call_id is None:
                 self.emit_delta(
                     ToolParamsDelta, item.id, item.early_params.text or item.streamed_text.text, out
@@ -237,11 +243,11 @@ class DecoderState:
     def _repeats_call(
         self, item: DecodedItem, call: ToolCall, wire_item: wire.ResponsesItem, out: list[Part]
     ) -> bool:
-        """Whether this is a call that another item announced: its end is the end of that one."""
+        """Whether another item announced this call. If so, that item's call is emitted."""
         first = self.items_by_call_id.get(call.id, item)
         if first is item or not _is_same_call(first, call):
             return False
-        detail = f"call {call.id!r} comes again as item {item.id!r}"
+        detail = f"call {call.id!r} is repeated by item {item.id!r}"
         self.findings.once("call-repeated", call.id, detail)
         self.complete_call(first, call, wire_item, out)
         item.call, item.call_stage = first.call, CallStage.CALLED
@@ -254,7 +260,7 @@ class DecoderState:
             out.append(ToolParamsEnd(item.call_id, whole=whole or None))
 
     def emit_call(self, item: DecodedItem, call: ToolCall, out: list[Part]) -> None:
-        """Emits the one tool-call of an item. What was announced of it stays."""
+        """Emits the tool-call of an item, once. What was announced takes precedence."""
         if item.call_stage is CallStage.CALLED:
             return
         announced = item.call or self._with_free_id(item, call)
@@ -274,7 +280,7 @@ class DecoderState:
     def result(
         self, item: DecodedItem, values: dict[str, Raw], extra: Json, *, is_error: bool = False
     ) -> ToolResult:
-        """The result of a call, told by the call's own item."""
+        """Returns the result of a call that is part of the call's own item."""
         return ToolResult(item.call_id, wire.raw_object(values), is_error, extra=extra)
 
     def result_item(
@@ -286,7 +292,9 @@ class DecoderState:
         is_error: bool = False,
         preliminary: bool = False,
     ) -> ToolResult:
-        """A result that is an item of its own. Its call may be of an earlier response."""
+        """Returns the result of a call that is an item of its own. The call may be of an earlier
+        response.
+        """
         call_item = self.items_by_call_id.get(id)
         return ToolResult(
             call_item.call_id if call_item else id,
@@ -300,7 +308,7 @@ class DecoderState:
     # Values
 
     def text_or_json(self, raw: Json, what: str) -> str:
-        """A text; of anything else that stands where it belongs, its JSON text."""
+        """Returns a string, or the JSON text of any other value that stands in its place."""
         if not isinstance(raw, Raw) or bytes(raw) == b"null":
             return ""
         try:
@@ -313,11 +321,11 @@ class DecoderState:
             return ""
         if isinstance(value, str):
             return value
-        self.findings.once("field-coerced", what, f"{what}: no text")
+        self.findings.once("field-coerced", what, f"{what} is not a string")
         return bytes(wire.one_line(raw)).decode()
 
     def declared_tools(self) -> wire.DeclaredTools | None:
-        """The tools that the model was given; None: nobody told."""
+        """Returns what is known about the tools of the model; None if nothing is."""
         if isinstance(self._declared_tools, UnsetType):
             self._declared_tools = wire.declared_tools(
                 self.salvage, self.listed_tools, self.context.request
@@ -326,7 +334,7 @@ class DecoderState:
 
 
 def _is_same_call(first: DecodedItem, call: ToolCall) -> bool:
-    """Whether a call is the one that an item announced, or made, before."""
+    """Whether a call equals the one that an item announced or emitted."""
     announced = first.call
     if announced is None or announced.name != call.name:
         return False
@@ -337,22 +345,24 @@ def _is_same_call(first: DecodedItem, call: ToolCall) -> bool:
 
 
 EventHandler = Callable[[DecoderState, DecodedItem, wire.ResponsesEvent, list[Part]], None]
-"""Reads an event that speaks of an item."""
+"""Handles an event about an item."""
 
 ItemHandler = Callable[[DecoderState, DecodedItem, wire.ResponsesItem, Raw, list[Part]], None]
-"""Reads an item, as it stands when it is added or done."""
+"""Handles an item that was added or is done."""
 
 
 def ignore_event(
     state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
 ) -> None:
-    """An event that only tells of progress, or whose value comes again when the item is done."""
+    """Ignores an event that only reports progress, or whose value comes again when the item is
+    done.
+    """
 
 
 def ignore_item(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
-    """An item of which nothing can be told before it is done."""
+    """Ignores an item until it is done."""
 
 
 def params_delta(
@@ -372,15 +382,15 @@ def params_done(
 
 
 class ItemHandlers(NamedTuple):
-    """How one type of item is read."""
+    """How items of one type are handled."""
 
     done: ItemHandler
     added: ItemHandler = ignore_item
     announceable: bool = False
-    """Whether it asks for nothing and answers nothing: a client may be told that it begins before
-    there is any part of it, and one that never ends is all that was announced."""
+    """Whether an item may be announced before it has parts, because it is neither a call nor a
+    result. One that is never done is complete as it was added."""
 
 
 def ignored_events(prefix: str, names: Iterable[str]) -> dict[str, EventHandler]:
-    """Rows for events that say nothing of their own."""
+    """Returns rows for events that are ignored."""
     return dict.fromkeys((f"response.{prefix}.{name}" for name in names), ignore_event)

@@ -1,8 +1,8 @@
-"""Calls that a text is streamed into: the code of an interpreter, the diff of a patch.
+"""Calls with a streamed text inside their params: the code of an interpreter, the diff of a patch.
 
-The text is escaped into one JSON text, the params: an opening when the call is announced, the
-text piece by piece, and a closing. The whole value, which comes later, completes what was
-streamed of it. A call that cannot be announced yet lets its text wait.
+The params are JSON text: a prefix when the call is announced, then the streamed text, escaped, then
+a suffix. The whole text, which comes later, completes what was streamed. The text is held while the
+call cannot be announced.
 """
 
 import msgspec
@@ -36,7 +36,7 @@ def _announce(
     wire_item: wire.ResponsesItem,
     out: list[Part],
 ) -> None:
-    """Announces a call with its params up to the text, and the text that came too early."""
+    """Announces a call and emits its params up to the streamed text, and the text held so far."""
     state.announce(item, call, wire_item, out)
     item.params_prefix = prefix
     out.append(ToolParamsDelta(item.call_id, prefix))
@@ -59,7 +59,9 @@ def _delta(
 
 
 def _missing_tail(state: DecoderState, item: DecodedItem, full_text: str | None) -> str:
-    """What the whole value has more than what was streamed, which wins."""
+    """Returns what the whole text adds to the streamed text. If they differ, the streamed text
+    wins.
+    """
     streamed, full_text = (
         whole_characters(item.streamed_text.text),
         whole_characters(full_text or ""),
@@ -67,11 +69,11 @@ def _missing_tail(state: DecoderState, item: DecodedItem, full_text: str | None)
     if full_text in ("", streamed):
         return ""
     if not full_text.startswith(streamed):
-        detail = f"{item.id!r}: the whole is not what was streamed"
+        detail = f"{item.id!r}: the full text differs from what was streamed"
         state.findings.note("whole-contradicts", detail)
         return ""
-    if item.stage is not ItemStage.UNSEEN:  # else it came at once
-        detail = f"{item.id!r}: the whole holds more than was streamed"
+    if item.stage is not ItemStage.UNSEEN:  # else it arrives at once
+        detail = f"{item.id!r}: the full text has more than was streamed"
         state.findings.note("whole-extends", detail)
     return full_text[len(streamed) :]
 
@@ -79,7 +81,7 @@ def _missing_tail(state: DecoderState, item: DecodedItem, full_text: str | None)
 def _end_params(
     state: DecoderState, item: DecodedItem, full_text: str | None, out: list[Part]
 ) -> None:
-    """Ends the params of an announced call; from now on it knows them."""
+    """Ends the params of an announced call and stores them in it."""
     if item.call_stage is not CallStage.OPEN or item.call is None:
         return
     _add_text(item, _missing_tail(state, item, full_text), out)
@@ -153,7 +155,7 @@ def _code_done(
 def _params_in_arguments(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem
 ) -> str:
-    """Params that some hosts write as JSON text, as if this were a function."""
+    """Returns the params that some hosts write in `arguments`, as for a function."""
     if wire_item.code is not None or item.streamed_text.length or item.full_value:
         return ""
     return state.text_or_json(wire_item.arguments, "arguments")

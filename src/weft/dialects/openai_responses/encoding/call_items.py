@@ -1,5 +1,5 @@
-"""A call as an item, and a result that is an item of its own: what is known of each, and what is
-written of it between `added` and `done`.
+"""Calls, and results that are items of their own: their fields, and the events between `added` and
+`done`.
 """
 
 from enum import Enum
@@ -33,20 +33,20 @@ from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 _json = msgspec.json.Encoder().encode
 
 _JSON_ENDINGS = ("", '"}', '"}}')
-"""What closes the beginning of params, wherever the string that is streamed has just begun."""
+"""What may complete params that were cut right where their streamed string begins."""
 
 
 class CallPhase(Enum):
-    """Whether a call is being written."""
+    """Whether the events of a call are written."""
 
     WAITING = "waiting"
     WRITING = "writing"
     WRITTEN = "written"
-    """It was all said, and another one speaks now."""
+    """Its params are complete, and another call is being written."""
 
 
 class CallItem(OutputItem):
-    """A call. What is known of it grows until it is made, or until its result."""
+    """A call. Its fields are completed by the tool-call and by the result."""
 
     __slots__ = (
         "_scan",
@@ -72,7 +72,7 @@ class CallItem(OutputItem):
         super().__init__(slot)
         self.call_id = part.id
         self.public_call_id = None if part.provider_executed and part.id == slot.id else part.id
-        """Its call_id; a hosted call that goes by the id of its item has none."""
+        """The call id that is written. A hosted call that has the id of its item has none."""
         self.name = part.name
         self.kind = kind
         self.fields = {**kind.placeholders, **known_fields}
@@ -83,18 +83,18 @@ class CallItem(OutputItem):
             else None
         )
         self.delta_prefix = self._new_delta_prefix()
-        """How the events of its params begin, if they are streamed."""
+        """The beginning of its delta events, if its params are streamed."""
         self.partial_images = 0
         self.open = 1
         self.phase = CallPhase.WRITING
         self.received = 0
-        """How many characters came of its params."""
+        """How many characters of its params were received."""
         self.written = 0
         self.ended = False
         self.held_parts: list[ToolParamsEnd | ToolCall] = []
-        """What came of its end while it had to wait."""
+        """Parts of its end that are held until it may be written."""
         self._scan: Scan | None = None
-        """Where its params stand, once somebody asked."""
+        """Scans its params for their end; set when another call waits for it."""
 
     def _new_delta_prefix(self) -> DeltaPrefix | None:
         streamed = self.kind.streamed
@@ -108,7 +108,7 @@ class CallItem(OutputItem):
         return ClosePolicy.FINISH if self.invalid else ClosePolicy.NONE
 
     def params_complete(self, fold: Assembler) -> bool:
-        """Whether no more of its params will come, as far as they tell."""
+        """Whether its params are one complete JSON value, or have ended."""
         if self._scan is None and not self.ended:
             self._scan = Scan()
             if self.kind is not CUSTOM:
@@ -116,7 +116,7 @@ class CallItem(OutputItem):
         return self.ended or (self._scan is not None and self._scan.finished)
 
     def feed_params(self, delta: str) -> bool:
-        """Whether a delta makes them whole, if anybody waits for that."""
+        """Whether this delta completes the params, if another call waits for that."""
         if self._scan is None or self.kind is CUSTOM:
             return False
         self._scan.feed(delta)
@@ -135,29 +135,29 @@ class CallItem(OutputItem):
     def closes_on_error(self) -> bool:
         return False
 
-    # What is written of it between `added` and `done`
+    # Between `added` and `done`
 
     def take_opening(self, text: str) -> None:
-        """Takes over what the beginning of its params tells: `added` should know it."""
-        shorter = text.rpartition("\\")[0] or text  # the last escape may be cut, or half of a pair
+        """Takes fields from the beginning of its params, which `added` should contain."""
+        shorter = text.rpartition("\\")[0] or text  # the last escape may be incomplete
         found = (object_fields(start + end) for start in (text, shorter) for end in _JSON_ENDINGS)
         opening = next(filter(None, found), None)
         if opening is not None and self.extractor is not None:
             self.fields |= self._with_streamed_text(opening, "")
 
     def write_progress(self, events: EventWriter, progress: str) -> None:
-        """Writes what it does now, if there is a word for it."""
+        """Writes a progress event, if there is one for this step."""
         if progress:
             events.write(f"response.{self.kind.type}.{progress}", self.position, self.locator)
 
     def write_delta(self, events: EventWriter, text: str) -> None:
-        """Writes more of the params, if they are streamed."""
+        """Writes a delta of the params, if they are streamed."""
         text = text if self.extractor is None else self.extractor.feed(text)
         if self.delta_prefix and text:
             events.delta(self.delta_prefix, text)
 
     def write_done(self, events: EventWriter, params: str) -> None:
-        """Writes that the params are whole."""
+        """Writes that the params are complete."""
         streamed = self.kind.streamed
         text = self._streamed_text(params)
         if streamed is not None and text is not None:
@@ -165,7 +165,7 @@ class CallItem(OutputItem):
             events.write(streamed.event + ".done", self.position, self.locator, key, _json(text))
 
     def _streamed_text(self, params: str) -> str | None:
-        """What was streamed of the params; None if there is nothing of the kind in them."""
+        """Returns the streamed text of the params; None if they do not contain it."""
         if self.extractor is None:
             return params
         extractor = JsonStringExtractor(*self.extractor.path)
@@ -173,15 +173,15 @@ class CallItem(OutputItem):
         return text if extractor.found else None
 
     def take_call(self, part: ToolCall, item_fields: Fields) -> None:
-        """Takes over the whole call, and what the decoder kept of it, but for a call id that the
-        item was announced without: clients take it for another item then.
+        """Takes the fields of the complete call and those that the decoder stored. A `call_id` is
+        not added later, because clients would see another item.
         """
         item_fields = {
             key: item_fields[key] for key in item_fields if key != "call_id" or key in self.fields
         }
         params_fields = self.kind.params_to_fields(part.params)
         text = self._streamed_text(part.params) if self.extractor is not None else None
-        if text is not None and object_fields(part.params) is None:  # cut inside of it
+        if text is not None and object_fields(part.params) is None:  # cut inside the streamed text
             params_fields = self._with_streamed_text(self.fields, text)
         self.invalid = part.invalid is not None
         self.fields = (
@@ -193,7 +193,7 @@ class CallItem(OutputItem):
     def take_result(
         self, events: EventWriter, part: ToolResult, item_fields: Fields, *, is_native: bool
     ) -> None:
-        """Takes over the result."""
+        """Takes the fields of the result."""
         to_fields = self.kind.result_to_fields or result_keys("output")
         call_fields = _without_kept(self.fields, item_fields, self.kind.streamed)
         self.fields = call_fields | to_fields(self.fields, part.result) | item_fields
@@ -203,7 +203,7 @@ class CallItem(OutputItem):
         self.write_progress(events, progress.failed if part.is_error else progress.completed)
 
     def write_partial(self, events: EventWriter, part: ToolResult, item_fields: Fields) -> None:
-        """Writes an image that is not finished yet; other results have no such events."""
+        """Writes a partial image. Other preliminary results have no event."""
         image = (object_fields(part.result) or {}).get("result")
         if self.kind.type != "image_generation_call" or image is None:
             return
@@ -214,7 +214,7 @@ class CallItem(OutputItem):
         events.write(type, self.position, self.locator, b",", body)
 
     def _with_streamed_text(self, fields: Fields, text: str) -> Fields:
-        """The keys, with this text where the streamed string stands."""
+        """Returns the fields with this value of the streamed text."""
         *outer, last = self.kind.streamed.path if self.kind.streamed else ("",)
         value = Raw(_json(text))
         for key in reversed(outer):
@@ -226,7 +226,9 @@ class CallItem(OutputItem):
 
 
 class CallResultItem(OutputItem):
-    """A result that is an item of its own. What commands print may be shown before it is whole."""
+    """A result that is an item of its own. The output of commands may be written before it is
+    complete.
+    """
 
     __slots__ = ("call_id", "emitted", "fields", "type")
 
@@ -254,7 +256,7 @@ class CallResultItem(OutputItem):
         return False
 
     def write_partial(self, events: EventWriter, result: Raw) -> None:
-        """Writes what was printed since the last time."""
+        """Writes the output since the last preliminary result."""
         outputs = schema.decode_extra(result, _CommandOutputs).output
         for index, now in enumerate(outputs):
             before = self.emitted[index] if index < len(self.emitted) else _CommandOutput()
@@ -268,7 +270,9 @@ class CallResultItem(OutputItem):
         self.emitted = outputs
 
     def take_result(self, events: EventWriter, part: ToolResult, item_fields: Fields) -> None:
-        """Takes over the result; of what was shown before, each command is closed."""
+        """Takes the fields of the result, and finishes each command whose output was written
+        before.
+        """
         outputs = schema.decode_extra(part.result, _RawCommandOutputs).output
         for index, output in enumerate(outputs[: len(self.emitted)]):
             key = b',"command_index":%d,"output":' % index
@@ -278,13 +282,13 @@ class CallResultItem(OutputItem):
 
 
 def _appended(before: str, now: str) -> str:
-    """What came after; nothing if it is not the same text any more."""
+    """Returns what was appended; nothing if the beginning changed."""
     return now[len(before) :] if now.startswith(before) else ""
 
 
 def _without_kept(fields: Fields, item_fields: Fields, streamed: StreamedParams | None) -> Fields:
-    """Some hosts tell the arguments as text, and a lone action is not a list of one: then what
-    was kept says it all, but for what was streamed.
+    """Returns the fields that the decoder did not store in another form: params in `arguments`, or
+    a single `action` in place of `actions`. Streamed fields stay.
     """
     if "arguments" in item_fields:
         streamed_keys = streamed.path[:1] if streamed else ()
@@ -297,7 +301,7 @@ def _without_kept(fields: Fields, item_fields: Fields, streamed: StreamedParams 
 
 
 def _call_labels(part: ToolCall, kind: CallKind) -> Fields:
-    """What a call says besides its params."""
+    """Returns the fields of a call besides its params."""
     labels: dict[str, object] = {}
     if kind.type in ("function_call", "custom_tool_call"):
         labels["namespace"] = part.namespace

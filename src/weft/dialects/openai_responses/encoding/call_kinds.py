@@ -1,8 +1,8 @@
-"""The kinds of calls: how the item of each is written.
+"""How the item of each kind of call is written.
 
-The item of a call has the keys of its params, of its result (if that stands in the same item)
-and whatever else the decoder kept of it, the later ones first. Kinds of other dialects that mean
-the same have rows of their own, which read the other wire's params and results.
+A call item has the fields of its params, of its result (if that is part of the item) and those that
+the decoder stored; later ones win. Equivalent kinds of other dialects have rows of their own, which
+read that dialect's params and results.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ RESULT_ITEMS: dict[str, tuple[str, Fields]] = {
     "tool_search_output": ("tso", {"tools": _EMPTY_LIST}),
     "program_output": ("cmo", {"result": _EMPTY_TEXT}),
 }
-"""Results that are items: how minted ids begin, and what is said of what is not there yet."""
+"""Result items: the prefix of their ids, and placeholders for unknown fields."""
 
 
 class StreamedParams(NamedTuple):
-    """Params that are streamed: `event` is what their events are called, `key` what `done` calls
-    them; `path` leads to the string that is meant, if it is not all of the text.
+    """How params are streamed: the prefix of their events, the key of the value in `.done`, and the
+    path of the streamed string if it is not the whole params.
     """
 
     event: str
@@ -39,7 +39,7 @@ class StreamedParams(NamedTuple):
 
 
 class ProgressEvents(NamedTuple):
-    """What an item does once it was announced, once it was asked, and at its result."""
+    """The progress events after `added`, after the call and at the result."""
 
     added: str = ""
     called: str = ""
@@ -52,30 +52,30 @@ class CallKind(NamedTuple):
 
     type: str
     id_prefix: str
-    """How minted ids of such items begin."""
+    """The prefix of minted item ids."""
 
     params_to_fields: Callable[[str], Fields]
-    """The keys that the params are."""
+    """Converts params to item fields."""
 
     streamed: StreamedParams | None = None
     keys: frozenset[str] = frozenset(("status",))
-    """Which of status, call_id and name the item has."""
+    """Which of `status`, `call_id` and `name` the item has."""
 
     placeholders: Fields = _NO_FIELDS
-    """What `added` says of keys that are not known yet."""
+    """The values of fields that are not known at `added`."""
 
     progress: ProgressEvents = ProgressEvents()
     result_to_fields: Callable[[Fields, Raw], Fields] | None = None
-    """The keys that the result is, if it stands in the item of the call."""
+    """Converts a result to item fields, if it is part of the item."""
 
     result_item: str | None = None
-    """The type of the item that the result is, if it is one of its own."""
+    """The type of the result item, if the result is an item of its own."""
 
     loss: str | None = None
     """What is lost when such a call of another dialect is written."""
 
 
-# How params and results become keys
+# Params and results as fields
 
 
 def _as_fields(params: str) -> Fields:
@@ -84,7 +84,7 @@ def _as_fields(params: str) -> Fields:
 
 
 def _under_key(key: str) -> Callable[[str], Fields]:
-    """The params as they are: their spelling in JSON would be as long again."""
+    """Returns the params as one string field. They are not encoded here, which would copy them."""
     return lambda params: {key: params}
 
 
@@ -97,7 +97,7 @@ def _as_arguments(params: str) -> Fields:
 
 
 def result_keys(key: str) -> Callable[[Fields, Raw], Fields]:
-    """The keys of a result; what is no object stands under one key."""
+    """Returns the fields of a result; a value that is not an object goes under `key`."""
 
     def to_fields(call_fields: Fields, result: Raw) -> Fields:
         fields = object_fields(result)
@@ -107,13 +107,13 @@ def result_keys(key: str) -> Callable[[Fields, Raw], Fields]:
 
 
 def _mcp_result(call_fields: Fields, result: Raw) -> Fields:
-    """What a remote tool gave is text."""
+    """Returns the output of an MCP call, which is a string."""
     if object_fields(result) is not None or bytes(result).startswith(b'"'):
         return result_keys("output")(call_fields, result)
     return {"output": Raw(_json(bytes(result).decode()))}
 
 
-# The same meant by others
+# Equivalent calls of other dialects
 
 
 class _SearchParams(msgspec.Struct):
@@ -169,7 +169,7 @@ def _code_outputs(call_fields: Fields, result: Raw) -> Fields:
 
 
 def _mcp_output(call_fields: Fields, result: Raw) -> Fields:
-    """A text is that text; anything else is its JSON."""
+    """Returns the text of a single text block, or else the JSON text of the result."""
     try:
         blocks = _decode_blocks(result)
     except (ValueError, RecursionError):
@@ -305,7 +305,7 @@ CALL_KINDS: dict[str, CallKind] = {
         result_item="program_output",
     ),
 }
-"""The kinds of this wire, by the word that a call has for its tool."""
+"""Call kinds of this dialect, by the `kind` of the tool-call."""
 
 CLIENT_CALL_KINDS = frozenset(
     (
@@ -317,33 +317,33 @@ CLIENT_CALL_KINDS = frozenset(
         "tool_search_call",
     )
 )
-"""Kinds that a client may be asked to execute. Any other call for it is a function's."""
+"""Kinds that a client may have to execute. Any other client call is a function call."""
 
 FOREIGN_CALL_KINDS: dict[tuple[str, str | None], CallKind] = {
     ("server_tool_use", "web_search"): _WEB_SEARCH._replace(
         params_to_fields=_search_action,
         result_to_fields=_search_sources,
-        loss="only the addresses of what was found are carried",
+        loss="only the URLs of the search results are kept",
     ),
     ("server_tool_use", "code_execution"): _CODE_INTERPRETER._replace(
         params_to_fields=_code_fields,
         result_to_fields=_code_outputs,
-        loss="only what the code printed is carried",
+        loss="only the printed output is kept",
     ),
     ("executable_code", None): _CODE_INTERPRETER._replace(
         params_to_fields=_code_fields,
         result_to_fields=_code_outputs,
-        loss="only what the code printed is carried",
+        loss="only the printed output is kept",
     ),
     ("mcp_tool_use", None): _MCP._replace(
-        result_to_fields=_mcp_output, loss="what a remote tool gave is carried as text"
+        result_to_fields=_mcp_output, loss="the result of an MCP call is kept as text"
     ),
 }
-"""What other dialects call the same, by kind and by name (None: any)."""
+"""Equivalent kinds of other dialects, by kind and tool name (None: any name)."""
 
 
 def provider_call_kind(kind: str, name: str) -> CallKind | None:
-    """The row of a call that the provider executes; None if there is no item for it."""
+    """Returns how a provider-executed call is written; None if there is no item for it."""
     return (
         CALL_KINDS.get(kind)
         or FOREIGN_CALL_KINDS.get((kind, name))

@@ -1,19 +1,19 @@
-"""Calls and their results as items, from the first word to the last.
+"""Writes calls and their results.
 
-Clients take another `output_index` for another call. So the calls that a client is asked for are
-written one at a time, also where an upstream tells them in turns:
+Clients take another `output_index` for another call, so client calls are written one at a time,
+even if the upstream interleaves them:
 
-- A call that begins while nobody speaks, speaks: it is announced and written as it comes.
-- Whoever begins while one speaks waits, announcement and all, until that one is all said. Its
-  params are all there when they are one whole JSON value; free text, and what is no JSON, at the
-  end of the call. So nothing waits where calls come one after the other, although some wires tell
-  only at the very end that they are over.
-- What has come of a call that waited is written at once, in one delta; the rest as it comes.
-- The end of a call that was all said before waits as well, until the one that speaks is.
-- What comes of a call that seemed all said, perhaps a blank, is written at its end.
+- A call that starts while no other is open is announced and written as it arrives.
+- A call that starts while another is open waits, with its announcement, until that one is complete.
+  Params are complete when they are one JSON value; free text, and text that is not JSON, when the
+  call ends. Calls that come one after the other never wait, although some dialects announce the end
+  of all calls only at the very end.
+- When its turn comes, what was received of a waiting call is written in one delta.
+- The end of a call that was complete before also waits until the open call is complete.
+- Params after their JSON value was complete (a blank, for example) are written at the end.
 
-Items of other kinds keep their places: one that begins meanwhile is announced after the calls that
-wait, and only what those say waits on. Calls that the provider executes do not wait.
+Other items keep their order: one that starts meanwhile is announced after the waiting calls. Calls
+that the provider executes never wait.
 """
 
 from collections import deque
@@ -50,34 +50,34 @@ _json = msgspec.json.Encoder().encode
 
 
 class CallWriter:
-    """Writes the calls of one response, and what came of them."""
+    """Writes the calls of one response, and their results."""
 
     def __init__(self, items: OutputWriter, fold: Assembler) -> None:
         self._items = items
         self._fold = fold
         self._calls: dict[str, CallItem | None] = {}
-        """Calls that were announced; None for one that has no item here."""
+        """Announced calls; None for one that has no item here."""
         self._outputs: dict[str, CallResultItem] = {}
-        """Results that are items of their own, by their calls."""
+        """Results that are items of their own, by call id."""
         self._current: CallItem | None = None
         self._waiting: deque[CallItem] = deque()
         self._held_endings: list[CallItem] = []
-        """Calls that rest, and whose end waits."""
+        """Complete calls whose end is held until the current call is complete."""
         self._signed: set[str] = set()
         """Calls whose signature was written."""
         self.model: str | None = None
-        """Who answered."""
+        """The model of the response."""
         self.deferred: CallItem | None = None
-        """An item whose `added` waits for the next part, which may tell more of it."""
+        """An item whose `added` waits for the next part, which may contain more of its fields."""
         self.pending: list[schema.PendingCall] = []
-        """What waits for the client: calls of every kind, and approvals."""
+        """What the client must do: execute calls, and answer approval requests."""
         self.is_cut = False
-        """A call was announced and never ended: a response with it is not whole."""
+        """Whether a call was cut off, which makes the response incomplete."""
         self._failed = False
-        """An error ended the content."""
+        """Whether an error ended the content."""
 
     def _kind(self, part: ToolParamsStart | ToolCall) -> CallKind | None:
-        """How a call is written; None for one that has no item here."""
+        """Returns how a call is written; None if there is no item for it."""
         if part.provider_executed:
             kind = provider_call_kind(part.kind, part.name)
             if kind in (FUNCTION, CUSTOM) and not self._items.is_native:
@@ -87,19 +87,17 @@ class CallWriter:
         else:
             kind = CALL_KINDS[part.kind] if part.kind in CLIENT_CALL_KINDS else FUNCTION
         if kind is None:
-            self._items.not_carried(
-                "tool-call", f"no item for {part.kind} that the provider executes"
-            )
+            self._items.not_carried("tool-call", f"no item type for provider-executed {part.kind}")
         elif kind.loss is not None:
             self._items.not_carried("tool-call", kind.loss)
         elif part.provider_executed and kind in (FUNCTION, CUSTOM):
             self._items.not_carried(
-                "tool-call", "only who declared the tools knows who executed it"
+                "tool-call", "the item does not say that the provider executed it"
             )
         return kind
 
     def _create_item(self, part: ToolParamsStart | ToolCall) -> CallItem | None:
-        """Takes a place for the item of a call; what it says first is for `_show`."""
+        """Creates the item of a call; `_announce_item` writes it."""
         kind = self._kind(part)
         self._calls[part.id] = item = None
         if kind is not None:
@@ -130,7 +128,7 @@ class CallWriter:
             self._announce_item(item, "")
 
     def announce_deferred(self, item: CallItem, part: Part) -> None:
-        """The first params of a call may tell what its item should be announced with."""
+        """Announces the deferred item, with the fields in the first params if they come next."""
         self.deferred = None
         match part:
             case ToolParamsDelta(id=call_id, delta=delta) if call_id == item.call_id:
@@ -160,7 +158,7 @@ class CallWriter:
             self._end_params(item)
 
     def tool_call(self, part: ToolCall) -> None:
-        if self._failed:  # the end of a call that was cut: the last snapshot has what came of it
+        if self._failed:  # only the last snapshot shows what was received of a cut call
             interrupted = self._calls.get(part.id)
             if interrupted is not None:
                 interrupted.take_call(
@@ -172,10 +170,10 @@ class CallWriter:
             self._finish_call(item, part)
             self._write_waiting()
 
-    # Whose turn it is
+    # One call at a time
 
     def _is_busy(self) -> bool:
-        """Whether somebody speaks who is not all said."""
+        """Whether the current call is not complete."""
         return self._current is not None and not self._current.params_complete(self._fold)
 
     def _set_current(self, item: CallItem) -> None:
@@ -185,7 +183,7 @@ class CallWriter:
         self._current = item
 
     def _holds(self, item: CallItem, part: ToolParamsEnd | ToolCall) -> bool:
-        """Whether the end of a call must wait; then it is item_fields."""
+        """Holds a part of a call's end, if it may not be written yet; returns whether it did."""
         if item.phase is CallPhase.WRITING or (
             item.phase is CallPhase.WRITTEN and not self._is_busy()
         ):
@@ -196,7 +194,7 @@ class CallWriter:
         return True
 
     def _write_waiting(self) -> None:
-        """Writes what waited for the speaker, if it is all said."""
+        """Writes what waited for the current call, if that is complete."""
         if not (self._held_endings or self._waiting) or self._is_busy():
             return
         endings, self._held_endings = self._held_endings, []
@@ -210,14 +208,14 @@ class CallWriter:
             self._write_held(item)
 
     def _write_received(self, item: CallItem) -> None:
-        """Writes what of its params was not written as it came."""
+        """Writes the params that were received and not written."""
         if item.written < item.received:
             text = self._fold.joined(item.call_id)[item.written : item.received]
             item.written = item.received
             item.write_delta(self._items.events, text)
 
     def fail(self) -> None:
-        """What waited is written as far as it came; what is open stays so."""
+        """Writes what is waiting, as far as it was received. Open calls stay open."""
         self._current = None
         self._write_waiting()
         while self._waiting:
@@ -225,11 +223,13 @@ class CallWriter:
             self._write_waiting()
         for item in self._calls.values():
             if item is not None and item.phase is CallPhase.WRITTEN and not item.ended:
-                self._write_received(item)  # more came of it while another spoke
+                self._write_received(item)  # received while another call was written
         self._failed = True
 
     def resume(self) -> None:
-        """The client was told of every call as it came: nothing waits any more."""
+        """Continues after passthrough, where the client received every call as it came: nothing
+        waits.
+        """
         for item in self._calls.values():
             if item is None or item.done is not None:
                 continue
@@ -261,7 +261,7 @@ class CallWriter:
         item.write_progress(self._items.events, item.kind.progress.called)
         self.is_cut = self.is_cut or part.invalid == "stream-failed"
         if part.signature is not None and part.id not in self._signed:
-            self._items.not_carried(part.type, "it has no place for a proof")
+            self._items.not_carried(part.type, "a call has no field for a signature")
         if _waits_for_client(part):
             self.pending.append(_pending_call(part, item.kind))
         if item.kind.result_to_fields is None:
@@ -269,7 +269,9 @@ class CallWriter:
 
     def _announce_whole_call(self, part: ToolCall) -> CallItem | None:
         if not part.name or part.invalid == "stream-failed":
-            self._items.not_carried(part.type, "it was never announced")
+            self._items.not_carried(
+                part.type, "the call has no name, or was cut off before it was announced"
+            )
             return None
         item = self._create_item(part)
         if item is not None:
@@ -303,7 +305,7 @@ class CallWriter:
     def _result_item(
         self, part: ToolResult, item_fields: Fields, identity: schema.ItemIdentity
     ) -> None:
-        """A result that is an item of its own, announced by the first that is told of it."""
+        """Writes a result item, and announces it with its first preliminary result."""
         item = self._outputs.get(part.id)
         if item is None:
             type = identity.type or ""
@@ -320,10 +322,10 @@ class CallWriter:
             self._items.part_done(item)
 
     def approval(self, part: ToolApprovalRequest) -> None:
-        """The item of its call is the request."""
+        """Adds an approval request to what the client must do. Its call is its item."""
         item = self._calls.get(part.id)
         if item is None or item.kind is not CALL_KINDS["mcp_approval_request"]:
-            self._items.not_carried(part.type, "only remote tools are approved here")
+            self._items.not_carried(part.type, "only MCP calls have approval requests")
         else:
             self.pending.append(schema.PendingCall(part.approval_id, item.kind.type))
 
@@ -333,7 +335,9 @@ def _waits_for_client(part: ToolCall) -> bool:
 
 
 def _pending_call(part: ToolCall, kind: CallKind) -> schema.PendingCall:
-    """What a call wants of the client; a call of a tool of the wire's own says it in its item."""
+    """Returns the entry of a call in `required_action`. Built-in tools have their params in the
+    item.
+    """
     if kind is CUSTOM:
         return schema.PendingCall(
             part.id, "custom", custom=schema.PendingCustom(part.name, part.params)

@@ -1,7 +1,7 @@
-"""Output items while they are written, and the events that tell of them.
+"""Output items while they are written, and the events about them.
 
-An item is announced by `added` with all that is known, and closed by `done` with all there is.
-Calls are in `calls.py`; here are the items that people read, and those that only pass through.
+`output_item.added` has every field that is known by then, and `output_item.done` all of them. Calls
+are in `calls.py`; this module has messages, reasoning and items that are passed through.
 """
 
 from enum import Enum
@@ -21,21 +21,21 @@ _json = msgspec.json.Encoder().encode
 
 
 class DeltaPrefix(NamedTuple):
-    """All of a delta event up to its delta."""
+    """A delta event up to its delta."""
 
     type: str
     data: bytes
 
 
 SentEvents = frozenset[tuple[str, int, int]]
-"""Events that a client was told: their types, the items and the parts of these they are about."""
+"""Events that a client received before: their type, output index and part index."""
 
 NO_ITEM = (-1, -1)
-"""The place of an event that is about no item."""
+"""The position of an event that is not about an item."""
 
 
 class EventWriter:
-    """Writes the events of one response to `out`: numbered from 0, each in one piece."""
+    """Appends the events of one response to `out`, numbered from 0."""
 
     __slots__ = ("number", "out", "sent")
     discards = False
@@ -44,31 +44,33 @@ class EventWriter:
         self.number = 0
         self.out: list[Event] = []
         self.sent: SentEvents = frozenset()
-        """What others wrote, before these events: it is not written again."""
+        """Events that the client received by passthrough and that are not written again."""
 
     def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
-        """Writes one event, which is about the item and the part of it that `at` names. Its body
-        is joined here once: it may be large.
+        """Writes one event about the item and the part at `position`. The body may be large, so it
+        is joined only once.
         """
         if self.sent and (type, *position) in self.sent:
             return
         number = self.number
         self.number = number + 1
         head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
-        if any(b"\n" in piece or b"\r" in piece for piece in body):  # raw JSON over several lines
+        if any(
+            b"\n" in piece or b"\r" in piece for piece in body
+        ):  # a data line cannot contain newlines
             body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
         self.out.append(Event(type, b"".join((head, *body, b"}")), number))
 
     def delta(self, prefix: DeltaPrefix, delta: str) -> None:
-        """Writes an event of which all but the delta was prepared (see `delta_head`)."""
+        """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
         number = self.number
         self.number = number + 1
         data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
         self.out.append(Event(prefix.type, data, number))
 
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:
-        """Writes an event that tells the response object."""
-        if b"\n" in response or b"\r" in response:  # raw JSON over several lines
+        """Writes an event with the response object, and marks where that is."""
+        if b"\n" in response or b"\r" in response:  # a data line cannot contain newlines
             response = msgspec.json.format(response, indent=-1)
         before = len(self.out)
         self.write(type, NO_ITEM, b'"response":', response, more)
@@ -85,7 +87,7 @@ class EventWriter:
 
 
 class NullEventWriter(EventWriter):
-    """Writes nothing: for a response that is told as a whole."""
+    """Discards all events, for a response that is returned as a body."""
 
     discards = True
 
@@ -101,17 +103,17 @@ def delta_prefix(type: str, locator: bytes) -> DeltaPrefix:
 
 
 class ClosePolicy(Enum):
-    """How long an item that is all said must wait before it is closed."""
+    """When an item is closed after its last part ended."""
 
     NONE = "none"
     NEXT = "until the next item"
-    """There may be more of it; and the last one may be what a limit cut."""
+    """More parts may follow; and the last item may be what a limit cut off."""
     FINISH = "until the finish"
-    """Only the finish tells how it ended."""
+    """The finish decides its status."""
 
 
 class ItemSlot(NamedTuple):
-    """Which item one is: its place in the output, and its id."""
+    """The output index and the id of an item."""
 
     output_index: int
     id: str
@@ -126,41 +128,43 @@ class OutputItem:
         self.index = slot.output_index
         self.id = slot.id
         self.done: schema.RenderedItem | None = None
-        """The item as it was closed."""
+        """The rendered item, once it is closed."""
         self.group = group
-        """The item_id that its parts share."""
+        """The `item_id` that its parts share."""
         self.open = 0
-        """How many of its parts are still being said."""
+        """How many of its parts have not ended."""
 
     @property
     def locator(self) -> bytes:
-        """How an event says which item it is about."""
+        """The JSON fields by which an event refers to the item."""
         return b'"item_id":%b,"output_index":%d' % (_json(self.id), self.index)
 
     @property
     def position(self) -> tuple[int, int]:
-        """What an event is about that speaks of the item as a whole."""
+        """The position of an event about the item as a whole."""
         return (self.index, -1)
 
     def resume(self, sent: SentEvents) -> None:
-        """It may have another place now, and the client was told these events of it."""
+        """Continues after passthrough: its index may have changed, and the client received these
+        events.
+        """
 
     @property
     def close_policy(self) -> ClosePolicy:
         return ClosePolicy.NEXT
 
     def render(self, status: schema.Status) -> schema.RenderedItem:
-        """The item as it stands."""
+        """Renders the item in its current state."""
         raise NotImplementedError
 
     def is_cut(self, last: bool) -> bool:
-        """Whether this item is what a cut response was cut in."""
+        """Whether the item is incomplete if the response is."""
         return last
 
     @property
     def closes_on_error(self) -> bool:
-        """Whether an error that comes while it is open ends it. A call is not: whoever hears that
-        it is done may execute it, or believe that it was.
+        """Whether the item is closed when the response fails. A call is not: a client that receives
+        its `done` may execute it.
         """
         return True
 
@@ -169,24 +173,24 @@ ItemT = TypeVar("ItemT", bound=OutputItem)
 
 
 class OutputWriter:
-    """The items of a response in order of announcement, each announced and closed once."""
+    """Writes the items of a response in order, each added once and closed once."""
 
     def __init__(self, events: EventWriter, ids: Ids, findings: Findings) -> None:
         self.events = events
         self.is_native = False
-        """Whether the response came from this dialect, so that what it kept is understood."""
+        """Whether the response came from this dialect, so that `extra` is understood."""
         self._ids = ids
         self._findings = findings
         self._items: list[OutputItem] = []
         self._next_index = 0
-        """The index of the next item."""
+        """The output index of the next item."""
         self._announced = 0
-        """How many indexes were announced."""
+        """How many items were announced."""
         self._reserved: dict[str, int] = {}
-        """Items that the client was told of, and that have no part yet: their ids and indexes."""
+        """Output indexes, by id, of items that the client received and that have no part yet."""
         self.ids: set[str] = set()
         self.closable: list[OutputItem] = []
-        """Items that are all said, and wait for the next one."""
+        """Items without open parts, which wait to be closed."""
         self._groups: dict[tuple[type[OutputItem], str], OutputItem] = {}
 
     @property
@@ -194,8 +198,8 @@ class OutputWriter:
         return self._items[-1]
 
     def allocate(self, wanted_id: str | None, prefix: str) -> ItemSlot:
-        """The seat of an item that begins now. It has the wire's own id, once; otherwise a fresh
-        one; and the next index, unless the client was told of it before.
+        """Returns the id and the index of a new item: the wanted id if it is free, and the next
+        index unless one is reserved for that id.
         """
         id = wanted_id if wanted_id and wanted_id not in self.ids else self._ids.mint(prefix)
         self.ids.add(id)
@@ -204,7 +208,7 @@ class OutputWriter:
         return ItemSlot(index, id)
 
     def item_extra(self, extra: Json) -> schema.ItemExtra:
-        """What the decoder of this dialect kept of an item."""
+        """Returns what the decoder of this dialect stored in `extra`."""
         return (
             schema.decode_extra(extra, schema.ItemExtra) if self.is_native else schema.ItemExtra()
         )
@@ -213,14 +217,14 @@ class OutputWriter:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
 
     def register(self, item: OutputItem) -> None:
-        """Another item begins: those before it that are all said have no more parts."""
+        """Registers a new item, and closes earlier ones that have no open parts."""
         self.close_ready()
         self._items.append(item)
         if item.group is not None:
             self._groups[item.__class__, item.group] = item
 
     def announce(self, item: OutputItem) -> None:
-        """Announces an item, after those before it: clients count them."""
+        """Announces an item and all before it, because clients count them."""
         if item.index < self._announced:
             return
         for earlier in self._items:
@@ -233,8 +237,8 @@ class OutputWriter:
         self.announce(item)
 
     def write_signature(self, envelope: str) -> None:
-        """Writes what signs the next call: into the reasoning that stands right before it, or into
-        one that is made for it.
+        """Writes the signature of the next call as encrypted content of the reasoning item before
+        it, or of one made for it.
         """
         last = self._items[-1] if self._items else None
         if (
@@ -250,7 +254,7 @@ class OutputWriter:
         self.close(item, "completed")
 
     def part_done(self, item: OutputItem) -> None:
-        """One part of it is all said; perhaps it was the last one."""
+        """Ends one part of an item, and closes the item after the last if its policy allows."""
         item.open -= 1
         if item.open or item.close_policy is ClosePolicy.FINISH:
             return
@@ -264,11 +268,11 @@ class OutputWriter:
         self._write_item("done", item, item.done)
 
     def abandon(self, item: OutputItem) -> None:
-        """Nobody is told that it is done; the last snapshot has it as far as it came."""
+        """Closes an item without `done`; the last snapshot shows what was received."""
         item.done = item.render("incomplete")
 
     def close_ready(self, *excluded: OutputItem) -> None:
-        """Closes what is all said, but for these."""
+        """Closes all items without open parts, except these."""
         closable, self.closable = self.closable, []
         for item in closable:
             if item in excluded:
@@ -277,14 +281,12 @@ class OutputWriter:
                 self.close(item, "completed")
 
     def close_before(self, group: str | None) -> None:
-        """Closes what is all said, unless a part of this group may go on with it; the last one
-        waits for the next.
-        """
+        """Closes items without open parts before a part of this group; the last item stays open."""
         more = [item for item in self.closable if group is not None and item.group == group]
         self.close_ready(self.last, *more)
 
     def open_item(self, group: str | None, kind: type[ItemT]) -> ItemT | None:
-        """The open item that parts of this group belong to."""
+        """Returns the open item that parts of this group belong to."""
         item = self._groups.get((kind, group or ""))
         if not isinstance(item, kind) or item.done is not None:
             return None
@@ -296,14 +298,13 @@ class OutputWriter:
         return [item for item in self._items if item.done is None]
 
     def closed_items(self) -> list[schema.RenderedItem]:
-        """All of them that were closed, in the order of their indexes."""
+        """Returns the closed items in the order of their indexes."""
         items = sorted(self._items, key=lambda item: item.index)
         return [item.done for item in items if item.done is not None]
 
     def resume(self, announced: dict[str, int], sent: SentEvents) -> None:
-        """Goes on behind events that the client was told: every item has the index under which
-        it was announced there. Items of which nothing else was told keep theirs until a part of
-        them comes.
+        """Continues after passthrough. Each item gets the index under which the client received it;
+        indexes of items without a part stay reserved.
         """
         self._reserved = dict(announced)
         unnamed: list[OutputItem] = []
@@ -313,7 +314,7 @@ class OutputWriter:
                 unnamed.append(item)
             else:
                 item.index = index
-        # An item of our own carries a signature (see `write_signature`): it takes what is left.
+        # Items that `write_signature` made have ids of our own, which the client saw differently.
         for item, id in zip(unnamed, list(self._reserved), strict=False):
             item.index = self._reserved.pop(id)
         known = (*announced.values(), *(item.index for item in self._items))
@@ -337,7 +338,7 @@ class MessageOutputItem(OutputItem):
         self.phase = part.phase
         self.parts: list[schema.ResponseOutputText | schema.ResponseOutputRefusal | Raw] = []
         self.extra_fields: schema.Fields = {}
-        """What the decoder kept of it."""
+        """Fields that the decoder stored."""
 
     def render(self, status: schema.Status) -> schema.RenderedItem:
         message = schema.ResponseOutputMessage(
@@ -357,12 +358,12 @@ class ReasoningOutputItem(OutputItem):
         self.extra_fields: schema.Fields = {}
 
     def parts_of(self, kind: ReasoningKind) -> list[schema.ReasoningContentPart]:
-        """What of that kind was said so far."""
+        """Renders the parts of that kind so far."""
         matching = [part for part in self.parts if part.part_type is REASONING_PART_TYPES[kind]]
         return [part.render() for part in matching if part.index is not None]
 
     def render(self, status: schema.Status) -> schema.RenderedItem:
-        """An item that begins with raw reasoning is announced with room for it."""
+        """Renders the item. One that begins with raw reasoning is added with an empty `content`."""
         content = self.parts_of("raw")
         has_content = content or (self.begins_raw and status == "in_progress")
         reasoning = schema.ResponseReasoningItem(
@@ -375,7 +376,9 @@ class ReasoningOutputItem(OutputItem):
         return _with_fields(reasoning, self.extra_fields)
 
     def resume(self, sent: SentEvents) -> None:
-        """The upstream told of each part as the kind it is, also of parts without a word."""
+        """Continues after passthrough, where the client received each part as the kind it is, also
+        empty ones.
+        """
         for kind, part_type in REASONING_PART_TYPES.items():
             parts = [part for part in self.parts if part.start.kind == kind]
             for index, part in enumerate(parts):
@@ -389,12 +392,12 @@ class ReasoningOutputItem(OutputItem):
 def _with_fields(
     item: schema.ResponseOutputMessage | schema.ResponseReasoningItem, fields: schema.Fields
 ) -> schema.RenderedItem:
-    """The item, with what the decoder kept of it."""
+    """Returns the item with the fields that the decoder stored."""
     return {**(schema.object_fields(_json(item)) or {}), **fields} if fields else item
 
 
 class FixedOutputItem(OutputItem):
-    """An item that is all there, and closed as soon as it is announced."""
+    """An item that is closed as soon as it is announced."""
 
     __slots__ = ("raw",)
 
@@ -407,7 +410,7 @@ class FixedOutputItem(OutputItem):
 
 
 class TextPartWriter:
-    """A text part that is being said: its place in a message, and how its deltas begin."""
+    """A text part that is being written."""
 
     __slots__ = ("annotations", "delta_prefix", "index", "item", "locator", "logprobs", "refusal")
 
@@ -424,7 +427,7 @@ class TextPartWriter:
         return (self.item.index, self.index)
 
     def update_locator(self) -> None:
-        """Prepares what names its place."""
+        """Updates what depends on the item's index."""
         self.locator = self.item.locator + b',"content_index":%d' % self.index
         if self.refusal:
             self.delta_prefix = delta_prefix("response.refusal.delta", self.locator)
@@ -440,7 +443,7 @@ class TextPartWriter:
 
 
 class ReasoningPartType(NamedTuple):
-    """How the two kinds of reasoning are written."""
+    """How a kind of reasoning is written."""
 
     content: type[schema.SummaryTextContent] | type[schema.ReasoningTextContent]
     index_key: bytes
@@ -465,7 +468,7 @@ REASONING_PART_TYPES: dict[ReasoningKind, ReasoningPartType] = {
 
 
 class ReasoningPartWriter:
-    """A reasoning part that is being said. Its wire part is announced by its first delta."""
+    """A reasoning part that is being written. It is added with its first delta."""
 
     __slots__ = ("delta_prefix", "index", "item", "locator", "part_type", "start", "text")
 
@@ -476,7 +479,7 @@ class ReasoningPartWriter:
         self.start = start
         self.part_type = REASONING_PART_TYPES[kind]
         self.text = ""
-        """What it said, once it is all said."""
+        """The full text, once it has ended."""
         self.index: int | None = None
         self.locator = b""
         self.delta_prefix = DeltaPrefix("", b"")
@@ -494,7 +497,7 @@ class ReasoningPartWriter:
         self.set_index(sum(part.index is not None for part in same_type))
 
     def set_index(self, index: int | None) -> None:
-        """Takes a place among the parts of its kind; None: it has none yet."""
+        """Sets its index among the parts of its kind; None if it has none yet."""
         self.index = index
         if index is not None:
             self.locator = self.item.locator + b',"%b":%d' % (self.part_type.index_key, index)

@@ -1,8 +1,7 @@
-"""One string inside JSON text that is still growing: what it says, as far as it is there.
+"""Extracts one string from JSON text that arrives in pieces.
 
-Hosted calls carry their code or their diff as a string inside their params; the wire has events
-of its own for it, without the JSON around. So the way back needs the string again, piece by
-piece, and each character of the text is read once.
+Hosted calls have their code or diff as a string inside their params. The API has events for that
+string alone, so the encoder needs its value piece by piece. Each character is scanned once.
 """
 
 import json
@@ -12,7 +11,7 @@ from enum import Enum
 from weft.partial_json import join_halves
 
 _STRING_CHARACTERS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
-"""As much of a string as is whole: an escape that is cut waits for its rest."""
+"""The complete characters and escapes at the beginning of a string."""
 
 _OUTSIDE_STRINGS = re.compile(r'[^"{}\[\],:]*')
 
@@ -25,9 +24,9 @@ class _ScanPosition(Enum):
 
 
 class JsonStringExtractor:
-    """Follows JSON text and returns what the string under `path` says.
+    """Scans JSON text and returns the value of the string at `path`.
 
-    Text that is no JSON gives nothing, or nothing more: it is never an error here.
+    Invalid JSON is not an error: it returns nothing, or nothing more.
     """
 
     __slots__ = (
@@ -43,18 +42,18 @@ class JsonStringExtractor:
     def __init__(self, *path: str) -> None:
         self.path = path
         self.found = False
-        """Whether the string has begun."""
+        """Whether the string was found."""
         self._position = _ScanPosition.OUTSIDE
         self._keys: list[str | None] = []
-        """At which key each open object stands, outermost first; None before one, and in arrays."""
+        """The current key in each open object, outermost first; None before a key and in arrays."""
         self._last_string = ""
-        """The last string, perhaps a key."""
+        """The last string, which may turn out to be a key."""
         self._partial_escape = ""
-        """The beginning of an escape."""
+        """An incomplete escape."""
         self._surrogate = ""
 
     def feed(self, piece: str) -> str:
-        """Returns what this piece adds to the string, mostly all or nothing."""
+        """Returns what this piece adds to the string."""
         piece, self._partial_escape = self._partial_escape + piece, ""
         extracted: list[str] = []
         offset = 0
@@ -89,7 +88,7 @@ class JsonStringExtractor:
                 else _ScanPosition.OUTSIDE
             )
             return end + 1
-        if len(piece) - end > 5:  # no escape is that long
+        if len(piece) - end > 5:  # longer than any escape: not JSON
             self._position = _ScanPosition.FINISHED
         self._partial_escape = piece[end:]
         return len(piece)

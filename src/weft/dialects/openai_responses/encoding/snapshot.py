@@ -1,4 +1,4 @@
-"""The response object of every snapshot: the request's effective values, defaults filled in."""
+"""The response object of every snapshot: the effective values of the request, defaults included."""
 
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ _decode_conversation = msgspec.json.Decoder(_ConversationField).decode
 def new_response(
     id: str, created: int, model: str, maybe_request: Request | None
 ) -> schema.ResponseResource:
-    """Returns the first snapshot; the encoder fills in what the stream brings."""
+    """Returns the first snapshot. The encoder updates it."""
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
@@ -60,7 +60,7 @@ def new_response(
 
 
 def usage_to_wire(usage: Usage | None) -> schema.ResponseUsage | None:
-    """Returns None unless input and output are both known: zero is never invented for them."""
+    """Returns None unless input and output tokens are both known: zero is never made up."""
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cache_write = usage.cache_write_tokens
@@ -76,12 +76,12 @@ def usage_to_wire(usage: Usage | None) -> schema.ResponseUsage | None:
 
 
 def _conversation(extra: Json) -> schema.ResponseConversation | UnsetType:
-    """What the request named, by its id or as an object."""
+    """Returns the conversation that the request named, by id or as an object."""
     if not isinstance(extra, Raw):
         return UNSET
     try:
         conversation = _decode_conversation(extra).conversation
-    except ValueError:  # whatever it is, it names none
+    except ValueError:  # not a conversation
         return UNSET
     return (
         schema.ResponseConversation(conversation)
@@ -113,7 +113,9 @@ def _tool_choice(
 
 
 def _format(output: OutputFormat) -> schema.EchoedTextFormat:
-    """The specification's echo of a schema is null; the schema itself would be refused."""
+    """Returns the text format. The specification requires a null schema here and rejects the real
+    one (a defect of its ResponseResource).
+    """
     if output.kind == "json-schema":
         name = output.name or "output"
         return schema.EchoedTextFormat("json_schema", name, output.description, None, output.strict)

@@ -1,1 +1,1 @@
-"""How requests of this wire are read and written."""
+"""Parses and renders Responses requests."""

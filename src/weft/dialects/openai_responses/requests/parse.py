@@ -1,4 +1,4 @@
-"""Reads a Responses body into a request."""
+"""Parses a Responses body into a request."""
 
 from typing import get_args
 
@@ -29,7 +29,7 @@ SOURCE_PATHS = {
     "sampling.logprobs": "top_logprobs",
     "tool_choice.allowed": "tool_choice.tools",
 }
-"""Where the fields of a request are in a body, if under another name."""
+"""Where canonical fields are found in a Responses body, if not under their own name."""
 
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 
@@ -37,7 +37,7 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 
 def parse(data: bytes, context: Context) -> Parsed:
-    """Raises BadRequest for a body that no server of this wire could answer."""
+    """Parses a body. Raises BadRequest for one that no Responses server could answer."""
     legible(data)
     body = read(data, schema.ResponseCreateParams)
     places = Places(SOURCE_PATHS)
@@ -103,7 +103,7 @@ def _sampling(body: schema.ResponseCreateParams) -> Sampling:
 
 
 def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
-    """The shape of the answer; one of a type that nobody knows is left over."""
+    """Returns the output format. A format of unknown type goes to `extra`."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
     type = read(raw, schema.ItemHeader, "text.format").type
@@ -115,14 +115,18 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     format = read(raw, schema.TextFormatParam, "text.format")
     if format.name is None or not isinstance(format.schema, Raw):
         missing = "name" if format.name is None else "schema"
-        raise BadRequest(f"text.format.{missing}", "missing; a shape has a name and a schema")
+        raise BadRequest(
+            f"text.format.{missing}", "missing; a json_schema format has a name and a schema"
+        )
     return OutputFormat(
         "json-schema", format.name, format.description, format.schema, format.strict
     )
 
 
 def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOptions | None:
-    """What only this wire says of reasoning, words unknown to others included, is extra."""
+    """Returns the reasoning options. Fields and effort levels that only this dialect knows go to
+    `extra`.
+    """
     if param is None:
         return None
     extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], schema.ReasoningParam)))

@@ -1,4 +1,4 @@
-"""Reads the items of a Responses body. One item of the wire is one message here."""
+"""Parses the items of a Responses body. Each item becomes one message."""
 
 from collections.abc import Callable, Mapping
 from typing import ClassVar, get_args
@@ -42,11 +42,11 @@ _ERROR_PREFIX = "Error: "
 _SUMMARY_PREFIX = "What was said before, summed up:\n\n"
 
 ParsedItem = tuple[Message, Raw | None]
-"""A message, and the bytes it may go out in again."""
+"""A message, and the source bytes it may be passed through as."""
 
 
 class ResponsesItemParser:
-    """The items read so far, each a message, and the bytes they may go out in again."""
+    """Parses items into messages, with the source bytes they may be passed through as."""
 
     def __init__(self, context: Context, places: Places) -> None:
         self.messages: list[Message] = []
@@ -54,12 +54,12 @@ class ResponsesItemParser:
         self._origin = context.origin or NAME
         self._places = places
         self._call_ids: dict[str, str] = {}
-        """The ids of calls, by the ids of their items."""
+        """Call ids by the ids of their items."""
         self._call_signatures: dict[str, Sealed] = {}
-        """What signs the calls to come, by their ids."""
+        """Signatures of calls that are still to come, by call id."""
 
     def add_text(self, text: str) -> None:
-        """The short form: one message of the user."""
+        """Adds `input` given as a plain string: one user message."""
         self._places.add("messages[0]", "input")
         self._places.add("messages[0].content[0]", "input")
         self.messages.append(Message("user", (TextContent(text),)))
@@ -80,7 +80,7 @@ class ResponsesItemParser:
         self.sources.append(source)
 
     def _opaque(self, raw: Raw, type: str) -> ParsedItem:
-        """An item that only its origin understands."""
+        """Returns an item of a type that is passed through without being interpreted."""
         if type in schema.HOSTED_ITEMS:
             return Message("assistant", (_hosted_call(raw, type),)), raw
         from_client = type.endswith("_output") or type in _CLIENT_ITEMS or type == MESSAGE
@@ -144,7 +144,9 @@ class ResponsesItemParser:
         raw: Raw,
         path: str,
     ) -> ParsedItem:
-        """Clients may name a call by the id of its item: upstreams want the id of the call."""
+        """Parses a tool result. Some clients refer to a call by its item id; upstreams require the
+        call id.
+        """
         is_error = param.status == "incomplete"
         contents = self._contents(param.output, path, "output")
         call_id = param.call_id or ""
@@ -165,7 +167,7 @@ class ResponsesItemParser:
         return Message("tool", (result,), item_id=param.id), raw if known_id == call_id else None
 
     def _reasoning(self, raw: Raw, path: str) -> ParsedItem | None:
-        """A reasoning; None for one that was made to carry the signature of a call."""
+        """Parses a reasoning item. Returns None for one that only carries a call's signature."""
         param = read(raw, schema.ReasoningItemParam, path)
         sealed = opened(param.encrypted_content)
         if sealed is not None and sealed.proof.call is not None:
@@ -207,7 +209,9 @@ class ResponsesItemParser:
         return Message("assistant", tuple(contents)), None
 
     def _compaction(self, raw: Raw, path: str) -> ParsedItem:
-        """Turns that we summed up are told by the user; those of another only it can read."""
+        """Parses a compaction item. Our own summary becomes a user message; anybody else's can be
+        read only by its origin and is passed through.
+        """
         param = read(raw, schema.CompactionParam, path)
         summary = opened_summary(param.encrypted_content)
         if summary is None:
@@ -227,7 +231,7 @@ class ResponsesItemParser:
     }
 
     def _contents(self, content: str | list[Raw], path: str, key: str) -> tuple[AnyContent, ...]:
-        """The parts of an item, and where they are."""
+        """Parses content parts and records where each one came from."""
         base = f"messages[{len(self.messages)}].content"
         if key == "output":
             self._places.add(f"{base}[0]", path)
@@ -253,7 +257,7 @@ class ResponsesItemParser:
 
 
 def _with_status(extra: Json, status: str | None) -> Json:
-    """Only a status that is not `completed` says something."""
+    """Adds a status to `extra`, unless it is `completed`, which is the default."""
     if status is None or status == "completed":
         return extra
     encoded = Raw(msgspec.json.encode(status))
@@ -261,7 +265,7 @@ def _with_status(extra: Json, status: str | None) -> Json:
 
 
 def _hosted_call(raw: Raw, kind: str) -> CallContent:
-    """A call that the upstream made itself: its params are all that its item says of it."""
+    """Returns a provider-executed call whose params are all fields of its item."""
     fields = keys_of(raw)
     fields.pop("type")
     id = _text(fields.pop("id", None))
@@ -285,7 +289,7 @@ def _text(raw: Raw | None) -> str:
 def _without_error_prefix(
     content: tuple[TextContent | ImageContent | FileContent, ...],
 ) -> tuple[TextContent | ImageContent | FileContent, ...]:
-    """A failed result as it was before this wire had to say so in words."""
+    """Removes the prefix that marks a failed result, which this dialect has no field for."""
     match content:
         case (first, *rest) if first == TextContent(_ERROR_PREFIX):
             return tuple(rest)
@@ -294,7 +298,7 @@ def _without_error_prefix(
     return content
 
 
-# Parts
+# Content parts
 
 
 def _input_text(raw: Raw, path: str) -> AnyContent:
@@ -304,7 +308,7 @@ def _input_text(raw: Raw, path: str) -> AnyContent:
 
 
 def _output_text(raw: Raw, path: str) -> AnyContent:
-    """What it cites is beside the text; that it cites nothing says nothing."""
+    """Keeps annotations in `extra`, unless there are none."""
     part = read(raw, schema.AssistantText, path)
     return TextContent(part.text, extra=telling(unknown(raw, schema.BareAssistantText)))
 

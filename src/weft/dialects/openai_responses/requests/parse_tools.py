@@ -1,4 +1,4 @@
-"""Reads the tools of a Responses body, and which of them may or must be called."""
+"""Parses the tools of a Responses body, and the tool choice."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
@@ -24,7 +24,9 @@ _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 def parse_tools(
     body: schema.ResponseCreateParams, messages: Sequence[Message], places: Places
 ) -> tuple[Tool, ...]:
-    """Returns the tools, late ones behind the others; each one in a namespace is one of its own."""
+    """Returns the declared tools, then those that input items add. The tools of a namespace are
+    listed one by one.
+    """
     declared = _parse_tools(body.tools or (), "tools")
     late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
     tools: list[Tool] = []
@@ -37,7 +39,7 @@ def parse_tools(
 
 
 def late_tools(messages: Sequence[Message]) -> list[tuple[Tool, str]]:
-    """The tools that items of a conversation declare, and where."""
+    """Returns the tools that input items add, and where each was declared."""
     return [
         tool_and_path
         for number, message in enumerate(messages)
@@ -168,11 +170,11 @@ _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
     "code_interpreter": _code_interpreter,
     "mcp": _mcp,
 }
-"""By type, without the date that some types end in."""
+"""Parsers by tool type, without the date that some types end with."""
 
 
 def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
-    """The choice; one in words that nobody knows is left over."""
+    """Returns the tool choice. One that is not understood goes to `extra`."""
     if not isinstance(raw, Raw) or raw == _NULL:
         return None
     if bytes(raw).startswith(b'"'):

@@ -1,4 +1,4 @@
-"""Writes a Responses body: its items, its tools and its options."""
+"""Renders a Responses body: its items, its tools and its options."""
 
 from operator import attrgetter
 
@@ -55,11 +55,13 @@ FIELD_SOURCES: Meaning = {
 }
 
 _NESTED_FIELDS = frozenset({"text"})
-"""Objects whose unknown keys are kept under their path."""
+"""Objects whose unknown keys are kept under a dotted path."""
 
 
 def render(request: Request, context: Context, losses: Losses) -> Rendered:
-    """Returns the body. What nobody changed is as it came, where nothing got lost."""
+    """Renders the body. Fields that nobody changed keep their source bytes, unless something was
+    lost.
+    """
     names = Names(request, "a-zA-Z0-9_-", 64, losses)
     rendered_items = render_items(request, context, names, losses)
     losses_before = len(losses.found)
@@ -75,7 +77,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
 
 
 def _with_unchanged_fields(request: Request, rendered: dict[str, Raw]) -> dict[str, Raw]:
-    """The body with the keys as they came, where nobody changed what they mean."""
+    """Returns the body with the source bytes of every field whose meaning did not change."""
     source = said_by(request, NAME)
     if source is None:
         return rendered
@@ -89,7 +91,7 @@ def _with_unchanged_fields(request: Request, rendered: dict[str, Raw]) -> dict[s
 
 
 def _is_short_input(source: Said, request: Request) -> bool:
-    """Whether the input came as one text, or not at all, and is still the same."""
+    """Whether `input` was a string, or absent, and the messages are unchanged."""
     source_input = keys_of(source.body).get("input")
     is_short = source_input is None or not bytes(source_input).startswith(b"[")
     return is_short and source.request.messages == request.messages

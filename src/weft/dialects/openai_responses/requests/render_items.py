@@ -1,8 +1,8 @@
-"""Writes the items of a Responses body.
+"""Renders the input items of a Responses body.
 
-What came in this dialect stays one item each. Messages of other dialects are paired first; then
-each of their contents is written in its place: texts as messages, calls, results and reasoning
-as items of their own.
+A message from a Responses request becomes the one item it came from. Messages of other dialects are
+first arranged so that each call has its result; then texts become messages, and calls, results and
+reasoning become items of their own, in order.
 """
 
 from itertools import groupby
@@ -34,13 +34,13 @@ from weft.request import (
 )
 
 PREFILL_DIALECTS = frozenset({"anthropic-messages"})
-"""Wires on which an answer goes on where the last message of the assistant ends."""
+"""Dialects in which a trailing assistant message is a prefix of the answer."""
 
 _ERROR_PREFIX = "Error: "
 
 
 def render_items(request: Request, context: Context, names: Names, losses: Losses) -> list[Raw]:
-    """Returns the items; what cannot be said in them is in the losses."""
+    """Renders the items. What they cannot express is reported as a loss."""
     renderer = _ResponsesItemRenderer(request, context, names, losses)
     if request.dialect != NAME:
         _note_unsupported(request, renderer.kin, losses)
@@ -56,7 +56,7 @@ def render_items(request: Request, context: Context, names: Names, losses: Losse
 
 
 def _without_instructions(found: list[Turn]) -> list[Turn]:
-    """The turns without the instructions, which have a field of their own."""
+    """Returns the turns without the instructions, which have a field of their own."""
     return [turn for turn in found if turn.path != "instructions"]
 
 
@@ -64,24 +64,25 @@ def _paired_turns(request: Request, losses: Losses) -> list[Turn]:
     turns_found = _without_instructions(turns(request, losses))
     if turns_found and turns_found[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
         losses.refused(
-            turns_found[-1].path, f"an answer cannot be continued on {NAME}; end with a user"
+            turns_found[-1].path,
+            f"an answer cannot be continued on {NAME}; end with a user message",
         )
     return turns_found
 
 
 def _note_unsupported(request: Request, kin: Kin, losses: Losses) -> None:
-    """What only the dialect of a message can say of it."""
+    """Reports fields of messages that have no equivalent here."""
     for number, message in enumerate(request.messages):
         path = f"messages[{number}]"
         if message.name is not None:
-            losses.warned(f"{path}.name", f"{NAME} does not tell speakers apart")
+            losses.warned(f"{path}.name", f"dropped: messages have no name on {NAME}")
         drop_beside(message.extra, path, losses, NAME)
         kin.note(message.content, path)
 
 
 def _group_key(placed: Placed) -> str:
-    """Contents of one kind in a row share an item: texts a message, thoughts of one id a
-    reasoning.
+    """Groups adjacent contents that share an item: texts in a message, and reasoning with the same
+    item id.
     """
     match placed.content:
         case TextContent() | ImageContent() | FileContent():
@@ -94,7 +95,7 @@ def _group_key(placed: Placed) -> str:
 
 
 class _ResponsesItemRenderer:
-    """Turns in, items out."""
+    """Renders turns as items."""
 
     def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
         self._is_native = request.dialect == NAME
@@ -105,7 +106,7 @@ class _ResponsesItemRenderer:
         self._ids = Spelling(r"\s\S", 64)
         self._losses = losses
         self._custom_call_ids: set[str] = set()
-        """The ids of free-form calls: their results are of another type."""
+        """Ids of custom tool calls, whose results have a type of their own."""
 
     def turn(self, turn: Turn) -> list[Raw]:
         if not turn.contents:
@@ -126,13 +127,14 @@ class _ResponsesItemRenderer:
         return items
 
     def _is_empty_between_calls(self, turn: Turn, placed: list[Placed]) -> bool:
-        """Whether an empty text is all there is of a message between calls: an item of its own
-        would part them from their results."""
+        """Whether a message among calls has only an empty text. As an item of its own it would
+        separate the calls from their results.
+        """
         among_calls = turn.role == "assistant" and len(placed) < len(turn.contents)
         return among_calls and not self._is_own and _single_text(placed) == ""
 
     def _render_shape(self, value: schema.ResponsesShape, source_extra: Json = UNSET) -> Raw:
-        """Writes a shape with the keys that came beside it, if it came in this dialect."""
+        """Renders a shape together with the unknown fields it had, if it came from this dialect."""
         extra = keys_of(source_extra if self._is_native else UNSET)
         return schema.to_raw(extra | keys_of(schema.to_raw(value)))
 
@@ -161,13 +163,16 @@ class _ResponsesItemRenderer:
                 return self._render_shape(schema.AssistantRefusal(refusal.text), refusal.extra)
             case TextContent() as text if is_assistant:
                 if text.cache is not None:
-                    self._losses.warned(f"{path}.cache", "an answer cannot be marked here")
+                    self._losses.warned(
+                        f"{path}.cache",
+                        f"dropped: assistant texts have no cache breakpoint on {NAME}",
+                    )
                 return self._assistant_text(text)
             case TextContent() as text:
                 breakpoint = self.kin.mark(text, path)
                 return self._render_shape(schema.InputTextParam(text.text, breakpoint), text.extra)
             case ImageContent() | FileContent() if is_assistant and not self._is_native:
-                detail = f"the assistant's files are not available on {NAME}; move them"
+                detail = f"files of the assistant are not available on {NAME}; move them"
                 self._losses.refused(path, f"{detail} to a user message")
             case ImageContent() as image:
                 return self._image(path, image)
@@ -178,7 +183,7 @@ class _ResponsesItemRenderer:
         return None
 
     def _assistant_text(self, text: TextContent) -> Raw:
-        """A text of the assistant, with the places it cites: the key must be there."""
+        """Renders an assistant text. `annotations` is required there."""
         fields = keys_of(schema.to_raw(schema.AssistantText(text.text, [])))
         return schema.to_raw(fields | keys_of(text.extra if self._is_native else UNSET))
 
@@ -191,7 +196,7 @@ class _ResponsesItemRenderer:
     def _image(self, path: str, image: ImageContent) -> Raw | None:
         breakpoint = self.kin.mark(image, path)
         if image.file_id is not None and not self._is_own:
-            self._losses.refused(f"{path}.file_id", "file ids are known only to their origin")
+            self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
         detail = image.detail if self._is_native else image.detail or "auto"
         self.kin.fetched(image, path)
@@ -204,11 +209,11 @@ class _ResponsesItemRenderer:
             self._losses.refused(path, f"{media[:5]} is not available on {NAME}; remove it")
             return None
         if file.file_id is not None and not self._is_own:
-            self._losses.refused(f"{path}.file_id", "file ids are known only to their origin")
+            self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
         text = plain_text(file) if not self._is_own else None
         if text is not None:
-            self._losses.adapted(path, "a document of plain text is a text")
+            self._losses.adapted(path, "a plain-text document is sent as text")
             return self._render_shape(schema.InputTextParam(text, breakpoint))
         self.kin.fetched(file, path)
         data = file.data if file.data is None or not media else data_url(media, file.data)
@@ -224,7 +229,9 @@ class _ResponsesItemRenderer:
             case CallContent() as call:
                 return [self._call(placed.path, call)]
             case ResultContent() as result if turn.role == "assistant":
-                self._losses.warned(placed.path, f"{result.kind} is not told on {NAME}")
+                self._losses.warned(
+                    placed.path, f"dropped: {NAME} has no result item for {result.kind}"
+                )
             case ResultContent() as result:
                 return [self._result(placed.path, result, turn)]
             case OpaqueContent() as opaque:
@@ -235,7 +242,9 @@ class _ResponsesItemRenderer:
     def _hosted(self, path: str, call: CallContent) -> list[Raw]:
         is_known = call.kind in schema.HOSTED_ITEMS and is_object(call.params)
         if not self._is_own or not is_known:
-            self._losses.warned(path, f"{NAME} does not tell hosted calls of another wire")
+            self._losses.warned(
+                path, f"dropped: {NAME} takes hosted calls only from its own dialect"
+            )
             return []
         fields = {"type": call.kind, "id": call.item_id or call.id}
         fields |= {} if self._is_native else {"status": "completed"}
@@ -243,7 +252,9 @@ class _ResponsesItemRenderer:
 
     def _call(self, path: str, call: CallContent) -> Raw:
         if call.signature is not None:
-            self._losses.adapted(f"{path}.signature", "a proof goes only to its origin")
+            self._losses.adapted(
+                f"{path}.signature", "dropped: a signature is valid only at its origin"
+            )
         id = call.id if self._is_native else self._ids.spell(call.id)
         namespace = call.namespace if self._is_own else None
         name = call.name
@@ -283,11 +294,13 @@ class _ResponsesItemRenderer:
 
     def _note_error(self, path: str) -> None:
         if not self._is_native:
-            detail = "told by the status and by `Error: ` before the text"
+            detail = "sent as status incomplete, with the prefix `Error: `"
             self._losses.adapted(f"{path}.is_error", detail)
 
     def _reasoning(self, contents: list[Placed]) -> list[Raw]:
-        """Reasoning goes back only to where it came from, whole and with its proof."""
+        """Renders reasoning, which only its origin accepts, and only with its item id or encrypted
+        content.
+        """
         reasonings = [
             reasoning.content
             for reasoning in contents
@@ -301,7 +314,9 @@ class _ResponsesItemRenderer:
         has_state = encrypted is not None or last.item_id is not None
         if any(reasoning.origin not in self._origins for reasoning in reasonings) or not has_state:
             for placed in contents:
-                self._losses.warned(placed.path, "dropped: reasoning goes back only to its origin")
+                self._losses.warned(
+                    placed.path, "dropped: reasoning is accepted only by its origin"
+                )
             return []
         with_text = [reasoning for reasoning in reasonings if reasoning.text]
         raw = [
@@ -323,7 +338,7 @@ class _ResponsesItemRenderer:
 
 
 def _single_text(contents: list[Placed]) -> str | None:
-    """The text of what is one plain text: it needs no part."""
+    """Returns the text of a single plain text, which needs no list of parts."""
     match contents:
         case [Placed(_, TextContent(refusal=False, cache=None) as text)]:
             return None if keys_of(text.extra) else text.text

@@ -1,4 +1,4 @@
-"""Writes the options of a Responses body."""
+"""Renders the options of a Responses body."""
 
 from msgspec import UNSET, Raw
 
@@ -15,12 +15,12 @@ from weft.parts import Json
 from weft.request import OutputFormat, Request
 
 MIN_OUTPUT_TOKENS = 16
-"""The smallest limit of tokens that the wire takes."""
+"""The smallest `max_output_tokens` that the API accepts."""
 
 INCLUDE_ENCRYPTED = "reasoning.encrypted_content"
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 GATEWAY_INCLUDES = frozenset({"required_action", "reasoning.raw"})
-"""What clients of the gateway ask of the gateway itself: no upstream knows it."""
+"""Values of `include` that are meant for the gateway and never sent upstream."""
 
 _UNSUPPORTED: Refused = (
     ("choices", lambda request: request.choices > 1, "ask for one answer"),
@@ -35,7 +35,7 @@ _DROPPED: Warned = (
     ("sampling.top_k", lambda request: request.sampling.top_k is not None),
     ("sampling.seed", lambda request: request.sampling.seed is not None),
     ("betas", lambda request: bool(request.betas)),
-    # The specification has them, its original host has not.
+    # In the specification, but not in the original API.
     ("sampling.presence_penalty", lambda request: bool(request.sampling.presence_penalty)),
     ("sampling.frequency_penalty", lambda request: bool(request.sampling.frequency_penalty)),
 )
@@ -46,7 +46,7 @@ def _optional_raw(value: object) -> Json:
 
 
 class ResponsesOptionsRenderer:
-    """The fields of one request, in the words of this wire."""
+    """Renders the options of one request."""
 
     def __init__(self, request: Request, context: Context, losses: Losses) -> None:
         quirks = context.quirks
@@ -61,7 +61,9 @@ class ResponsesOptionsRenderer:
         if not self._is_native:
             self._kin.unavailable(_UNSUPPORTED, _DROPPED)
         if request.stop:
-            self._losses.adapted("stop", f"{NAME} takes none; Weft cuts the answer itself")
+            self._losses.adapted(
+                "stop", f"{NAME} has no stop sequences; Weft cuts the answer itself"
+            )
         return schema.ResponseCreateParams(
             model=request.model,
             input=items,
@@ -92,7 +94,9 @@ class ResponsesOptionsRenderer:
         )
 
     def extra(self) -> dict[str, Raw]:
-        """The keys beside the fields: of this wire, of the family, or refused."""
+        """Returns the unknown fields that are sent: all from this dialect, and those that Chat
+        Completions shares. Others are reported as losses.
+        """
         extra = keys_of(self._request.extra)
         if self._kin.own:
             return extra
@@ -102,7 +106,7 @@ class ResponsesOptionsRenderer:
         return shared
 
     def reasoning(self) -> dict[str, Raw]:
-        """How to think, with what only this wire says of it."""
+        """Renders `reasoning`, including fields that only this dialect has."""
         reasoning = self._request.reasoning
         effort = self._kin.effort(effort_of)
         if reasoning is None:
@@ -119,12 +123,15 @@ class ResponsesOptionsRenderer:
         if limit is None or self._is_native or limit >= MIN_OUTPUT_TOKENS or limit == 0:
             return limit
         self._losses.warned(
-            "max_output_tokens", f"{limit} is too small here; {MIN_OUTPUT_TOKENS} is asked for"
+            "max_output_tokens",
+            f"{limit} is below the minimum of {NAME}; using {MIN_OUTPUT_TOKENS}",
         )
         return MIN_OUTPUT_TOKENS
 
     def _include(self) -> list[str]:
-        """Whoever holds the conversation gets the proofs of reasoning, to send them back."""
+        """Renders `include`. A response that is not stored must carry its encrypted reasoning, so
+        that the client can send it back.
+        """
         include = [name for name in self._request.include if name not in GATEWAY_INCLUDES]
         if self._is_native:
             return include
@@ -139,7 +146,7 @@ class ResponsesOptionsRenderer:
         return include
 
     def _store(self) -> bool | None:
-        """This wire keeps responses unless told not to; the others do not."""
+        """Renders `store`. This API stores responses by default; the others do not."""
         store = self._request.store
         return store if store is not None or self._is_native else False
 

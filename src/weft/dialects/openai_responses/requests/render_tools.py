@@ -1,4 +1,4 @@
-"""Writes the tools of a Responses body, and which of them may or must be called."""
+"""Renders the tools of a Responses body, and the tool choice."""
 
 from itertools import groupby
 
@@ -20,7 +20,7 @@ _NEVER = Raw(b'"never"')
 
 
 class ResponsesToolRenderer:
-    """The tools of one request, in the words of this wire."""
+    """Renders the tools of one request."""
 
     def __init__(self, request: Request, names: Names, losses: Losses) -> None:
         self._request = request
@@ -46,7 +46,9 @@ class ResponsesToolRenderer:
     def _tool(self, tool: Tool, number: int) -> list[Raw]:
         path = f"tools[{number}]"
         if tool.cache is not None:
-            self._losses.warned(f"{path}.cache", f"tools cannot be marked on {NAME}")
+            self._losses.warned(
+                f"{path}.cache", f"dropped: tools have no cache breakpoint on {NAME}"
+            )
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return [tool.raw]
         if not self._kin.own:
@@ -58,7 +60,7 @@ class ResponsesToolRenderer:
         return self._hosted(tool, path)
 
     def _function(self, tool: Tool, path: str) -> Raw:
-        """Strictness is always told: left out, it would be on."""
+        """Renders a function. `strict` is always written, because its default is true."""
         strict = self._kin.strict(tool, path)
         value = schema.FunctionToolParam(
             self._name(tool, path),
@@ -151,7 +153,7 @@ class ResponsesToolRenderer:
 
 
 def _mcp(hosted: Hosted) -> Raw:
-    """Elsewhere nobody is asked before a server's tool runs; so nobody is here."""
+    """Renders an MCP server without approvals, which other dialects do not have."""
     allowed = list(hosted.allowed_tools) or None
     label = hosted.server_label or ""
     return schema.to_raw(

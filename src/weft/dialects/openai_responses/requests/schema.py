@@ -1,6 +1,7 @@
-"""The shapes of a Responses request: what is read of a body, and what is written.
+"""The shapes of a Responses request, read and written.
 
-What is carried as it came is `Raw`. A shape that is written leaves out what was not asked.
+Values that are passed through are `Raw`. A shape is written without the fields that hold their
+default.
 """
 
 from typing import Literal
@@ -14,7 +15,7 @@ from weft.parts import Json
 Role = Literal["user", "assistant", "system", "developer"]
 
 SIBLING_DIALECT = "openai-chat"
-"""The wire of the same family."""
+"""The other dialect of the same API family."""
 
 HOSTED_ITEMS = frozenset(
     {
@@ -26,19 +27,19 @@ HOSTED_ITEMS = frozenset(
         "web_search_call",
     }
 )
-"""Items that tell what the upstream did itself."""
+"""Items that record what the upstream executed itself."""
 
 
 class ResponsesShape(msgspec.Struct, omit_defaults=True):
-    """The base: what holds its default is left out."""
+    """A shape that is written without fields that hold their default."""
 
 
 class ResponsesTaggedShape(ResponsesShape, tag_field="type"):
-    """The base of what says its own type."""
+    """A shape with a `type`."""
 
 
 class ItemHeader(ResponsesShape):
-    """As much of an object as tells what it is."""
+    """The fields that identify an item or a part."""
 
     type: str | None = None
     role: str | None = None
@@ -60,7 +61,7 @@ class AssistantText(ResponsesTaggedShape, tag="output_text"):
 
 
 class BareAssistantText(ResponsesTaggedShape, tag="output_text"):
-    """A text of the assistant that cites nothing."""
+    """An assistant text without annotations and logprobs."""
 
     text: str
 
@@ -85,7 +86,7 @@ class InputFileParam(ResponsesTaggedShape, tag="input_file"):
 
 
 class ReasoningPartParam(ResponsesShape):
-    """A part of a summary, or of the reasoning itself."""
+    """A part of `summary` or `content` of a reasoning item."""
 
     type: str
     text: str
@@ -95,7 +96,7 @@ class ReasoningPartParam(ResponsesShape):
 
 
 class MessageRole(ResponsesShape):
-    """As much of a message as tells whose it is."""
+    """The role of a message, before it is known to be one we support."""
 
     role: str
 
@@ -164,7 +165,7 @@ class FunctionToolParam(ResponsesTaggedShape, tag="function"):
 
 
 class CustomToolFormat(ResponsesShape):
-    """What a free-form input looks like."""
+    """The grammar that the input of a custom tool follows."""
 
     type: str
     definition: str | None = None
@@ -189,7 +190,7 @@ class WebSearchFilters(ResponsesShape):
 
 
 class UserLocationParam(ResponsesShape):
-    """Where the user is, roughly."""
+    """The approximate location of the user."""
 
     type: str | None = None
     city: str | None = None
@@ -222,7 +223,7 @@ class McpToolParam(ResponsesTaggedShape, tag="mcp"):
 
 
 class ToolReference(ResponsesShape):
-    """A tool by its name, its type or its server."""
+    """Refers to a tool by its name, type or server."""
 
     type: str
     name: str | None = None
@@ -238,16 +239,16 @@ class ToolChoiceParam(ResponsesShape):
 
 
 class AdditionalToolsParam(ResponsesShape):
-    """An item that declares tools in the middle of a conversation."""
+    """An input item that adds tools in the middle of a conversation."""
 
     tools: list[Raw]
 
 
 NAMESPACE_DESCRIPTION = "namespace_description"
-"""Where the description of a namespace is kept: beside the first tool in it."""
+"""The key in `extra` of the first tool of a namespace that keeps the namespace's description."""
 
 
-# The body
+# Body
 
 
 class TextFormatParam(ResponsesShape):
@@ -270,7 +271,7 @@ class ReasoningParam(ResponsesShape):
 
 
 class ResponsesStreamOptions(ResponsesShape):
-    """Its keys are of no interest here; that it is an object is."""
+    """Checks only that `stream_options` is an object."""
 
 
 class ResponseCreateParams(ResponsesShape, kw_only=True):

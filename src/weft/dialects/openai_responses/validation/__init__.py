@@ -1,1 +1,1 @@
-"""What the checker knows of this wire."""
+"""The rules of the dialect, and what checking a stream keeps track of."""

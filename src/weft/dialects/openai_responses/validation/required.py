@@ -1,4 +1,4 @@
-"""What must be there: the keys of events, response objects, items and parts, with their types."""
+"""The required keys of events, response objects, items and parts, with their types."""
 
 from typing import NamedTuple
 
@@ -76,7 +76,8 @@ EVENTS: dict[str, tuple[str, ...]] = {
     "response.audio.transcript.done": (),
     "error": (),
 }
-"""Every event the wire knows, and what it has besides `type` and `sequence_number`."""
+"""Every event type, and its keys besides `type` and `sequence_number` (Open Responses, Streaming
+events; hosted tools from the original API)."""
 
 EVENT_KEYS: dict[str, str] = {
     "output_index": "integer",
@@ -108,10 +109,10 @@ CLIENT_KEYS = (
     "tool_choice",
     "parallel_tool_calls",
 )
-"""Of a response object: what the official client relies on."""
+"""Keys of the response object that the official client relies on."""
 
 ADDED_KEYS = ("completed_at", "presence_penalty", "frequency_penalty", "metadata")
-"""Of a response object: what the specification asks for beyond the original wire."""
+"""Keys of the response object that the specification adds to the original API."""
 
 RESPONSE_KEYS: dict[str, str] = {
     "id": "text",
@@ -146,7 +147,7 @@ RESPONSE_KEYS: dict[str, str] = {
     "safety_identifier": "text or null",
     "prompt_cache_key": "text or null",
 }
-"""Of a response object: every key that the specification wants in each snapshot."""
+"""Keys that the specification requires in every response object (ResponseResource)."""
 
 ITEM_KEYS: dict[str, dict[str, str]] = {
     "message": {"id": "text", "role": "text", "content": "array"},
@@ -156,7 +157,7 @@ ITEM_KEYS: dict[str, dict[str, str]] = {
     "reasoning": {"id": "text", "summary": "array"},
     "compaction": {"id": "text", "encrypted_content": "text"},
 }
-"""What items of a type have. Name and call id of a call are rules of their own."""
+"""Required keys by item type. The name and the call id of a call have rules of their own."""
 
 ANY_ITEM_KEYS = {"id": "text"}
 
@@ -171,17 +172,19 @@ ITEMS_WITH_STATUS = frozenset({"message", "function_call", "function_call_output
 USAGE_KEYS = ("input_tokens", "output_tokens", "total_tokens")
 
 CALL_VALUES = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Items that the client answers, and the key of what they ask."""
+"""Calls that the client executes, and the key of their params."""
 
 
 class StreamedField(NamedTuple):
-    """A value that comes as deltas, then whole in a `.done` event, then inside its part or item."""
+    """A value that is streamed as deltas, then sent whole in a `.done` event, then in its part or
+    item.
+    """
 
     group: str
-    """The list of parts it belongs to; none for what stands in the item itself."""
+    """The list of parts it belongs to; empty for a field of the item itself."""
     key: str
     parts: tuple[str, ...] = ()
-    """The types of part it may stand in."""
+    """The types of part it may belong to."""
 
 
 STREAMED_FIELDS: dict[str, StreamedField] = {
@@ -198,19 +201,19 @@ STREAMED_FIELDS: dict[str, StreamedField] = {
 }
 
 PART_EVENTS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
-"""Events around a part, and the list it belongs to."""
+"""Events that add and finish a part, and the list it belongs to."""
 
 INDEX_KEYS = {"content": "content_index", "summary": "summary_index"}
 
 
 def has_type(value: JsonValue, expected: str) -> bool:
-    """Whether a value has one of the types, as in `integer or null`."""
+    """Whether a value has one of the types in, for example, `integer or null`."""
     found = kind(value)
     return found in expected.split(" or ") or (found == "integer" and expected.startswith("number"))
 
 
 class ShapeValidator:
-    """Holds what comes against these tables."""
+    """Checks keys and types against these tables."""
 
     def __init__(self, report: Once) -> None:
         self._report = report
@@ -267,7 +270,7 @@ class ShapeValidator:
 
     def usage(self, where: str, usage: JsonValue) -> None:
         if usage is None:
-            self._report("usage-missing", "", f"{where} tells no usage; expected the tokens")
+            self._report("usage-missing", "", f"{where} has no usage; expected token counts")
             return
         tokens = fields(usage)
         counts = [count(tokens.get(key)) for key in USAGE_KEYS]

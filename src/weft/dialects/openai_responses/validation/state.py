@@ -1,7 +1,7 @@
-"""One output item as it is watched, from `added` to the terminal snapshot.
+"""One output item as the validator tracks it, from `added` to the terminal snapshot.
 
-What streams is known four times over: as deltas, in its own `.done`, in its part and in its item.
-Each must say the same as the one before it.
+A streamed value arrives four times: as deltas, in its own `.done`, in its part and in its item.
+Each must equal the one before it.
 """
 
 from weft.dialects.checking.once import JsonObject, Once, plain
@@ -15,19 +15,19 @@ from weft.dialects.openai_responses.validation.required import (
 from weft.dialects.rules import JsonValue
 
 STREAMED_VALUES = {**CALL_VALUES, "mcp_call": "arguments", "code_interpreter_call": "code"}
-"""Items in which one value streams, and its key."""
+"""Items with one streamed value, and its key."""
 
 DONE_STATUSES = frozenset({"completed", "incomplete"})
 
 
 class TrackedValue:
-    """A value that streams: its deltas, and what its `.done` said."""
+    """A streamed value: its deltas, and the value of its `.done`."""
 
     __slots__ = ("_pieces", "final", "final_at", "initial")
 
     def __init__(self, initial: str = "") -> None:
         self.initial = initial
-        """What was there before any delta."""
+        """The value when it was added, before any delta."""
         self._pieces: list[str] = []
         self.final: str | None = None
         self.final_at = 0
@@ -38,12 +38,12 @@ class TrackedValue:
 
     @property
     def was_streamed(self) -> bool:
-        """Whether anything of it came by events of its own."""
+        """Whether a delta or a `.done` came for it."""
         return bool(self._pieces) or self.final is not None
 
     @property
     def latest(self) -> str:
-        """The value as the latest event has it."""
+        """The value according to the latest event."""
         if self.final is not None:
             return self.final
         return self.streamed or self.initial
@@ -60,20 +60,20 @@ class TrackedPart:
     def __init__(self, type: str, at: int | None, initial: str) -> None:
         self.type = type
         self.added_at = at
-        """The event that added it; none if nothing did."""
+        """The event that added it; None if there was none."""
         self.done_at: int | None = None
         self.annotations = 0
         self.value = TrackedValue(initial)
 
 
 class TrackedItem:
-    """One output item: who it is, what it said, and what the rules say to that."""
+    """One output item: its identity, its parts and its value, and the rules about them."""
 
     def __init__(self, report: Once, index: int | None, item: JsonObject, order: int) -> None:
         self._report = report
         self.index = index
         self.order = order
-        """How many items came before it."""
+        """How many items were added before it."""
         self.id = text(item.get("id"))
         self.type = text(item.get("type"))
         self.call_id = text(item.get("call_id"))
@@ -81,7 +81,7 @@ class TrackedItem:
         self.added_at: int | None = None
         self.done_at: int | None = None
         self.done: JsonObject = {}
-        """The item as its `done` had it."""
+        """The item in its `output_item.done`."""
         self._parts: dict[str, dict[int, TrackedPart]] = {"content": {}, "summary": {}}
         self._parts_added = {"content": 0, "summary": 0}
         self._value = TrackedValue(item_value(item))
@@ -89,10 +89,10 @@ class TrackedItem:
     def __str__(self) -> str:
         return f"{plain(self.type or 'item')} {shown(self.id)} (output_index {shown(self.index)})"
 
-    # Who it is
+    # Identity
 
     def check_identity(self, item: JsonObject, where: str) -> None:
-        """Holds a later spelling of the item against the first one."""
+        """Checks that the item still has the type, name and ids it was added with."""
         self.check_id(text(item.get("id")), where)
         for key, rule, first in (
             ("type", "item-type-changed", self.type),
@@ -100,7 +100,7 @@ class TrackedItem:
             ("name", "call-name-changed", self.name),
         ):
             if key != "type" and self.type not in CALL_VALUES:
-                continue  # a hosted call may learn its name, and its call id, on the way
+                continue  # a hosted call may get its name and call id later
             now = text(item.get(key))
             if first and now and now != first:
                 detail = f"{where} has {key} {shown(now)} for {self}; expected {shown(first)}"
@@ -108,10 +108,12 @@ class TrackedItem:
 
     def check_id(self, id: str, where: str) -> None:
         if id and self.id and id != self.id:
-            detail = f"{where} calls {self} {shown(id)}; expected {shown(self.id)} everywhere"
+            detail = (
+                f"{where} gives {self} the id {shown(id)}; expected {shown(self.id)} everywhere"
+            )
             self._report("item-id-changed", self, detail)
 
-    # Its parts
+    # Parts
 
     def add_part(self, group: str, event: JsonObject, where: str) -> None:
         index = count(event.get(INDEX_KEYS[group]))
@@ -168,7 +170,7 @@ class TrackedItem:
         parts = self._parts[group]
         if index not in parts:
             detail = (
-                f"{where} for {INDEX_KEYS[group]} {shown(index)} of {self}, which nothing added"
+                f"{where} for {INDEX_KEYS[group]} {shown(index)} of {self}, which was never added"
             )
             wrapper = "content_part" if group == "content" else "reasoning_summary_part"
             expected = f"; expected response.{wrapper}.added first"
@@ -176,7 +178,7 @@ class TrackedItem:
             parts[index] = TrackedPart("", None, "")
         return parts[index]
 
-    # What it says
+    # Values
 
     def add_delta(self, field: StreamedField, event: JsonObject, where: str) -> None:
         value = self._value_at(field, event, where)
@@ -184,7 +186,7 @@ class TrackedItem:
         if value is None or not isinstance(piece, str):
             return
         if value.final is not None:
-            detail = f"{where} for {self}, whose value was said whole at event {value.final_at}"
+            detail = f"{where} for {self}, whose value was completed at event {value.final_at}"
             self._report(
                 "part-closed", (self, field.key), f"{detail}; expected no delta after that"
             )
@@ -201,7 +203,7 @@ class TrackedItem:
         if value is None or not isinstance(full, str):
             return
         if value.final is not None:
-            detail = f"{where} for {self} came again; it came at event {value.final_at}"
+            detail = f"{where} for {self} is repeated; it came at event {value.final_at}"
             self._report("part-closed", (self, field.key), f"{detail}; expected it once")
             return
         streamed = value.streamed or value.initial
@@ -237,10 +239,10 @@ class TrackedItem:
             detail = f"{where} for {location}, of which deltas came; expected their .done before it"
             self._report("text-done-missing", location, detail)
 
-    # Its end
+    # Done
 
     def finish(self, item: JsonObject, where: str) -> None:
-        """Holds the item at its `done` against all that it said."""
+        """Checks the item in its `output_item.done` against what was streamed."""
         self.done = item
         self.done_at = self._report.at
         for group in ("content", "summary"):
@@ -296,7 +298,7 @@ class TrackedItem:
             self._report("call-arguments-invalid", self, detail)
 
     def check_snapshot(self, item: JsonObject, where: str) -> None:
-        """Holds the item in the terminal snapshot against its `done`."""
+        """Checks the item in the terminal snapshot against its `output_item.done`."""
         self.check_identity(item, where)
         for key, before in item_texts(self.done).items():
             now = item_texts(item)[key]
@@ -307,12 +309,12 @@ class TrackedItem:
 
 
 def part_text(part: JsonObject) -> str:
-    """What a part says."""
+    """Returns the text of a part."""
     return text(part.get("text")) or text(part.get("refusal"))
 
 
 def item_value(item: JsonObject) -> str:
-    """The one value that streams in an item without parts."""
+    """Returns the streamed value of an item without parts."""
     type = text(item.get("type"))
     if type == "apply_patch_call":
         return text(fields(item.get("operation")).get("diff"))
@@ -320,7 +322,7 @@ def item_value(item: JsonObject) -> str:
 
 
 def item_texts(item: JsonObject) -> dict[str, str]:
-    """All that an item says, as text that can be compared."""
+    """Returns the texts of an item, for comparison."""
     texts = {
         group: "".join(part_text(fields(part)) for part in elements(item.get(group)))
         for group in ("content", "summary")
