@@ -86,6 +86,7 @@ class ResponsesDecoder:
         if frame.cut or frame.split:
             self._note_framing(frame)
         number = event.sequence_number
+        # capture: another-response-spliced-in
         if number is not None and self._replays.seen(number, data):
             self._findings.note("frame-replayed", f"event {number} was repeated: dropped")
             return out
@@ -102,6 +103,7 @@ class ResponsesDecoder:
     def finish(self) -> list[Part]:
         """Ends a stream without a terminal event. The guard adds the finish."""
         out: list[Part] = []
+        # capture: cut-inside-a-call
         if self._phase is _DecoderPhase.READING and self._items:
             self._items.end_calls(out)
             message = "the stream ended before its finish"
@@ -153,8 +155,10 @@ class ResponsesDecoder:
         if not type.startswith("response.") or self._phase is not _DecoderPhase.READING:
             return
         if number is None:
+            # capture: no-sequence-numbers
             self._findings.once("sequence-number-missing", "", f"{type} has no sequence_number")
         else:
+            # capture: sequence-number-twice
             detail = f"{type} has sequence_number {number} after {self._last_number}"
             self._findings.once("sequence-number-disordered", "", detail)
 
@@ -165,17 +169,22 @@ class ResponsesDecoder:
         if self._phase is _DecoderPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the terminal event: dropped")
         elif handler is not None:
-            if self._response_id is None and type not in _FIRST_EVENTS:  # never-created
+            # capture: never-created
+            if self._response_id is None and type not in _FIRST_EVENTS:
                 self._findings.once("metadata-missing", "", f"{type} came before response.created")
             if self._phase is _DecoderPhase.READING or type in _TERMINAL_STATUSES:
                 handler(self, event, frame, out)
+        # capture: body
         elif event.object == wire.RESPONSE_OBJECT:
             self._body(Raw(frame.data), out)
-        elif event.error is not None and not type.startswith("response."):  # an error body
+        # capture: error-body
+        elif event.error is not None and not type.startswith("response."):
             self._on_error(event, frame, out)
+        # capture: chunks-of-another-dialect
         elif isinstance(event.choices, Raw):
             message = f"the upstream speaks openai-chat, not {NAME}"
             self._fail(ErrorPart("malformed", message), out)
+        # capture: unknown-item-event-and-part
         elif type not in ITEM_EVENTS:
             self._findings.once("event-unknown", type, f"event {type!r}: ignored")
 
@@ -209,6 +218,7 @@ class ResponsesDecoder:
             self._metadata(response, out)
         elif response.id in (None, self._response_id):
             self._findings.once("metadata-repeated", "", "response.created was repeated")
+        # capture: another-response-spliced-in
         else:  # never merged into the current one
             detail = f"response {response.id!r} began before {self._response_id!r} ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), out)
@@ -218,6 +228,7 @@ class ResponsesDecoder:
 
     def _progress(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
         """Adds nothing, unless `response.created` never came."""
+        # capture: never-created
         if self._response_id is None and event.response is not None:
             self._metadata(event.response, out)
         else:
@@ -232,7 +243,8 @@ class ResponsesDecoder:
             and response.id != self._response_id
         ):
             detail = f"response id {response.id!r}; it was {self._response_id!r}"
-            self._findings.once("response-id-changed", "", detail)  # response-id-rotates
+            # capture: response-id-rotates
+            self._findings.once("response-id-changed", "", detail)
 
     def _metadata(self, response: wire.ResponseObject, out: list[Part]) -> None:
         id = response.id
@@ -295,6 +307,7 @@ class ResponsesDecoder:
         reason = self._state.finish_reason
         if self._phase is _DecoderPhase.FAILED:
             reason = "error"
+        # capture: limit-inside-a-call
         elif status == "incomplete" and (raw or reason != "tool-calls"):
             reason = FINISH_REASONS.get(raw or "", "other")
         code = None if error is None or error.code is None else str(_code_of(error.code))
@@ -311,6 +324,7 @@ class ResponsesDecoder:
         nested = (
             event.error if isinstance(event.error, wire.ResponsesError) else wire.ResponsesError()
         )
+        # capture: error-flat, error-nested-then-failed
         flat = event.error if isinstance(event.error, str) else event.message
         error = wire.ResponsesError(
             nested.message or flat,
@@ -323,6 +337,7 @@ class ResponsesDecoder:
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._response_id is None and not self._items:
             self._emit_metadata(wire.ResponseObject(), self._context.ids.mint("resp"), out)
+        # capture: error-nested-then-failed
         if self._phase is _DecoderPhase.READING:
             shell_calls.resolve_pending(self._state, None, out)
             self._phase = _DecoderPhase.FAILED
@@ -392,6 +407,7 @@ _TERMINAL_STATUSES = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
     "response.failed": "failed",
+    # capture: cancelled
     "response.cancelled": "cancelled",
     "response.done": "completed",
 }
@@ -416,6 +432,7 @@ RESPONSE_EVENTS: dict[
     "error": ResponsesDecoder._on_error,
     "response.compaction.compacting": ResponsesDecoder._ignore,
     "response.required_action": ResponsesDecoder._ignore,
+    # capture: keepalives
     "ping": ResponsesDecoder._ignore,
     "keepalive": ResponsesDecoder._ignore,
     **dict.fromkeys((f"response.audio.{name}" for name in _AUDIO_EVENTS), ResponsesDecoder._audio),

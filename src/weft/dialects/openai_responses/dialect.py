@@ -53,6 +53,7 @@ def _begins_response(frame: Frame, before: Sequence[Frame]) -> bool:
     """Whether this frame creates a new response. A repeated `response.created` with the same id,
     before any output, does not.
     """
+    # capture: two-responses
     if _header(frame).type != _CREATED:
         return False
     headers = [

@@ -51,6 +51,7 @@ def _is_hosted(state: DecoderState, name: str, wire_item: wire.ResponsesItem) ->
     tools = state.declared_tools()
     if tools is None or wire_item.namespace:
         return False
+    # capture: own-custom-tools
     return tools.any_hosted and name not in tools.names
 
 
@@ -60,6 +61,7 @@ def added(
     if item.call_stage is not CallStage.UNANNOUNCED or not (item.name and wire_item.call_id):
         return
     first = state.items_by_call_id.get(wire_item.call_id)
+    # capture: one-call-under-two-items, one-id-for-two-calls
     if first is not None and first.call is not None and first.call.name == item.name:
         item.wire_call_id = wire_item.call_id  # its end decides whether it is the same call
     else:

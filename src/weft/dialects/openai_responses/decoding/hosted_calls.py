@@ -58,6 +58,7 @@ def partial_image(
     state: DecoderState, item: DecodedItem, fields: dict[str, Raw], out: list[Part]
 ) -> None:
     """Emits a partial image as a preliminary result, which replaces the one before."""
+    # capture: image-with-partial-ones
     item.type = item.type or "image_generation_call"
     _emit_image_call(state, item, wire.ResponsesItem(), out)
     image = fields.get("partial_image_b64", wire.NULL)
@@ -199,6 +200,7 @@ def _tool_search_added(
 def _tool_search_done(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
+    # capture: tool-searches
     is_client = wire_item.execution == "client" or (
         wire_item.execution is None and wire_item.call_id
     )
@@ -224,6 +226,7 @@ def _tool_search_output(
     if wire_item.call_id:
         id, mapped = wire_item.call_id, ("call_id", "tools")
     else:
+        # capture: tool-searches
         id = state.open_searches.popleft().id if state.open_searches else item.id
         mapped = ("tools", "")
     tools = wire_item.tools if isinstance(wire_item.tools, Raw) else Raw(b"[]")

@@ -46,6 +46,7 @@ def open_text(
     id = f"{item.id}:refusal{index}" if kind == REFUSAL else id
     part = state.open_part(item, kind, index, id, TextDelta)
     out.append(TextStart(part.id, item.id, phase=item.phase, refusal=kind == REFUSAL))
+    # capture: refusal
     if kind == REFUSAL and state.finish_reason == "stop":
         state.finish_reason = "content-filter"
     return part
@@ -62,6 +63,7 @@ def _text_for_event(
     if part is None:
         part = open_text(state, item, kind, index, out)
         content = item.added.wire_item.content if item.added else None
+        # capture: text-without-its-part
         if index >= len(content or ()):
             detail = f"{event.type} for part {index} of item {item.id!r}, which was not added"
             state.findings.once("start-missing", part.id, detail)
@@ -158,6 +160,7 @@ def _annotation(
 def _annotate(
     state: DecoderState, part: DecodedPart, annotation_index: int, raw: Raw, out: list[Part]
 ) -> None:
+    # capture: annotations-of-every-kind
     if annotation_index in part.annotations or part.stage is PartStage.CONCLUDED:
         return
     if annotation_index != len(part.annotations):
@@ -190,6 +193,7 @@ def message_done(
 ) -> None:
     for index, raw_part in enumerate(wire_item.content or ()):
         wire_part = state.salvage.item(raw_part, wire.ResponsesPart)
+        # capture: unknown-item-event-and-part
         if _text_kind(wire_part) is None:
             _note_unknown_part(state, item, wire_part, index)
             position = wire.raw_object(
@@ -202,6 +206,7 @@ def message_done(
     if not item.parts and not wire_item.content:
         open_text(state, item, TEXT, 0, out)
     late_phase = wire_item.phase if wire_item.phase != item.phase else None
+    # capture: body, done-without-added
     if item.stage is ItemStage.UNSEEN:  # it arrives at once
         _emit_whole_texts(item, out)
     end_texts(state, item, out, _end_extra(raw, late_phase))

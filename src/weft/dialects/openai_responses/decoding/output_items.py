@@ -61,8 +61,10 @@ class OutputItems:
         item = None if index is None else self._items.get(index)
         if item is None:
             item = self._find_or_create(event, event.item_id)
+        # capture: ids-rotate
         elif event.item_id != item.id:
             self._check_id(item, event.item_id)
+        # capture: deltas-without-added
         if item.stage is ItemStage.UNSEEN:
             item.stage = ItemStage.ADDED
             detail = f"{event.type} for item {item.id!r}, which was not added"
@@ -72,6 +74,7 @@ class OutputItems:
     def _find_or_create(self, event: wire.ResponsesEvent, id: str | None) -> DecodedItem:
         """Returns the item with that id, if the event has no index, or a new one."""
         index = event.output_index
+        # capture: no-indexes
         item = self._by_id.get(id or "") if index is None else None
         if item is None:
             item = DecodedItem(id or self._state.context.ids.mint("item"), id_minted=not id)
@@ -87,13 +90,16 @@ class OutputItems:
         if not item.id_minted and item.id in self._by_id:
             self._findings.once("item-id-contradicted", "", f"two items have the id {item.id!r}")
         if index is None:
+            # capture: no-indexes
             self._findings.once("index-missing", "", f"no output_index for {item.id!r}")
+        # capture: indexes-with-gaps
         elif index != expected:
             detail = f"item {item.id!r} is at output_index {index}, expected {expected}"
             self._findings.note("index-disordered", detail)
 
     def _check_id(self, item: DecodedItem, id: str | None) -> None:
         """Reports an item id that changed."""
+        # capture: ids-rotate
         if id is not None and id != item.id and not item.id_minted:
             self._findings.once(
                 "item-id-contradicted", "", f"the id of item {item.id!r} changed to {id!r}"
@@ -106,6 +112,7 @@ class OutputItems:
         if item.added is None or item.stage is ItemStage.DONE:
             return
         added_call_id, done_call_id = item.added.wire_item.call_id, wire_item.call_id
+        # capture: call-id-only-at-the-end, tool-searches
         if added_call_id != done_call_id:
             detail = f"item {item.id!r} was added with call_id {added_call_id!r}"
             detail += f", and is done with {done_call_id!r}"
@@ -127,6 +134,7 @@ class OutputItems:
             shell_calls.resolve_pending(self._state, wire_item, out)
         index = event.output_index
         item = None if index is None else self._items.get(index)
+        # capture: index-zero-for-every-item
         if item is not None and index is not None and _is_other_item(item, wire_item, is_added):
             self._findings.note("call-index-reused", f"another item began at index {index}")
             self._replaced.append(self._items.pop(index))
@@ -134,6 +142,7 @@ class OutputItems:
         item = item or self._find_or_create(event, event.item_id or wire_item.id)
         if item.id_minted and wire_item.id and not item.parts and item.call is None:
             item.id, item.id_minted = wire_item.id, False
+        # capture: item-without-an-id
         if item.id_minted and not wire_item.id:
             self._findings.once(
                 "item-id-missing", item.id, f"item {item.id!r} has no id on the wire"
@@ -150,6 +159,7 @@ class OutputItems:
         if item.stage is ItemStage.DONE or (
             item.stage is ItemStage.ADDED and item.type is not None
         ):
+            # capture: item-added-twice
             self._findings.once("start-repeated", item.id, f"item {item.id!r} was added before")
         handlers = _handlers_of(item, wire_item)
         if item.stage is not ItemStage.DONE:
@@ -167,6 +177,7 @@ class OutputItems:
         wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
         item = self._resolve(event, wire_item, out)
         if item.stage is ItemStage.UNSEEN:
+            # capture: done-without-added
             self._findings.once("start-missing", item.id, f"item {item.id!r} was never added")
         self._check_call_id(item, wire_item)
         self._finish_item(item, wire_item, raw, out)
@@ -179,6 +190,7 @@ class OutputItems:
         if item.stage is ItemStage.DONE:
             self._findings.once("end-repeated", item.id, f"item {item.id!r} was done before")
             return
+        # capture: unknown-item-event-and-part
         if handlers is None:
             type = item.type or "unknown"
             self._findings.once(
@@ -204,6 +216,7 @@ class OutputItems:
         """Finishes items that were never done from the terminal snapshot. A stream without items
         has all of them there.
         """
+        # capture: items-only-in-the-terminal-event
         if output and not self._items:
             self._findings.note("start-missing", "all items came with the terminal event")
             self.read_all(output, out)
@@ -211,6 +224,7 @@ class OutputItems:
             wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
             item = self._by_id.get(wire_item.id) if wire_item.id else None
             item = item or self._items.get(index)
+            # capture: items-never-done
             if (
                 item is not None
                 and item.stage is not ItemStage.DONE
@@ -224,6 +238,7 @@ class OutputItems:
         shell_calls.resolve_pending(self._state, None, out)
         for item in self:
             if item.stage is not ItemStage.DONE:
+                # capture: items-never-done
                 self._state.complete_undone_call(item, out)
 
     def end_parts(self, out: list[Part], *, whole: bool) -> None:
@@ -233,6 +248,7 @@ class OutputItems:
         for item in self:
             before = len(out)
             no_parts = item in self._open and not item.parts and item.call is None
+            # capture: item-that-says-nothing, items-that-say-nothing
             if whole and no_parts:
                 self._finish_as_added(item, out)
             self._end_item_parts(item, out, whole=whole)
@@ -280,6 +296,7 @@ def _is_other_item(item: DecodedItem, wire_item: wire.ResponsesItem, is_added: b
         return False
     if item.type != wire_item.type:
         return True
+    # capture: tool-searches
     if item.stage is not ItemStage.DONE or item.type == "tool_search_call":
         return False
     if is_added and wire_item.id is not None and wire_item.id != item.id:

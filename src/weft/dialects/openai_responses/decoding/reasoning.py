@@ -51,6 +51,7 @@ def _part_id(item: DecodedItem, kind: str, index: int) -> str:
     other kind.
     """
     other = RAW if kind == SUMMARY else SUMMARY
+    # capture: reasoning-part-without-a-word
     if any(key[0] == other for key in item.parts):
         return f"{item.id}:{kind}{index}"
     return f"{item.id}:{index}"
@@ -60,6 +61,7 @@ def added(
     state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
 ) -> None:
     item.has_encrypted_content = item.has_encrypted_content or bool(wire_item.encrypted_content)
+    # capture: raw-reasoning
     expects_raw = isinstance(wire_item.content, list) and isinstance(
         wire_item.encrypted_content, UnsetType
     )
@@ -106,9 +108,11 @@ def _summary_part_done(
     if part is None or part.stage is not PartStage.ACTIVE:  # it never started, so it has no end
         return
     part.full_text = part.full_text if text is None else whole_characters(text)
+    # capture: reasoning-stored
     if state.store and not item.has_encrypted_content:
         _conclude(state, part, out)
     else:
+        # capture: reasoning-not-stored
         part.stage = PartStage.CAN_CONCLUDE
 
 
@@ -161,6 +165,7 @@ def done(
         _open_reasoning(state, item, SUMMARY, 0, out)
     elif encrypted and not _open_parts(item):  # concluded before the encrypted content came
         _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts), out)
+    # capture: body
     if item.stage is ItemStage.UNSEEN:  # it arrives at once
         complete = [part for part in item.parts.values() if part.full_text]
         out += [ReasoningDelta(part.id, part.full_text or "") for part in complete]

@@ -74,6 +74,7 @@ def resolve_pending(
     """Emits a pending shell call. It is hosted if its output is the next item."""
     pending, state.pending_shell = state.pending_shell, None
     if pending is not None:
+        # capture: command-that-its-output-explains
         output_follows = (
             wire_item is not None
             and wire_item.type == _OUTPUT

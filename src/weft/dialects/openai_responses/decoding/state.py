@@ -122,6 +122,7 @@ class DecoderState:
     ) -> int:
         """Emits a delta and returns its length. A trailing high surrogate is held back."""
         text = delta if isinstance(delta, str) else ""
+        # capture: character-cut-in-two
         if self._surrogates or not text.isascii():
             text, held = join_halves(self._surrogates.pop((kind, id), ""), text)
             if held:
@@ -186,6 +187,7 @@ class DecoderState:
             extra=wire_item.start_extra(call),
         )
         out.append(start)
+        # capture: deltas-before-their-item
         if item.early_params.length:
             self.emit_delta(ToolParamsDelta, item.call.id, item.early_params.text, out)
             item.early_params = Buffer()
@@ -200,6 +202,7 @@ class DecoderState:
         self.findings.note(
             "call-id-collision", f"two calls have the id {call.id!r}; one is renamed to {id!r}"
         )
+        # capture: one-id-for-two-calls
         return msgspec.structs.replace(call, id=id)
 
     def complete_call(
@@ -211,6 +214,7 @@ class DecoderState:
                 return
             streamed = item.early_params.length
             self.announce(item, call, wire_item, out)
+            # capture: body, done-without-added
             if call.params and not streamed:
                 out.append(ToolParamsDelta(item.call_id, call.params))
         self.end_params(item, out, call.params)
@@ -233,6 +237,7 @@ class DecoderState:
                     ToolParamsDelta, item.id, item.early_params.text or item.streamed_text.text, out
                 )
             return
+        # capture: items-never-done
         if item.call_stage is CallStage.OPEN and item.full_value is not None:
             call = msgspec.structs.replace(call, params=item.full_value)
         elif item.call_stage is not CallStage.PARAMS_ENDED:
@@ -247,6 +252,7 @@ class DecoderState:
         first = self.items_by_call_id.get(call.id, item)
         if first is item or not _is_same_call(first, call):
             return False
+        # capture: one-call-under-two-items
         detail = f"call {call.id!r} is repeated by item {item.id!r}"
         self.findings.once("call-repeated", call.id, detail)
         self.complete_call(first, call, wire_item, out)
@@ -369,6 +375,7 @@ def params_delta(
     state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
 ) -> None:
     if item.call is None:
+        # capture: deltas-before-their-item
         item.early_params.add(event.delta if isinstance(event.delta, str) else "")
     else:
         state.emit_delta(ToolParamsDelta, item.call.id, event.delta, out)

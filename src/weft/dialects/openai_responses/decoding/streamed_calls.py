@@ -68,10 +68,12 @@ def _missing_tail(state: DecoderState, item: DecodedItem, full_text: str | None)
     )
     if full_text in ("", streamed):
         return ""
+    # capture: whole-that-differs
     if not full_text.startswith(streamed):
         detail = f"{item.id!r}: the full text differs from what was streamed"
         state.findings.note("whole-contradicts", detail)
         return ""
+    # capture: diff-never-streamed
     if item.stage is not ItemStage.UNSEEN:  # else it arrives at once
         detail = f"{item.id!r}: the full text has more than was streamed"
         state.findings.note("whole-extends", detail)
@@ -158,6 +160,7 @@ def _params_in_arguments(
     """Returns the params that some hosts write in `arguments`, as for a function."""
     if wire_item.code is not None or item.streamed_text.length or item.full_value:
         return ""
+    # capture: arguments-in-place-of-code
     return state.text_or_json(wire_item.arguments, "arguments")
 
 

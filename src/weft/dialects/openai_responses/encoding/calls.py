@@ -117,6 +117,7 @@ class CallWriter:
         if item is None:
             return
         if not part.provider_executed:
+            # capture: calls-in-turns
             if self._is_busy():
                 item.phase = CallPhase.WAITING
                 self._waiting.append(item)
