@@ -15,7 +15,7 @@ from msgspec import Raw
 from weft.codec import fresh_context
 from weft.dialects.envelope import sealed_summary
 from weft.dialects.faults import fault
-from weft.dialects.openai_responses.encoding.snapshot import usage_to_wire
+from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
 from weft.gateway.endpoints import Endpoint, Host, Scope, Send, parsed, read_as
 from weft.gateway.sessions import DIALECT, Sessions, given_in, preamble_of, unknown

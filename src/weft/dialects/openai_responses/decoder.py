@@ -11,39 +11,32 @@
 from collections.abc import Callable
 from enum import Enum
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.base import Replays
-from weft.dialects.faults import CLASSES, Extra, classify
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
 from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
 from weft.dialects.openai_responses.decoding.state import DecoderState
-from weft.dialects.openai_responses.errors import STATUSES
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.mapping import (
+    FINISH_REASONS,
+    error_from_wire,
+    finish_extra,
+    usage_from_wire,
+)
+from weft.dialects.openai_responses.wire import NAME, ResponsesEvent
 from weft.findings import Findings
-from weft.partial_json import whole_characters
 from weft.parts import (
-    ErrorKind,
     ErrorPart,
     Finish,
-    FinishReason,
-    Json,
     Opaque,
     Part,
     ResponseMetadata,
-    Usage,
 )
 from weft.sse import DONE, Frame
 
-FINISH_REASONS: dict[str, FinishReason] = {
-    "max_output_tokens": "length",
-    "content_filter": "content-filter",
-}
 FAILED_STATUSES = frozenset({"failed", "cancelled"})
-_USAGE_FIELDS = frozenset(wire.ResponsesUsage.__struct_fields__)
 
 
 class _DecoderPhase(Enum):
@@ -69,6 +62,7 @@ class ResponsesDecoder:
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
         out: list[Part] = []
+        self._state.out = out
         data = frame.data
         if data == DONE:
             if self._phase is _DecoderPhase.READING:  # clients stop reading here
@@ -79,7 +73,7 @@ class ResponsesDecoder:
         try:
             event = wire.decode_event(data)
         except (ValueError, RecursionError):
-            salvaged = self._salvage_event(frame, out)
+            salvaged = self._salvage_event(frame)
             if salvaged is None:
                 return out
             event = salvaged
@@ -95,21 +89,22 @@ class ResponsesDecoder:
         else:
             self._last_number = number
         if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
-            handler(self._state, self._items.item_for_event(event), event, out)
+            handler(self._state, self._items.item_for_event(event), event)
         else:
-            self._other_event(event, frame, out)
+            self._other_event(event, frame)
         return out
 
     def finish(self) -> list[Part]:
         """Ends a stream without a terminal event. The guard adds the finish."""
         out: list[Part] = []
+        self._state.out = out
         # capture: cut-inside-a-call
         if self._phase is _DecoderPhase.READING and self._items:
-            self._items.end_calls(out)
+            self._items.end_calls()
             message = "the stream ended before its finish"
-            self._fail(ErrorPart("truncated", message, retryable=True), out)
+            self._fail(ErrorPart("truncated", message, retryable=True))
         if self._phase is _DecoderPhase.FAILED:
-            self._items.end_parts(out, whole=False)
+            self._items.end_parts(whole=False)
         self._phase = _DecoderPhase.CLOSED
         return out
 
@@ -124,21 +119,21 @@ class ResponsesDecoder:
 
     # Frames
 
-    def _salvage_event(self, frame: Frame, out: list[Part]) -> wire.ResponsesEvent | None:
+    def _salvage_event(self, frame: Frame) -> ResponsesEvent | None:
         """Decodes a frame that does not fit `ResponsesEvent`. Returns None for a frame that is not
         JSON. A response body is recognised first, because its keys mean something else than an
         event's.
         """
         if wire.is_response_body(frame.data):
-            return wire.ResponsesEvent(object=wire.RESPONSE_OBJECT)
+            return ResponsesEvent(object=wire.RESPONSE_OBJECT)
         try:
-            return self._state.salvage.read(frame.data, wire.ResponsesEvent)
+            return self._state.salvage.read(frame.data, ResponsesEvent)
         except ValueError as problem:
             if frame.cut:
                 self._findings.note("frame-unterminated", "the input ended inside the last event")
             else:
                 detail = f"event {frame.number} is not JSON: {problem}"
-                self._fail(ErrorPart("malformed", detail), out)
+                self._fail(ErrorPart("malformed", detail))
         return None
 
     def _note_framing(self, frame: Frame) -> None:
@@ -147,7 +142,7 @@ class ResponsesDecoder:
         if frame.split:
             self._findings.once("frame-lines-split", "", "events were separated by one newline")
 
-    def _check_number(self, event: wire.ResponsesEvent, number: int | None) -> None:
+    def _check_number(self, event: ResponsesEvent, number: int | None) -> None:
         """Reports an event without a `sequence_number`, or with one that is not higher than the
         last. Events outside `response.*` carry no content and need none.
         """
@@ -162,7 +157,7 @@ class ResponsesDecoder:
             detail = f"{type} has sequence_number {number} after {self._last_number}"
             self._findings.once("sequence-number-disordered", "", detail)
 
-    def _other_event(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _other_event(self, event: ResponsesEvent, frame: Frame) -> None:
         """Handles an event about the response, or one that comes after the response failed."""
         type = event.type or frame.event
         handler = RESPONSE_EVENTS.get(type)
@@ -173,64 +168,64 @@ class ResponsesDecoder:
             if self._response_id is None and type not in _FIRST_EVENTS:
                 self._findings.once("metadata-missing", "", f"{type} came before response.created")
             if self._phase is _DecoderPhase.READING or type in _TERMINAL_STATUSES:
-                handler(self, event, frame, out)
+                handler(self, event, frame)
         # capture: body
         elif event.object == wire.RESPONSE_OBJECT:
-            self._body(Raw(frame.data), out)
+            self._body(Raw(frame.data))
         # capture: error-body
         elif event.error is not None and not type.startswith("response."):
-            self._on_error(event, frame, out)
+            self._on_error(event, frame)
         # capture: chunks-of-another-dialect
         elif isinstance(event.choices, Raw):
             message = f"the upstream speaks openai-chat, not {NAME}"
-            self._fail(ErrorPart("malformed", message), out)
+            self._fail(ErrorPart("malformed", message))
         # capture: unknown-item-event-and-part
         elif type not in ITEM_EVENTS:
             self._findings.once("event-unknown", type, f"event {type!r}: ignored")
 
-    def _ignore(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _ignore(self, event: ResponsesEvent, frame: Frame) -> None:
         """An event that only shows that the stream is alive."""
 
-    def _control(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _control(self, event: ResponsesEvent, frame: Frame) -> None:
         type = event.type or ""
         self._findings.once(
             "event-unknown", type, f"event {type!r} does not belong to a response: ignored"
         )
 
-    def _item_added(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
-        self._items.added(event, out)
+    def _item_added(self, event: ResponsesEvent, frame: Frame) -> None:
+        self._items.added(event)
 
-    def _item_done(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
-        self._items.done(event, out)
+    def _item_done(self, event: ResponsesEvent, frame: Frame) -> None:
+        self._items.done(event)
 
-    def _partial_image(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _partial_image(self, event: ResponsesEvent, frame: Frame) -> None:
         item = self._items.item_for_event(event)
-        hosted_calls.partial_image(self._state, item, wire.object_fields(Raw(frame.data)), out)
+        hosted_calls.partial_image(self._state, item, wire.object_fields(Raw(frame.data)))
 
-    def _audio(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
-        out.append(Opaque(NAME, event.type or "", Raw(frame.data)))
+    def _audio(self, event: ResponsesEvent, frame: Frame) -> None:
+        self._state.out.append(Opaque(NAME, event.type or "", Raw(frame.data)))
 
     # Metadata
 
-    def _created(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _created(self, event: ResponsesEvent, frame: Frame) -> None:
         response = event.response or wire.ResponseObject()
         if self._response_id is None:
-            self._metadata(response, out)
+            self._metadata(response)
         elif response.id in (None, self._response_id):
             self._findings.once("metadata-repeated", "", "response.created was repeated")
         # capture: another-response-spliced-in
         else:  # never merged into the current one
             detail = f"response {response.id!r} began before {self._response_id!r} ended"
-            self._fail(ErrorPart("truncated", detail, retryable=True), out)
-            self._items.end_parts(out, whole=False)
-            out.append(Finish("error"))
+            self._fail(ErrorPart("truncated", detail, retryable=True))
+            self._items.end_parts(whole=False)
+            self._state.out.append(Finish("error"))
             self._phase = _DecoderPhase.CLOSED
 
-    def _progress(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _progress(self, event: ResponsesEvent, frame: Frame) -> None:
         """Adds nothing, unless `response.created` never came."""
         # capture: never-created
         if self._response_id is None and event.response is not None:
-            self._metadata(event.response, out)
+            self._metadata(event.response)
         else:
             self._check_id(event.response)
 
@@ -246,62 +241,63 @@ class ResponsesDecoder:
             # capture: response-id-rotates
             self._findings.once("response-id-changed", "", detail)
 
-    def _metadata(self, response: wire.ResponseObject, out: list[Part]) -> None:
-        id = response.id
-        if not id:
+    def _metadata(self, response: wire.ResponseObject) -> None:
+        if not response.id:
             self._findings.note("metadata-id-minted", "the response has no id")
-            id = self._context.ids.mint("resp")
-        self._emit_metadata(response, id, out)
+        self._emit_metadata(response)
 
-    def _emit_metadata(self, response: wire.ResponseObject, id: str, out: list[Part]) -> None:
-        self._response_id = id
+    def _emit_metadata(self, response: wire.ResponseObject) -> None:
+        self._response_id = id = response.id or self._context.ids.mint("resp")
         self._state.take_metadata(response)
-        out.append(
+        self._state.out.append(
             ResponseMetadata(
                 id, response.model, response.created_at, dialect=NAME, store=response.store
             )
         )
 
-    def _body(self, data: Raw, out: list[Part]) -> None:
+    def _body(self, data: Raw) -> None:
         """Decodes a whole response like a stream whose items arrive all at once."""
         if self._response_id is not None:
             self._findings.once("message-ignored", "", "a response body inside a stream")
             return
         response = self._state.salvage.item(data, wire.ResponseObject)
-        self._metadata(response, out)
-        self._items.read_all(response.output or [], out)
+        self._metadata(response)
+        self._items.read_all(response.output or [])
         status = response.status or "completed"
         if response.output is None and response.error is None and status not in FAILED_STATUSES:
             detail = f"the response has no output: {_incomplete_reason(response) or status}"
-            self._fail(ErrorPart("upstream", detail), out)
-        self._end(response, status, out)
+            self._fail(ErrorPart("upstream", detail))
+        self._end(response, status)
 
     # The end of the response
 
-    def _terminal(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _terminal(self, event: ResponsesEvent, frame: Frame) -> None:
         if event.response is None:
             self._findings.once("field-missing", "response", f"{event.type} without its response")
         response = event.response or wire.ResponseObject()
         if self._response_id is None and not self._items and event.response is not None:
-            self._metadata(response, out)  # its only event
+            self._metadata(response)  # its only event
         self._check_id(event.response)
-        self._end(response, response.status or _TERMINAL_STATUSES[event.type or frame.event], out)
+        self._end(response, response.status or _TERMINAL_STATUSES[event.type or frame.event])
 
-    def _end(self, response: wire.ResponseObject, status: str, out: list[Part]) -> None:
-        error = _failure_of(response, status)
-        if error is not None:
-            self._fail(
-                _error_part(error, "cancelled" if status == "cancelled" else "upstream"), out
-            )
+    def _end(self, response: wire.ResponseObject, status: str) -> None:
+        failure: ErrorPart | None = None
+        if response.error or status in FAILED_STATUSES:
+            error = response.error or f"the response was {status}"
+            if isinstance(error, str):
+                error = wire.ResponsesError(error)
+            failure = error_from_wire(error, "cancelled" if status == "cancelled" else "upstream")
+        if failure is not None:
+            self._fail(failure)
         elif self._phase is _DecoderPhase.READING:
-            self._items.complete_from_snapshot(response.output or [], out)
-            self._items.end_calls(out)
-        self._items.end_parts(out, whole=self._phase is _DecoderPhase.READING)
-        out.append(self._finish(response, status, error))
+            self._items.complete_from_snapshot(response.output or [])
+            self._items.end_calls()
+        self._items.end_parts(whole=self._phase is _DecoderPhase.READING)
+        self._state.out.append(self._finish(response, status, failure))
         self._phase = _DecoderPhase.CLOSED
 
     def _finish(
-        self, response: wire.ResponseObject, status: str, error: wire.ResponsesError | None
+        self, response: wire.ResponseObject, status: str, failure: ErrorPart | None
     ) -> Finish:
         raw = _incomplete_reason(response)
         reason = self._state.finish_reason
@@ -310,17 +306,17 @@ class ResponsesDecoder:
         # capture: limit-inside-a-call
         elif status == "incomplete" and (raw or reason != "tool-calls"):
             reason = FINISH_REASONS.get(raw or "", "other")
-        code = None if error is None or error.code is None else str(_code_of(error.code))
+        code = None if failure is None or failure.code is None else str(failure.code)
         usage = self._state.salvage.item(response.usage, wire.ResponsesUsage)
         return Finish(
             reason,
             raw_reason=raw or code or status,
-            usage=_usage(usage),
+            usage=usage_from_wire(usage),
             model=response.model,
-            extra=_finish_extra(response),
+            extra=finish_extra(response),
         )
 
-    def _on_error(self, event: wire.ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+    def _on_error(self, event: ResponsesEvent, frame: Frame) -> None:
         nested = (
             event.error if isinstance(event.error, wire.ResponsesError) else wire.ResponsesError()
         )
@@ -332,75 +328,20 @@ class ResponsesDecoder:
             nested.type,
             nested.param,
         )
-        self._fail(_error_part(error), out)
+        self._fail(error_from_wire(error))
 
-    def _fail(self, error: ErrorPart, out: list[Part]) -> None:
+    def _fail(self, error: ErrorPart) -> None:
         if self._response_id is None and not self._items:
-            self._emit_metadata(wire.ResponseObject(), self._context.ids.mint("resp"), out)
+            self._emit_metadata(wire.ResponseObject())
         # capture: error-nested-then-failed
         if self._phase is _DecoderPhase.READING:
-            shell_calls.resolve_pending(self._state, None, out)
+            shell_calls.resolve_pending(self._state, None)
             self._phase = _DecoderPhase.FAILED
-            out.append(error)
+            self._state.out.append(error)
 
 
 def _incomplete_reason(response: wire.ResponseObject) -> str | None:
     return response.incomplete_details.reason if response.incomplete_details else None
-
-
-def _failure_of(response: wire.ResponseObject, status: str) -> wire.ResponsesError | None:
-    """Returns the error of a failed response, made up from the status if it has none."""
-    if isinstance(response.error, wire.ResponsesError):
-        return response.error
-    if response.error or status in FAILED_STATUSES:
-        return wire.ResponsesError(response.error or f"the response was {status}")
-    return None
-
-
-def _error_part(error: wire.ResponsesError, kind: ErrorKind = "upstream") -> ErrorPart:
-    error_class = kind if kind == "cancelled" else classify(None, error.code, error.type)
-    extra = Extra(type=error.type, param=error.param if isinstance(error.param, str) else None)
-    return ErrorPart(
-        kind,
-        error.message or error.type or "unknown error",
-        code=_code_of(error.code),
-        status=STATUSES.get(error_class, CLASSES[error_class].status),
-        retryable=CLASSES[error_class].retryable,
-        extra=UNSET if extra == Extra() else Raw(msgspec.json.encode(extra)),
-    )
-
-
-def _code_of(code: str | int | None) -> str | int | None:
-    """Returns an error code with any lone surrogates replaced."""
-    return whole_characters(code) if isinstance(code, str) else code
-
-
-def _usage(usage: wire.ResponsesUsage) -> Usage | None:
-    input_details = usage.input_tokens_details or wire.ResponsesTokenDetails()
-    output_details = usage.output_tokens_details or wire.ResponsesTokenDetails()
-    known = Usage(
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.total_tokens,
-        output_details.reasoning_tokens,
-        input_details.cached_tokens,
-        input_details.cache_write_tokens,
-    )
-    return None if known == Usage() else known
-
-
-def _finish_extra(response: wire.ResponseObject) -> Json:
-    """Returns the fields of the terminal response that no part has a field for."""
-    unmapped = wire.object_fields(response.usage).keys() - _USAGE_FIELDS
-    fields = wire.present_fields(
-        service_tier=response.service_tier,
-        conversation=response.conversation,
-        reasoning=response.reasoning
-        if "context" in wire.object_fields(response.reasoning)
-        else UNSET,
-        usage=response.usage if unmapped else UNSET,
-    )
-    return wire.raw_object({"response": wire.raw_object(fields)}) if fields else UNSET
 
 
 _TERMINAL_STATUSES = {
@@ -419,9 +360,7 @@ _FIRST_EVENTS = frozenset({"response.created", "error"})
 _AUDIO_EVENTS = ("delta", "done", "transcript.delta", "transcript.done")
 _CONTROL_EVENTS = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")
 
-RESPONSE_EVENTS: dict[
-    str, Callable[[ResponsesDecoder, wire.ResponsesEvent, Frame, list[Part]], None]
-] = {
+RESPONSE_EVENTS: dict[str, Callable[[ResponsesDecoder, ResponsesEvent, Frame], None]] = {
     "response.created": ResponsesDecoder._created,
     "response.queued": ResponsesDecoder._progress,
     "response.in_progress": ResponsesDecoder._progress,

@@ -4,7 +4,7 @@ The stream is plain Open Responses, or its tool-session form on request.
 
 - One allocator hands out `output_index` and item ids; one counter numbers the events.
 - `output_item.added` has every field that is known by then: a call has its name and
-  `arguments: ""`, even if it came whole.
+  `arguments: ""`, even if it came whole (Open Responses, Items are streamable).
 - The full values of `done` events and of the terminal snapshot are read from the fold.
 - Parts with the same `item_id` share an item. So a message or reasoning item stays open until
   another item starts or the response finishes, which also decides whether it is `incomplete`. A
@@ -12,7 +12,7 @@ The stream is plain Open Responses, or its tool-session form on request.
 - Client calls do not overlap: see `encoding/calls.py`.
 - The signature of a call is written into the reasoning item before it, or into one made for it.
 - An error is written after the ends of open items, followed by `response.failed`, because clients
-  stop reading there.
+  stop reading there (Open Responses, Errors).
 - A body is the last snapshot of the stream of the same parts, written by the same code.
 """
 
@@ -41,8 +41,9 @@ from weft.dialects.openai_responses.encoding.items import (
     ReasoningPartWriter,
     TextPartWriter,
 )
-from weft.dialects.openai_responses.encoding.snapshot import new_response, usage_to_wire
+from weft.dialects.openai_responses.encoding.snapshot import new_response
 from weft.dialects.openai_responses.errors import write_error
+from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_wire
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.replay import response_to_parts
@@ -71,13 +72,6 @@ from weft.parts import (
     Usage,
 )
 from weft.sse import DONE, Event
-
-INCOMPLETE_REASONS = {
-    "length": "max_output_tokens",
-    "content-filter": "content_filter",
-    "pause": None,
-}
-"""Finish reasons of an incomplete response, and its `incomplete_details.reason`."""
 
 RESPONSE_STATUSES = frozenset(("completed", "incomplete", "in_progress", "queued"))
 """Statuses, which the decoder gives as raw reason if a response has no other."""
@@ -200,7 +194,9 @@ class ResponsesEncoder:
             response.model = part.model or response.model
         response.output = self._items.closed_items()
         response.usage = usage_to_wire(merged(self._usage, part.usage))
-        response.service_tier = self._service_tier(part) or response.service_tier
+        if self._items.is_native:
+            finish = schema.decode_extra(part.extra, schema.ResponsesFinishExtra).response
+            response.service_tier = (finish and finish.service_tier) or response.service_tier
         if self._error is not None and self._error.kind == "cancelled":
             self._incomplete("cancelled", "cancelled")
         elif self._error is not None:
@@ -210,15 +206,6 @@ class ResponsesEncoder:
         else:
             self._completed(part)
         self._events.out.append(Event("", DONE))
-
-    def _service_tier(self, part: Finish) -> str | None:
-        """Returns the service tier of the finish, if the response came from this dialect."""
-        extra = (
-            schema.decode_extra(part.extra, schema.ResponsesFinishExtra)
-            if self._items.is_native
-            else None
-        )
-        return extra.response.service_tier if extra and extra.response else None
 
     def _incomplete(self, status: str, reason: str | None) -> None:
         """Ends an incomplete response. A cancelled one ends like this too: it did not fail, and

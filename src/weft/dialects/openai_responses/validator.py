@@ -34,8 +34,7 @@ EVENT_STATUSES: dict[str, tuple[str, ...]] = {
     "response.incomplete": ("incomplete", "cancelled"),
     "response.failed": ("failed",),
 }
-"""Events that carry a response, and the statuses it may have there (Open Responses, Response state
-machine)."""
+"""Events that carry a response, and its legal statuses (Open Responses, State machines)."""
 
 TERMINAL_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 REQUIRED_ACTION = "response.required_action"

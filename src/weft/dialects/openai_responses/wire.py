@@ -102,6 +102,11 @@ class ResponsesItem(msgspec.Struct):
     tools: Json = UNSET
     fingerprint: str | None = None
 
+    @property
+    def failed(self) -> bool:
+        """Whether the item failed. Any other status is a success, `in_progress` included."""
+        return self.status in ("incomplete", "failed")
+
     def start_extra(self, call: ToolCall) -> Json:
         """Returns the `extra` of a tool-params-start: fields known at the start that it has no
         field for.

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
+from weft.dialects.openai_responses.decoding.item import DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
     DecoderState,
     EventHandler,
@@ -21,8 +21,9 @@ from weft.dialects.openai_responses.decoding.state import (
     params_delta,
     params_done,
 )
+from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import ParamsFormat, Part, ToolCall
+from weft.parts import ParamsFormat, ToolCall
 
 
 class _CallFormat(NamedTuple):
@@ -38,7 +39,7 @@ _FORMATS = {
 _MAPPED_FIELDS = ("id", "type", "call_id", "name", "namespace")
 
 
-def _call(state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem) -> ToolCall:
+def _call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> ToolCall:
     call_format = _FORMATS[item.type or ""]
     hosted = call_format.format == "text" and _is_hosted(state, item.name, wire_item)
     call = state.new_call(
@@ -47,7 +48,7 @@ def _call(state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem)
     return msgspec.structs.replace(call, kind=call_format.kind)
 
 
-def _is_hosted(state: DecoderState, name: str, wire_item: wire.ResponsesItem) -> bool:
+def _is_hosted(state: DecoderState, name: str, wire_item: ResponsesItem) -> bool:
     tools = state.declared_tools()
     if tools is None or wire_item.namespace:
         return False
@@ -55,22 +56,18 @@ def _is_hosted(state: DecoderState, name: str, wire_item: wire.ResponsesItem) ->
     return tools.any_hosted and name not in tools.names
 
 
-def added(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
-    if item.call_stage is not CallStage.UNANNOUNCED or not (item.name and wire_item.call_id):
+def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    if item.announced or not (item.name and wire_item.call_id):
         return
     first = state.items_by_call_id.get(wire_item.call_id)
     # capture: one-call-under-two-items, one-id-for-two-calls
     if first is not None and first.call is not None and first.call.name == item.name:
         item.wire_call_id = wire_item.call_id  # its end decides whether it is the same call
     else:
-        state.announce(item, _call(state, item, wire_item), wire_item, out)
+        state.announce(item, _call(state, item, wire_item), wire_item)
 
 
-def done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
+def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     call_format = _FORMATS[item.type or ""]
     if call_format.format == "text":
         params = whole_characters(wire_item.input or "")
@@ -83,7 +80,7 @@ def done(
             wire.remaining_fields(raw, (*_MAPPED_FIELDS, call_format.params_field))
         ),
     )
-    state.complete_call(item, call, wire_item, out)
+    state.complete_call(item, call, wire_item)
 
 
 ITEMS = dict.fromkeys(_FORMATS, ItemHandlers(done, added))

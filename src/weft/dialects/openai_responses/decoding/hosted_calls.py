@@ -11,17 +11,17 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
+from weft.dialects.openai_responses.decoding.item import DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
-    FAILED_STATUSES,
     DecoderState,
     EventHandler,
     ItemHandler,
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import Json, Part, ToolResult
+from weft.parts import Json, ToolResult
 
 _replace = msgspec.structs.replace
 
@@ -39,31 +39,27 @@ def _json_text(values: dict[str, Raw]) -> str:
 # Images
 
 
-def _emit_image_call(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, out: list[Part]
-) -> None:
+def _emit_image_call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> None:
     """Emits the call of an image when its item is added, so that partial images can follow it."""
-    if item.call_stage is CallStage.UNANNOUNCED:
+    if not item.announced:
         call = state.new_call(item, item.id, "image_generation", wire_item, hosted=True)
-        state.emit_call(item, _replace(call, params=_EMPTY_OBJECT), out)
+        state.emit_call(item, _replace(call, params=_EMPTY_OBJECT))
 
 
 def _image_added(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
-    _emit_image_call(state, item, wire_item, out)
+    _emit_image_call(state, item, wire_item)
 
 
-def partial_image(
-    state: DecoderState, item: DecodedItem, fields: dict[str, Raw], out: list[Part]
-) -> None:
+def partial_image(state: DecoderState, item: DecodedItem, fields: dict[str, Raw]) -> None:
     """Emits a partial image as a preliminary result, which replaces the one before."""
     # capture: image-with-partial-ones
     item.type = item.type or "image_generation_call"
-    _emit_image_call(state, item, wire.ResponsesItem(), out)
+    _emit_image_call(state, item, ResponsesItem())
     image = fields.get("partial_image_b64", wire.NULL)
     settings = {key: fields[key] for key in _PARTIAL_IMAGE_FIELDS if key in fields}
-    out.append(
+    state.out.append(
         ToolResult(
             item.call_id,
             wire.raw_object({"result": image}),
@@ -76,17 +72,13 @@ def partial_image(
 _PARTIAL_IMAGE_FIELDS = ("partial_image_index", "size", "quality", "background", "output_format")
 
 
-def _image_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
-    _emit_image_call(state, item, wire_item, out)
+def _image_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    _emit_image_call(state, item, wire_item)
     image = wire_item.result if isinstance(wire_item.result, Raw) else wire.NULL
     values = {"result": image, **wire.present_fields(error=wire_item.error)}
-    failed = (
-        bytes(image) in (b"null", b'""') or "error" in values or wire_item.status in FAILED_STATUSES
-    )
+    failed = bytes(image) in (b"null", b'""') or "error" in values or wire_item.failed
     mapped = ("result", "error") if "error" in values else ("result",)
-    out.append(state.result(item, values, _extra(raw, *mapped), is_error=failed))
+    state.out.append(state.result(item, values, _extra(raw, *mapped), is_error=failed))
 
 
 # Searches
@@ -95,16 +87,10 @@ def _image_done(
 def _announce(name: str) -> ItemHandler:
     """Returns a handler that announces a hosted call by its name."""
 
-    def added(
-        state: DecoderState,
-        item: DecodedItem,
-        wire_item: wire.ResponsesItem,
-        raw: Raw,
-        out: list[Part],
-    ) -> None:
-        if item.call_stage is CallStage.UNANNOUNCED:
+    def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+        if not item.announced:
             call = state.new_call(item, item.id, name, wire_item, hosted=True)
-            state.announce(item, call, wire_item, out)
+            state.announce(item, call, wire_item)
 
     return added
 
@@ -114,56 +100,51 @@ def _complete_search(
     item: DecodedItem,
     name: str,
     params: dict[str, Raw],
-    wire_item: wire.ResponsesItem,
-    out: list[Part],
+    wire_item: ResponsesItem,
 ) -> None:
     """Emits the call of a search with its query. Some hosts write the query in `arguments`."""
     text = _json_text(params) if params else state.text_or_json(wire_item.arguments, "arguments")
     call = state.new_call(item, item.id, name, wire_item, hosted=True)
-    state.complete_named_call(item, _replace(call, params=text or _EMPTY_OBJECT), wire_item, out)
+    state.complete_named_call(item, _replace(call, params=text or _EMPTY_OBJECT), wire_item)
 
 
 def _web_search_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     action = wire.present_fields(action=wire_item.action)
     query = wire.object_fields(wire_item.action)
     has_sources = query.pop("sources", None) is not None
     params = {"action": wire.raw_object(query)} if has_sources else action
-    _complete_search(state, item, "web_search", params, wire_item, out)
+    _complete_search(state, item, "web_search", params, wire_item)
     extra = _extra(raw, "action") if action else _extra(raw)
-    out.append(state.result(item, action, extra, is_error=wire_item.status in FAILED_STATUSES))
+    state.out.append(state.result(item, action, extra, is_error=wire_item.failed))
 
 
 def _file_search_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     query = wire.present_fields(queries=wire_item.queries)
-    _complete_search(state, item, "file_search", query, wire_item, out)
+    _complete_search(state, item, "file_search", query, wire_item)
     results = wire_item.results if isinstance(wire_item.results, Raw) else wire.NULL
     extra = _extra(raw, "queries", "results")
     values = {**query, "results": results}
-    out.append(state.result(item, values, extra, is_error=wire_item.status in FAILED_STATUSES))
+    state.out.append(state.result(item, values, extra, is_error=wire_item.failed))
 
 
 # Computer use
 
 
 def _computer_added(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
-    if (
-        item.call_stage is CallStage.UNANNOUNCED
-        and wire_item.call_id
-        and wire_item.call_id not in state.items_by_call_id
-    ):
+    if not item.announced and wire_item.call_id and wire_item.call_id not in state.items_by_call_id:
         state.announce(
-            item, state.new_call(item, wire_item.call_id, "computer", wire_item), wire_item, out
+            item, state.new_call(item, wire_item.call_id, "computer", wire_item), wire_item
         )
 
 
 def _computer_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Emits a computer call. A single `action` becomes a list of one. A call without a call id
     cannot be answered, so it is hosted.
@@ -182,23 +163,23 @@ def _computer_done(
         item, wire_item.call_id, "computer", wire_item, hosted=not wire_item.call_id
     )
     call = _replace(call, params=_json_text(params), extra=_extra(raw, *mapped))
-    state.complete_named_call(item, call, wire_item, out)
+    state.complete_named_call(item, call, wire_item)
 
 
 # Tool searches
 
 
 def _tool_search_added(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Announces a hosted search. The call id of a client search may change until it is done."""
-    if item.call_stage is CallStage.UNANNOUNCED and wire_item.execution == "server":
+    if not item.announced and wire_item.execution == "server":
         call = state.new_call(item, item.id, "tool_search", wire_item, hosted=True)
-        state.announce(item, call, wire_item, out)
+        state.announce(item, call, wire_item)
 
 
 def _tool_search_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     # capture: tool-searches
     is_client = wire_item.execution == "client" or (
@@ -213,14 +194,14 @@ def _tool_search_done(
     if params.startswith('"'):
         params = state.text_or_json(arguments, "arguments")
     state.complete_named_call(
-        item, _replace(call, params=params, extra=_extra(raw, *mapped)), wire_item, out
+        item, _replace(call, params=params, extra=_extra(raw, *mapped)), wire_item
     )
     if not is_client:
         state.open_searches.append(item)
 
 
 def _tool_search_output(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Emits the result of the search it names, else of the first hosted one without a result."""
     if wire_item.call_id:
@@ -231,9 +212,7 @@ def _tool_search_output(
         mapped = ("tools", "")
     tools = wire_item.tools if isinstance(wire_item.tools, Raw) else Raw(b"[]")
     extra = _result_item_extra(item, raw, mapped)
-    out.append(
-        state.result_item(id, {"tools": tools}, extra, is_error=wire_item.status in FAILED_STATUSES)
-    )
+    state.out.append(state.result_item(id, {"tools": tools}, extra, is_error=wire_item.failed))
 
 
 def _result_item_extra(item: DecodedItem, raw: Raw, mapped: Iterable[str]) -> Json:
@@ -246,25 +225,23 @@ def _result_item_extra(item: DecodedItem, raw: Raw, mapped: Iterable[str]) -> Js
 
 
 def _program_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     code = whole_characters(wire_item.code or "")
     params = wire.present_fields(code=code, fingerprint=wire_item.fingerprint)
     call = state.new_call(item, wire_item.call_id, "program", wire_item, hosted=True)
     extra = _extra(raw, "call_id", "code", "fingerprint")
-    state.complete_call(
-        item, _replace(call, params=_json_text(params), extra=extra), wire_item, out
-    )
+    state.complete_call(item, _replace(call, params=_json_text(params), extra=extra), wire_item)
 
 
 def _program_output(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Emits the result of a program, which usually began in an earlier response."""
     values = wire.present_fields(result=wire_item.result, status=wire_item.status)
     extra = _result_item_extra(item, raw, ("call_id", *values))
     id = wire_item.call_id or item.id
-    out.append(state.result_item(id, values, extra, is_error=wire_item.status in FAILED_STATUSES))
+    state.out.append(state.result_item(id, values, extra, is_error=wire_item.failed))
 
 
 ITEMS = {

@@ -7,6 +7,7 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Buffer
 from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.parts import Json, ToolCall
 
 
@@ -59,7 +60,7 @@ class DecodedPart:
 class AddedItem(NamedTuple):
     """An item as it was when it was added."""
 
-    wire_item: wire.ResponsesItem
+    wire_item: ResponsesItem
     raw: Raw
 
 
@@ -128,6 +129,11 @@ class DecodedItem:
         """The length of that output when it was last emitted."""
 
     @property
+    def announced(self) -> bool:
+        """Whether its call was announced."""
+        return self.call_stage is not CallStage.UNANNOUNCED
+
+    @property
     def call_id(self) -> str:
         """The id of the call in the emitted parts."""
         return self.call.id if self.call else self.id
@@ -135,7 +141,7 @@ class DecodedItem:
     @property
     def holding(self) -> bool:
         """Whether events of this item are not yet emitted as parts, and still may be."""
-        if self.call_stage is CallStage.UNANNOUNCED:
+        if not self.announced:
             params = (
                 self.early_params.length or self.streamed_text.length or self.full_value is not None
             )
@@ -156,4 +162,4 @@ class PendingShellCall(NamedTuple):
 
     item: DecodedItem
     call: ToolCall
-    wire_item: wire.ResponsesItem
+    wire_item: ResponsesItem

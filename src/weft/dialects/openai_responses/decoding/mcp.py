@@ -12,7 +12,6 @@ from weft.dialects.base import Salvage
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
-    FAILED_STATUSES,
     DecoderState,
     EventHandler,
     ItemHandlers,
@@ -20,7 +19,8 @@ from weft.dialects.openai_responses.decoding.state import (
     params_delta,
     params_done,
 )
-from weft.parts import Json, Part, ToolApprovalRequest, ToolCall
+from weft.dialects.openai_responses.wire import ResponsesItem
+from weft.parts import Json, ToolApprovalRequest, ToolCall
 from weft.request import CallContent, OpaqueContent, Request
 
 _REQUEST, _RESPONSE = "mcp_approval_request", "mcp_approval_response"
@@ -72,9 +72,7 @@ def _extra(raw: Raw, *mapped: str) -> Json:
     return wire.item_extra(remaining)
 
 
-def _call(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, id: str
-) -> ToolCall:
+def _call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, id: str) -> ToolCall:
     return msgspec.structs.replace(
         state.new_call(item, id, item.name, wire_item, hosted=True),
         dynamic=True,
@@ -82,36 +80,30 @@ def _call(
     )
 
 
-def _approved_call(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem
-) -> ToolCall:
+def _approved_call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> ToolCall:
     """Returns the call with the id of its approval request, or else of its item."""
     alias = _known_approvals(state).get(wire_item.approval_request_id or "")
     call = _call(state, item, wire_item, alias or item.id)
     first = state.items_by_call_id.get(call.id)
     # The approval request was part of this response, and is the call.
-    if alias and first is not None and item.call_stage is CallStage.UNANNOUNCED:
+    if alias and first is not None and not item.announced:
         item.call, item.call_stage = first.call, CallStage.CALLED
     return call
 
 
-def _call_added(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
-    if item.name and item.call_stage is CallStage.UNANNOUNCED:
+def _call_added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    if item.name and not item.announced:
         call = _approved_call(state, item, wire_item)
-        if item.call_stage is CallStage.UNANNOUNCED:
-            state.announce(item, call, wire_item, out)
+        if not item.announced:
+            state.announce(item, call, wire_item)
 
 
-def _call_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
+def _call_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     arguments = state.text_or_json(wire_item.arguments, "arguments") or item.full_value or ""
     call = _approved_call(state, item, wire_item)
     if item.call_stage is not CallStage.CALLED:
         call = msgspec.structs.replace(call, params=arguments)
-        state.complete_call(item, call, wire_item, out)
+        state.complete_call(item, call, wire_item)
     outcome = wire.present_fields(output=wire_item.output, error=wire_item.error)
     values = {
         "type": wire.to_raw("call"),
@@ -121,12 +113,12 @@ def _call_done(
         **outcome,
     }
     extra = _extra(raw, *outcome)
-    failed = "error" in outcome or wire_item.status in FAILED_STATUSES
-    out.append(state.result(item, values, extra, is_error=failed))
+    failed = "error" in outcome or wire_item.failed
+    state.out.append(state.result(item, values, extra, is_error=failed))
 
 
 def _request_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     approval = wire_item.approval_request_id or item.id
     call = msgspec.structs.replace(
@@ -135,9 +127,9 @@ def _request_done(
         approval_request_id=approval,
         extra=_extra(raw),
     )
-    state.emit_call(item, call, out)
+    state.emit_call(item, call)
     _known_approvals(state)[approval] = item.call_id
-    out.append(ToolApprovalRequest(item.call_id, approval))
+    state.out.append(ToolApprovalRequest(item.call_id, approval))
     state.finish_reason = "tool-calls"
 
 

@@ -16,9 +16,9 @@ from weft.dialects.openai_responses.decoding.item import (
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import Opaque, Part, Source, SourceKind, TextDelta, TextEnd, TextStart
+from weft.parts import Opaque, Source, SourceKind, TextDelta, TextEnd, TextStart
 
 TEXT, REFUSAL = "text", "refusal"
 
@@ -33,9 +33,7 @@ SOURCE_KINDS: dict[str, SourceKind] = {
 _MAPPED_FIELDS = ("id", "type", "role", "content", "phase")
 
 
-def open_text(
-    state: DecoderState, item: DecodedItem, kind: str, index: int, out: list[Part]
-) -> DecodedPart:
+def open_text(state: DecoderState, item: DecodedItem, kind: str, index: int) -> DecodedPart:
     """Returns the text of that kind and index, and starts it if necessary."""
     part = item.parts.get((kind, index))
     if part is not None:
@@ -45,7 +43,7 @@ def open_text(
     id = f"{item.id}:{index}" if index else item.id
     id = f"{item.id}:refusal{index}" if kind == REFUSAL else id
     part = state.open_part(item, kind, index, id, TextDelta)
-    out.append(TextStart(part.id, item.id, phase=item.phase, refusal=kind == REFUSAL))
+    state.out.append(TextStart(part.id, item.id, phase=item.phase, refusal=kind == REFUSAL))
     # capture: refusal
     if kind == REFUSAL and state.finish_reason == "stop":
         state.finish_reason = "content-filter"
@@ -53,7 +51,7 @@ def open_text(
 
 
 def _text_for_event(
-    state: DecoderState, item: DecodedItem, kind: str, event: wire.ResponsesEvent, out: list[Part]
+    state: DecoderState, item: DecodedItem, kind: str, event: ResponsesEvent
 ) -> DecodedPart:
     """Returns the text that an event is about. The official client fails on a text whose part was
     added neither with its item nor by an event.
@@ -61,7 +59,7 @@ def _text_for_event(
     index = event.content_index or 0
     part = item.parts.get((kind, index))
     if part is None:
-        part = open_text(state, item, kind, index, out)
+        part = open_text(state, item, kind, index)
         content = item.added.wire_item.content if item.added else None
         # capture: text-without-its-part
         if index >= len(content or ()):
@@ -70,44 +68,34 @@ def _text_for_event(
     return part
 
 
-def text_delta(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def text_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     part = item.parts.get((TEXT, event.content_index or 0))
-    part = part or _text_for_event(state, item, TEXT, event, out)
-    part.streamed_length += state.emit_delta(TextDelta, part.id, event.delta, out)
+    part = part or _text_for_event(state, item, TEXT, event)
+    part.streamed_length += state.emit_delta(TextDelta, part.id, event.delta)
 
 
-def _refusal_delta(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
-    part = _text_for_event(state, item, REFUSAL, event, out)
-    part.streamed_length += state.emit_delta(TextDelta, part.id, event.delta, out)
+def _refusal_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    part = _text_for_event(state, item, REFUSAL, event)
+    part.streamed_length += state.emit_delta(TextDelta, part.id, event.delta)
 
 
-def _text_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def _text_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     wire_part = wire.ResponsesPart("output_text", event.text, annotations=event.annotations)
-    _text_for_event(state, item, TEXT, event, out)
-    _take_whole_part(state, item, wire_part, event.content_index or 0, out)
+    _text_for_event(state, item, TEXT, event)
+    _take_whole_part(state, item, wire_part, event.content_index or 0)
 
 
-def _refusal_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def _refusal_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.refusal:
-        part = _text_for_event(state, item, REFUSAL, event, out)
+        part = _text_for_event(state, item, REFUSAL, event)
         part.full_text = whole_characters(event.refusal)
 
 
-def part_added(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     wire_part = event.part or wire.ResponsesPart()
     kind = _text_kind(wire_part)
     if kind is not None:
-        open_text(state, item, kind, event.content_index or 0, out)
+        open_text(state, item, kind, event.content_index or 0)
     else:
         _note_unknown_part(state, item, wire_part, event.content_index or 0)
 
@@ -121,45 +109,35 @@ def _note_unknown_part(
     item.content_count = max(item.content_count, index + 1)
 
 
-def part_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
-    _take_whole_part(state, item, event.part or wire.ResponsesPart(), event.content_index or 0, out)
+def part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    _take_whole_part(state, item, event.part or wire.ResponsesPart(), event.content_index or 0)
 
 
 def _take_whole_part(
-    state: DecoderState,
-    item: DecodedItem,
-    wire_part: wire.ResponsesPart,
-    index: int,
-    out: list[Part],
+    state: DecoderState, item: DecodedItem, wire_part: wire.ResponsesPart, index: int
 ) -> None:
     """Takes the full text and the annotations of a finished content part."""
     kind = _text_kind(wire_part)
     if kind is None:
         return
-    part = open_text(state, item, kind, index, out)
+    part = open_text(state, item, kind, index)
     text = wire_part.refusal if kind == REFUSAL else wire_part.text
     part.full_text = part.full_text if text is None else whole_characters(text)
     part.logprobs = wire_part.logprobs if isinstance(wire_part.logprobs, Raw) else part.logprobs
     for annotation_index, annotation in enumerate(wire_part.annotations or ()):
-        _annotate(state, part, annotation_index, annotation, out)
+        _annotate(state, part, annotation_index, annotation)
 
 
-def _annotation(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def _annotation(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if isinstance(event.annotation, Raw):
-        part = _text_for_event(state, item, TEXT, event, out)
+        part = _text_for_event(state, item, TEXT, event)
         annotation_index = event.annotation_index
         if annotation_index is None:
             annotation_index = len(part.annotations)
-        _annotate(state, part, annotation_index, event.annotation, out)
+        _annotate(state, part, annotation_index, event.annotation)
 
 
-def _annotate(
-    state: DecoderState, part: DecodedPart, annotation_index: int, raw: Raw, out: list[Part]
-) -> None:
+def _annotate(state: DecoderState, part: DecodedPart, annotation_index: int, raw: Raw) -> None:
     # capture: annotations-of-every-kind
     if annotation_index in part.annotations or part.stage is PartStage.CONCLUDED:
         return
@@ -173,7 +151,7 @@ def _annotate(
         detail = f"annotation {annotation.type!r} is not a source: kept with its text"
         state.findings.once("event-unknown", f"annotation {annotation.type}", detail)
     if kind is not None:
-        out.append(
+        state.out.append(
             Source(
                 state.context.ids.local("source"),
                 kind,
@@ -189,7 +167,7 @@ def _annotate(
 
 
 def message_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     for index, raw_part in enumerate(wire_item.content or ()):
         wire_part = state.salvage.item(raw_part, wire.ResponsesPart)
@@ -200,37 +178,26 @@ def message_done(
                 {"item_id": wire.to_raw(item.id), "content_index": wire.to_raw(index)}
             )
             extra = wire.raw_object({"content": position})
-            out.append(Opaque(NAME, wire_part.type or "unknown", wire.one_line(raw_part), extra))
+            state.out.append(
+                Opaque(NAME, wire_part.type or "unknown", wire.one_line(raw_part), extra)
+            )
         else:
-            _take_whole_part(state, item, wire_part, index, out)
+            _take_whole_part(state, item, wire_part, index)
     if not item.parts and not wire_item.content:
-        open_text(state, item, TEXT, 0, out)
-    late_phase = wire_item.phase if wire_item.phase != item.phase else None
+        open_text(state, item, TEXT, 0)
     # capture: body, done-without-added
     if item.stage is ItemStage.UNSEEN:  # it arrives at once
-        _emit_whole_texts(item, out)
-    end_texts(state, item, out, _end_extra(raw, late_phase))
-
-
-def _emit_whole_texts(item: DecodedItem, out: list[Part]) -> None:
-    out += [TextDelta(part.id, part.full_text) for part in item.parts.values() if part.full_text]
-
-
-def _end_extra(raw: Raw, phase: str | None) -> dict[str, Raw]:
-    """Returns the `extra` of the last end: remaining fields of the item, and a phase that came too
-    late for the start.
-    """
-    item_extra = wire.remaining_fields(raw, _MAPPED_FIELDS)
-    return {
-        **({"item": wire.raw_object(item_extra)} if item_extra else {}),
-        **wire.present_fields(phase=phase),
-    }
+        complete = [part for part in item.parts.values() if part.full_text]
+        state.out += [TextDelta(part.id, part.full_text or "") for part in complete]
+    remaining = wire.remaining_fields(raw, _MAPPED_FIELDS)
+    late_phase = wire_item.phase if wire_item.phase != item.phase else None
+    item_extra = {"item": wire.raw_object(remaining)} if remaining else {}
+    end_texts(state, item, item_extra | wire.present_fields(phase=late_phase))
 
 
 def end_texts(
     state: DecoderState,
     item: DecodedItem,
-    out: list[Part],
     item_extra: dict[str, Raw] | None = None,
     *,
     whole: bool = True,
@@ -244,8 +211,8 @@ def end_texts(
         if isinstance(part.logprobs, Raw) and bytes(part.logprobs) not in (b"[]", b"null"):
             extra["logprobs"] = part.logprobs
         if whole:
-            state.flush_surrogate(TextDelta, part.id, out)
-        out.append(
+            state.flush_surrogate(TextDelta, part.id)
+        state.out.append(
             TextEnd(
                 part.id,
                 tuple(part.annotations.values()),

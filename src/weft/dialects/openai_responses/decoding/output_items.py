@@ -25,8 +25,8 @@ from weft.dialects.openai_responses.decoding import (
 )
 from weft.dialects.openai_responses.decoding.item import AddedItem, DecodedItem, ItemStage
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
-from weft.dialects.openai_responses.wire import NAME
-from weft.parts import Opaque, Part
+from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
+from weft.parts import Opaque
 
 
 class OutputItems:
@@ -55,7 +55,7 @@ class OutputItems:
 
     # Finding the item
 
-    def item_for_event(self, event: wire.ResponsesEvent) -> DecodedItem:
+    def item_for_event(self, event: ResponsesEvent) -> DecodedItem:
         """Returns the item that an event is about, and starts it if necessary."""
         index = event.output_index
         item = None if index is None else self._items.get(index)
@@ -71,7 +71,7 @@ class OutputItems:
             self._findings.once("start-missing", item.id, detail)
         return item
 
-    def _find_or_create(self, event: wire.ResponsesEvent, id: str | None) -> DecodedItem:
+    def _find_or_create(self, event: ResponsesEvent, id: str | None) -> DecodedItem:
         """Returns the item with that id, if the event has no index, or a new one."""
         index = event.output_index
         # capture: no-indexes
@@ -84,7 +84,7 @@ class OutputItems:
             self._items[id or "" if index is None else index] = item
         return item
 
-    def _check_index(self, event: wire.ResponsesEvent, item: DecodedItem) -> None:
+    def _check_index(self, event: ResponsesEvent, item: DecodedItem) -> None:
         """Reports a missing or unexpected `output_index`, and an id that is already taken."""
         index, expected = event.output_index, len(self._items)
         if not item.id_minted and item.id in self._by_id:
@@ -105,7 +105,7 @@ class OutputItems:
                 "item-id-contradicted", "", f"the id of item {item.id!r} changed to {id!r}"
             )
 
-    def _check_call_id(self, item: DecodedItem, wire_item: wire.ResponsesItem) -> None:
+    def _check_call_id(self, item: DecodedItem, wire_item: ResponsesItem) -> None:
         """Reports a call id that differs between `added` and `done`, which the official client
         rejects.
         """
@@ -120,18 +120,13 @@ class OutputItems:
             self._findings.once("call-id-changed" if changed else "call-id-late", item.id, detail)
 
     def _resolve(
-        self,
-        event: wire.ResponsesEvent,
-        wire_item: wire.ResponsesItem,
-        out: list[Part],
-        *,
-        is_added: bool = False,
+        self, event: ResponsesEvent, wire_item: ResponsesItem, *, is_added: bool = False
     ) -> DecodedItem:
         """Returns the item of an `added` or `done` event, after it decided about a pending shell
         call.
         """
         if self._state.pending_shell is not None:
-            shell_calls.resolve_pending(self._state, wire_item, out)
+            shell_calls.resolve_pending(self._state, wire_item)
         index = event.output_index
         item = None if index is None else self._items.get(index)
         # capture: index-zero-for-every-item
@@ -153,9 +148,9 @@ class OutputItems:
 
     # Added and done
 
-    def added(self, event: wire.ResponsesEvent, out: list[Part]) -> None:
-        wire_item = self._state.salvage.item(event.item, wire.ResponsesItem)
-        item = self._resolve(event, wire_item, out, is_added=True)
+    def added(self, event: ResponsesEvent) -> None:
+        wire_item = self._state.salvage.item(event.item, ResponsesItem)
+        item = self._resolve(event, wire_item, is_added=True)
         if item.stage is ItemStage.DONE or (
             item.stage is ItemStage.ADDED and item.type is not None
         ):
@@ -167,24 +162,22 @@ class OutputItems:
             if isinstance(event.item, Raw):
                 item.added = item.added or AddedItem(wire_item, event.item)
                 if handlers is not None:
-                    handlers.added(self._state, item, wire_item, event.item, out)
+                    handlers.added(self._state, item, wire_item, event.item)
 
-    def done(self, event: wire.ResponsesEvent, out: list[Part]) -> None:
+    def done(self, event: ResponsesEvent) -> None:
         raw = event.item if isinstance(event.item, Raw) else Raw(b"{}")
         if not bytes(raw).startswith(b"{"):
             self._findings.once("event-unknown", "item", "an item that is not an object: ignored")
             return
-        wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
-        item = self._resolve(event, wire_item, out)
+        wire_item = self._state.salvage.item(raw, ResponsesItem)
+        item = self._resolve(event, wire_item)
         if item.stage is ItemStage.UNSEEN:
             # capture: done-without-added
             self._findings.once("start-missing", item.id, f"item {item.id!r} was never added")
         self._check_call_id(item, wire_item)
-        self._finish_item(item, wire_item, raw, out)
+        self._finish_item(item, wire_item, raw)
 
-    def _finish_item(
-        self, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-    ) -> None:
+    def _finish_item(self, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
         """Emits the parts of an item that is done, once."""
         handlers = _handlers_of(item, wire_item)
         if item.stage is ItemStage.DONE:
@@ -196,32 +189,32 @@ class OutputItems:
             self._findings.once(
                 "event-unknown", f"item {type}", f"item type {type!r}: passed through"
             )
-            out.append(Opaque(NAME, type, wire.one_line(raw)))
+            self._state.out.append(Opaque(NAME, type, wire.one_line(raw)))
         else:
-            handlers.done(self._state, item, wire_item, raw, out)
-        self._end_item_parts(item, out, whole=True)
+            handlers.done(self._state, item, wire_item, raw)
+        self._end_item_parts(item, whole=True)
         item.stage = ItemStage.DONE
         self._open.discard(item)
 
     # Items that arrive at once, or are never done
 
-    def read_all(self, output: list[Raw], out: list[Part]) -> None:
+    def read_all(self, output: list[Raw]) -> None:
         """Decodes items that arrive all at once."""
         for index, raw in enumerate(output):
-            wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
-            item = self._resolve(wire.ResponsesEvent(output_index=index), wire_item, out)
-            self._finish_item(item, wire_item, raw, out)
+            wire_item = self._state.salvage.item(raw, ResponsesItem)
+            item = self._resolve(ResponsesEvent(output_index=index), wire_item)
+            self._finish_item(item, wire_item, raw)
 
-    def complete_from_snapshot(self, output: list[Raw], out: list[Part]) -> None:
+    def complete_from_snapshot(self, output: list[Raw]) -> None:
         """Finishes items that were never done from the terminal snapshot. A stream without items
         has all of them there.
         """
         # capture: items-only-in-the-terminal-event
         if output and not self._items:
             self._findings.note("start-missing", "all items came with the terminal event")
-            self.read_all(output, out)
+            self.read_all(output)
         for index, raw in enumerate(output if self._open else ()):
-            wire_item = self._state.salvage.item(raw, wire.ResponsesItem)
+            wire_item = self._state.salvage.item(raw, ResponsesItem)
             item = self._by_id.get(wire_item.id) if wire_item.id else None
             item = item or self._items.get(index)
             # capture: items-never-done
@@ -231,31 +224,31 @@ class OutputItems:
                 and item.type == wire_item.type
             ):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
-                self._finish_item(item, wire_item, raw, out)
+                self._finish_item(item, wire_item, raw)
 
-    def end_calls(self, out: list[Part]) -> None:
+    def end_calls(self) -> None:
         """Ends calls whose item will never be done."""
-        shell_calls.resolve_pending(self._state, None, out)
+        shell_calls.resolve_pending(self._state, None)
         for item in self:
             if item.stage is not ItemStage.DONE:
                 # capture: items-never-done
-                self._state.complete_undone_call(item, out)
+                self._state.complete_undone_call(item)
 
-    def end_parts(self, out: list[Part], *, whole: bool) -> None:
+    def end_parts(self, *, whole: bool) -> None:
         """Ends texts and reasoning that were never done, with their full value if the response
         completed.
         """
         for item in self:
-            before = len(out)
+            before = len(self._state.out)
             no_parts = item in self._open and not item.parts and item.call is None
             # capture: item-that-says-nothing, items-that-say-nothing
             if whole and no_parts:
-                self._finish_as_added(item, out)
-            self._end_item_parts(item, out, whole=whole)
-            if whole and (len(out) > before or no_parts):
+                self._finish_as_added(item)
+            self._end_item_parts(item, whole=whole)
+            if whole and (len(self._state.out) > before or no_parts):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
 
-    def _finish_as_added(self, item: DecodedItem, out: list[Part]) -> None:
+    def _finish_as_added(self, item: DecodedItem) -> None:
         """Finishes an item without events of its own as it was added, because clients wait for its
         end. A call or a result is left out: it was never announced.
         """
@@ -263,15 +256,15 @@ class OutputItems:
             wire_item, raw = item.added
             fields = wire.object_fields(raw)
             fields.pop("status", None)
-            self._finish_item(item, wire_item, wire.raw_object(fields), out)
+            self._finish_item(item, wire_item, wire.raw_object(fields))
 
-    def _end_item_parts(self, item: DecodedItem, out: list[Part], *, whole: bool) -> None:
+    def _end_item_parts(self, item: DecodedItem, *, whole: bool) -> None:
         if item.parts:
-            messages.end_texts(self._state, item, out, whole=whole)
-            reasoning.end_reasoning(self._state, item, out, whole=whole)
+            messages.end_texts(self._state, item, whole=whole)
+            reasoning.end_reasoning(self._state, item, whole=whole)
 
 
-def _handlers_of(item: DecodedItem, wire_item: wire.ResponsesItem) -> ItemHandlers | None:
+def _handlers_of(item: DecodedItem, wire_item: ResponsesItem) -> ItemHandlers | None:
     """Returns the handlers of an item, or None for an unknown type. The type at `done` replaces an
     unknown one.
     """
@@ -288,7 +281,7 @@ def _handlers_of(item: DecodedItem, wire_item: wire.ResponsesItem) -> ItemHandle
     return handlers
 
 
-def _is_other_item(item: DecodedItem, wire_item: wire.ResponsesItem, is_added: bool) -> bool:
+def _is_other_item(item: DecodedItem, wire_item: ResponsesItem, is_added: bool) -> bool:
     """Whether this is another item than the one at its index: it has another type, or the old one
     is done and this one has another id or call id.
     """
@@ -309,26 +302,22 @@ def _is_other_item(item: DecodedItem, wire_item: wire.ResponsesItem, is_added: b
 
 
 def _opaque_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Passes an item through as an opaque part."""
-    out.append(Opaque(NAME, item.type or "", wire.one_line(raw)))
+    state.out.append(Opaque(NAME, item.type or "", wire.one_line(raw)))
 
 
-def _part_added(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
-    _by_part_type(event, messages.part_added, reasoning.raw_part_added)(state, item, event, out)
+def _part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    _by_part_type(event, messages.part_added, reasoning.raw_part_added)(state, item, event)
 
 
-def _part_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
-    _by_part_type(event, messages.part_done, reasoning.raw_part_done)(state, item, event, out)
+def _part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    _by_part_type(event, messages.part_done, reasoning.raw_part_done)(state, item, event)
 
 
 def _by_part_type(
-    event: wire.ResponsesEvent, text_handler: EventHandler, reasoning_handler: EventHandler
+    event: ResponsesEvent, text_handler: EventHandler, reasoning_handler: EventHandler
 ) -> EventHandler:
     type = event.part.type if event.part else None
     return reasoning_handler if type == "reasoning_text" else text_handler

@@ -22,9 +22,9 @@ from weft.dialects.openai_responses.decoding.item import (
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import Part, ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
+from weft.parts import ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
 
 SUMMARY, RAW = "summary", "raw"
 
@@ -33,16 +33,14 @@ _INDEXES = {SUMMARY: "summary_index", RAW: "content_index"}
 _MAPPED_FIELDS = ("id", "type", "summary", "content", "encrypted_content")
 
 
-def _open_reasoning(
-    state: DecoderState, item: DecodedItem, kind: str, index: int, out: list[Part]
-) -> DecodedPart:
+def _open_reasoning(state: DecoderState, item: DecodedItem, kind: str, index: int) -> DecodedPart:
     """Returns the part of that kind and index, and starts it if necessary."""
     part = item.parts.get((kind, index))
     if part is None:
         opened = sum(key[0] == kind for key in item.parts)
         state.check_index(item, _INDEXES[kind], index, opened)
         part = state.open_part(item, kind, index, _part_id(item, kind, index), ReasoningDelta)
-        out.append(ReasoningStart(part.id, _KINDS[kind], item_id=item.id))
+        state.out.append(ReasoningStart(part.id, _KINDS[kind], item_id=item.id))
     return part
 
 
@@ -57,102 +55,82 @@ def _part_id(item: DecodedItem, kind: str, index: int) -> str:
     return f"{item.id}:{index}"
 
 
-def added(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
+def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     item.has_encrypted_content = item.has_encrypted_content or bool(wire_item.encrypted_content)
     # capture: raw-reasoning
     expects_raw = isinstance(wire_item.content, list) and isinstance(
         wire_item.encrypted_content, UnsetType
     )
     if not expects_raw and not item.parts:  # else wait for the first delta
-        _open_reasoning(state, item, SUMMARY, 0, out)
+        _open_reasoning(state, item, SUMMARY, 0)
 
 
-def summary_part_added(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def summary_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     index = event.summary_index or 0
     if (SUMMARY, index) not in item.parts:
         for part in item.parts.values():
             if part.stage is PartStage.CAN_CONCLUDE:
-                _conclude(state, part, out)
+                _conclude(state, part)
             elif part.stage is PartStage.ACTIVE:
                 detail = f"item {item.id!r}: summary part {index} was added inside another one"
                 state.findings.once("index-disordered", f"{item.id} summary", detail)
-    _open_reasoning(state, item, SUMMARY, index, out)
+    _open_reasoning(state, item, SUMMARY, index)
 
 
-def _summary_delta(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
-    part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0, out)
-    part.streamed_length += state.emit_delta(ReasoningDelta, part.id, event.delta, out)
+def _summary_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
+    part.streamed_length += state.emit_delta(ReasoningDelta, part.id, event.delta)
 
 
-def _summary_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def _summary_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.text:
-        part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0, out)
+        part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
         part.full_text = whole_characters(event.text)
 
 
-def _summary_part_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def _summary_part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     text = event.part.text if event.part else None
     part = item.parts.get((SUMMARY, event.summary_index or 0))
     if part is None and text:
-        part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0, out)
+        part = _open_reasoning(state, item, SUMMARY, event.summary_index or 0)
     if part is None or part.stage is not PartStage.ACTIVE:  # it never started, so it has no end
         return
     part.full_text = part.full_text if text is None else whole_characters(text)
     # capture: reasoning-stored
     if state.store and not item.has_encrypted_content:
-        _conclude(state, part, out)
+        _conclude(state, part)
     else:
         # capture: reasoning-not-stored
         part.stage = PartStage.CAN_CONCLUDE
 
 
-def raw_delta(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
-    part = _open_reasoning(state, item, RAW, event.content_index or 0, out)
-    part.streamed_length += state.emit_delta(ReasoningDelta, part.id, event.delta, out)
+def raw_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    part = _open_reasoning(state, item, RAW, event.content_index or 0)
+    part.streamed_length += state.emit_delta(ReasoningDelta, part.id, event.delta)
 
 
-def _raw_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def _raw_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if event.text:
-        _open_reasoning(
-            state, item, RAW, event.content_index or 0, out
-        ).full_text = whole_characters(event.text)
+        _open_reasoning(state, item, RAW, event.content_index or 0).full_text = whole_characters(
+            event.text
+        )
 
 
-def raw_part_added(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
-    _open_reasoning(state, item, RAW, event.content_index or 0, out)
+def raw_part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    _open_reasoning(state, item, RAW, event.content_index or 0)
 
 
-def raw_part_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def raw_part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     text = event.part.text if event.part else None
-    part = _open_reasoning(state, item, RAW, event.content_index or 0, out)
+    part = _open_reasoning(state, item, RAW, event.content_index or 0)
     part.full_text = part.full_text if text is None else whole_characters(text)
 
 
-def done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
+def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     for kind, raw_parts in ((SUMMARY, wire_item.summary), (RAW, wire_item.content)):
         for index, raw_part in enumerate(raw_parts or ()):
             text = state.salvage.item(raw_part, wire.ResponsesPart).text
-            part = _open_reasoning(state, item, kind, index, out)
+            part = _open_reasoning(state, item, kind, index)
             part.full_text = part.full_text if text is None else whole_characters(text)
     encrypted = wire_item.encrypted_content or None
     sealed = opened(encrypted) if isinstance(encrypted, str) else None
@@ -162,20 +140,19 @@ def done(
         if not item.parts:
             return
     if not item.parts:
-        _open_reasoning(state, item, SUMMARY, 0, out)
+        _open_reasoning(state, item, SUMMARY, 0)
     elif encrypted and not _open_parts(item):  # concluded before the encrypted content came
-        _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts), out)
+        _open_reasoning(state, item, SUMMARY, sum(kind == SUMMARY for kind, _ in item.parts))
     # capture: body
     if item.stage is ItemStage.UNSEEN:  # it arrives at once
         complete = [part for part in item.parts.values() if part.full_text]
-        out += [ReasoningDelta(part.id, part.full_text or "") for part in complete]
-    end_reasoning(state, item, out, encrypted if isinstance(encrypted, str) else None, raw)
+        state.out += [ReasoningDelta(part.id, part.full_text or "") for part in complete]
+    end_reasoning(state, item, encrypted if isinstance(encrypted, str) else None, raw)
 
 
 def end_reasoning(
     state: DecoderState,
     item: DecodedItem,
-    out: list[Part],
     encrypted: str | None = None,
     raw: Raw | None = None,
     *,
@@ -184,11 +161,11 @@ def end_reasoning(
     """Ends the reasoning of an item. The last end carries the encrypted content."""
     ending = _open_parts(item)
     for part in ending[:-1]:
-        _conclude(state, part, out, whole=whole)
+        _conclude(state, part, whole=whole)
     for part in ending[-1:]:
         part.stage = PartStage.CONCLUDED
         if whole:
-            state.flush_surrogate(ReasoningDelta, part.id, out)
+            state.flush_surrogate(ReasoningDelta, part.id)
         end = ReasoningEnd(
             part.id,
             encrypted=encrypted,
@@ -196,7 +173,7 @@ def end_reasoning(
             whole=part.full_text if whole else None,
             extra=wire.item_extra(wire.remaining_fields(raw, _MAPPED_FIELDS)),
         )
-        out.append(unsealed(end))
+        state.out.append(unsealed(end))
 
 
 def _open_parts(item: DecodedItem) -> list[DecodedPart]:
@@ -204,13 +181,11 @@ def _open_parts(item: DecodedItem) -> list[DecodedPart]:
     return [part for part in parts if part.stage is not PartStage.CONCLUDED]
 
 
-def _conclude(
-    state: DecoderState, part: DecodedPart, out: list[Part], *, whole: bool = True
-) -> None:
+def _conclude(state: DecoderState, part: DecodedPart, *, whole: bool = True) -> None:
     part.stage = PartStage.CONCLUDED
     if whole:
-        state.flush_surrogate(ReasoningDelta, part.id, out)
-    out.append(ReasoningEnd(part.id, whole=part.full_text if whole else None))
+        state.flush_surrogate(ReasoningDelta, part.id)
+    state.out.append(ReasoningEnd(part.id, whole=part.full_text if whole else None))
 
 
 ITEMS = {"reasoning": ItemHandlers(done, added, announceable=True)}

@@ -11,20 +11,20 @@ from weft.assembler import Buffer
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import DecodedItem, PendingShellCall
 from weft.dialects.openai_responses.decoding.state import (
-    FAILED_STATUSES,
     DecoderState,
     EventHandler,
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import Part, ToolCall
+from weft.parts import ToolCall
 
 _OUTPUT = "shell_call_output"
 
 
 def _call(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, name: str
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw, name: str
 ) -> ToolCall:
     action = wire.present_fields(action=wire_item.action).get("action", Raw(b"{}"))
     return msgspec.structs.replace(
@@ -34,24 +34,20 @@ def _call(
     )
 
 
-def _local_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
-    state.complete_call(item, _call(state, item, wire_item, raw, "local_shell"), wire_item, out)
+def _local_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    state.complete_call(item, _call(state, item, wire_item, raw, "local_shell"), wire_item)
 
 
-def _shell_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
+def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     call = _call(state, item, wire_item, raw, "shell")
     hosted = _is_hosted(state, wire_item)
     if hosted is None:
         state.pending_shell = PendingShellCall(item, call, wire_item)
     else:
-        _complete_call(state, PendingShellCall(item, call, wire_item), hosted, out)
+        _complete_call(state, PendingShellCall(item, call, wire_item), hosted)
 
 
-def _is_hosted(state: DecoderState, wire_item: wire.ResponsesItem) -> bool | None:
+def _is_hosted(state: DecoderState, wire_item: ResponsesItem) -> bool | None:
     """Whether the provider executes the call; None if that is not known yet."""
     if wire.present_fields(environment=wire_item.environment):
         return wire.is_container(state.salvage, wire_item.environment)
@@ -59,18 +55,14 @@ def _is_hosted(state: DecoderState, wire_item: wire.ResponsesItem) -> bool | Non
     return None if tools is None else tools.shell_in_container
 
 
-def _complete_call(
-    state: DecoderState, pending: PendingShellCall, hosted: bool, out: list[Part]
-) -> None:
+def _complete_call(state: DecoderState, pending: PendingShellCall, hosted: bool) -> None:
     item, call, wire_item = pending
     if hosted:
         call = msgspec.structs.replace(call, provider_executed=True, invalid=None)
-    state.complete_call(item, call, wire_item, out)
+    state.complete_call(item, call, wire_item)
 
 
-def resolve_pending(
-    state: DecoderState, wire_item: wire.ResponsesItem | None, out: list[Part]
-) -> None:
+def resolve_pending(state: DecoderState, wire_item: ResponsesItem | None) -> None:
     """Emits a pending shell call. It is hosted if its output is the next item."""
     pending, state.pending_shell = state.pending_shell, None
     if pending is not None:
@@ -80,21 +72,19 @@ def resolve_pending(
             and wire_item.type == _OUTPUT
             and wire_item.call_id == pending.call.id
         )
-        _complete_call(state, pending, output_follows, out)
+        _complete_call(state, pending, output_follows)
 
 
 # Output
 
 
 def _output_added(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     item.name = wire_item.call_id or item.name
 
 
-def _output_delta(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def _output_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     """Emits the output so far as a preliminary result, whenever it grew by an eighth."""
     if not isinstance(event.delta, wire.CommandOutputDelta):
         return
@@ -110,7 +100,7 @@ def _output_delta(
         item.emitted_length = item.output_length
         values = {"output": _output_so_far(item)}
         extra = wire.item_extra(wire.present_fields(type=_OUTPUT, id=item.id))
-        out.append(state.result_item(item.name, values, extra, preliminary=True))
+        state.out.append(state.result_item(item.name, values, extra, preliminary=True))
 
 
 def _output_so_far(item: DecodedItem) -> Raw:
@@ -129,17 +119,13 @@ def _output_so_far(item: DecodedItem) -> Raw:
 
 
 def _output_done(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     output = wire_item.output if isinstance(wire_item.output, Raw) else _output_so_far(item)
     remaining = wire.remaining_fields(raw, ("call_id", "output"))
     extra = wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
     id = wire_item.call_id or item.name or item.id
-    out.append(
-        state.result_item(
-            id, {"output": output}, extra, is_error=wire_item.status in FAILED_STATUSES
-        )
-    )
+    state.out.append(state.result_item(id, {"output": output}, extra, is_error=wire_item.failed))
 
 
 ITEMS = {

@@ -25,6 +25,7 @@ from weft.dialects.openai_responses.decoding.item import (
     DecodedPart,
     PendingShellCall,
 )
+from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.partial_json import canonical, join_halves, parse, whole_characters
@@ -44,9 +45,6 @@ from weft.parts import (
 
 DeltaPart = TextDelta | ReasoningDelta | ToolParamsDelta
 
-FAILED_STATUSES = frozenset({"incomplete", "failed"})
-"""Statuses of an item that failed. Any other is a success, `in_progress` included."""
-
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -56,6 +54,8 @@ class DecoderState:
     def __init__(self, context: Context, findings: Findings) -> None:
         self.context = context
         self.findings = findings
+        self.out: list[Part] = []
+        """The parts of the current frame."""
         self.salvage = Salvage(findings, wire.STREAMED_FIELDS)
         self.store = context.request.store if context.request else None
         self.listed_tools: list[Raw] | None = None
@@ -114,11 +114,7 @@ class DecoderState:
             self.findings.once("index-disordered", f"{item.id} {what}", detail)
 
     def emit_delta(
-        self,
-        kind: type[DeltaPart],
-        id: str,
-        delta: str | wire.CommandOutputDelta | None,
-        out: list[Part],
+        self, kind: type[DeltaPart], id: str, delta: str | wire.CommandOutputDelta | None
     ) -> int:
         """Emits a delta and returns its length. A trailing high surrogate is held back."""
         text = delta if isinstance(delta, str) else ""
@@ -131,14 +127,14 @@ class DecoderState:
                     "surrogate-lone", id, "a surrogate pair was split between two deltas"
                 )
         if text:
-            out.append(kind(id, text))
+            self.out.append(kind(id, text))
         return len(text)
 
-    def flush_surrogate(self, kind: type[DeltaPart], id: str, out: list[Part]) -> None:
+    def flush_surrogate(self, kind: type[DeltaPart], id: str) -> None:
         """Emits a replacement character for a high surrogate that was never completed."""
         surrogate = self._surrogates.pop((kind, id), "") if self._surrogates else ""
         if surrogate:
-            out.append(kind(id, whole_characters(surrogate)))
+            self.out.append(kind(id, whole_characters(surrogate)))
 
     # Calls
 
@@ -147,7 +143,7 @@ class DecoderState:
         item: DecodedItem,
         id: str | None,
         name: str,
-        wire_item: wire.ResponsesItem,
+        wire_item: ResponsesItem,
         *,
         hosted: bool = False,
         format: ParamsFormat = "json",
@@ -160,7 +156,7 @@ class DecoderState:
             "",
             kind=item.type or "",
             provider_executed=hosted,
-            invalid="bad-arguments" if wire_item.status in FAILED_STATUSES and not hosted else None,
+            invalid="bad-arguments" if wire_item.failed and not hosted else None,
             format=format,
             item_id=item.id,
             namespace=wire_item.namespace,
@@ -170,9 +166,7 @@ class DecoderState:
             origin=sealed.origin if sealed else None,
         )
 
-    def announce(
-        self, item: DecodedItem, call: ToolCall, wire_item: wire.ResponsesItem, out: list[Part]
-    ) -> None:
+    def announce(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:
         item.call = self._with_free_id(item, call)
         item.call_stage = CallStage.OPEN
         start = ToolParamsStart(
@@ -186,10 +180,10 @@ class DecoderState:
             origin=call.origin,
             extra=wire_item.start_extra(call),
         )
-        out.append(start)
+        self.out.append(start)
         # capture: deltas-before-their-item
         if item.early_params.length:
-            self.emit_delta(ToolParamsDelta, item.call.id, item.early_params.text, out)
+            self.emit_delta(ToolParamsDelta, item.call.id, item.early_params.text)
             item.early_params = Buffer()
 
     def _with_free_id(self, item: DecodedItem, call: ToolCall) -> ToolCall:
@@ -205,36 +199,34 @@ class DecoderState:
         # capture: one-id-for-two-calls
         return msgspec.structs.replace(call, id=id)
 
-    def complete_call(
-        self, item: DecodedItem, call: ToolCall, wire_item: wire.ResponsesItem, out: list[Part]
-    ) -> None:
+    def complete_call(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:
         """Emits a call whose params are known, and announces it first if necessary."""
-        if item.call_stage is CallStage.UNANNOUNCED:
-            if self._repeats_call(item, call, wire_item, out):
+        if not item.announced:
+            if self._repeats_call(item, call, wire_item):
                 return
             streamed = item.early_params.length
-            self.announce(item, call, wire_item, out)
+            self.announce(item, call, wire_item)
             # capture: body, done-without-added
             if call.params and not streamed:
-                out.append(ToolParamsDelta(item.call_id, call.params))
-        self.end_params(item, out, call.params)
-        self.emit_call(item, call, out)
+                self.out.append(ToolParamsDelta(item.call_id, call.params))
+        self.end_params(item, call.params)
+        self.emit_call(item, call)
 
     def complete_named_call(
-        self, item: DecodedItem, call: ToolCall, wire_item: wire.ResponsesItem, out: list[Part]
+        self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem
     ) -> None:
         """Emits a call that was announced without params."""
         if item.call_stage is CallStage.OPEN:
-            out.append(ToolParamsDelta(item.call_id, call.params))
-        self.complete_call(item, call, wire_item, out)
+            self.out.append(ToolParamsDelta(item.call_id, call.params))
+        self.complete_call(item, call, wire_item)
 
-    def complete_undone_call(self, item: DecodedItem, out: list[Part]) -> None:
+    def complete_undone_call(self, item: DecodedItem) -> None:
         """Emits a call whose item is never done, if its params are complete."""
         call = item.call
         if call is None:  # a call without a name is never emitted; its params are all that is left
             if item.wire_call_id is None:
                 self.emit_delta(
-                    ToolParamsDelta, item.id, item.early_params.text or item.streamed_text.text, out
+                    ToolParamsDelta, item.id, item.early_params.text or item.streamed_text.text
                 )
             return
         # capture: items-never-done
@@ -243,11 +235,9 @@ class DecoderState:
         elif item.call_stage is not CallStage.PARAMS_ENDED:
             return
         self.findings.note("end-missing", f"item {item.id!r} was never done")
-        self.complete_call(item, call, wire.ResponsesItem(), out)
+        self.complete_call(item, call, ResponsesItem())
 
-    def _repeats_call(
-        self, item: DecodedItem, call: ToolCall, wire_item: wire.ResponsesItem, out: list[Part]
-    ) -> bool:
+    def _repeats_call(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> bool:
         """Whether another item announced this call. If so, that item's call is emitted."""
         first = self.items_by_call_id.get(call.id, item)
         if first is item or not _is_same_call(first, call):
@@ -255,17 +245,17 @@ class DecoderState:
         # capture: one-call-under-two-items
         detail = f"call {call.id!r} is repeated by item {item.id!r}"
         self.findings.once("call-repeated", call.id, detail)
-        self.complete_call(first, call, wire_item, out)
+        self.complete_call(first, call, wire_item)
         item.call, item.call_stage = first.call, CallStage.CALLED
         return True
 
-    def end_params(self, item: DecodedItem, out: list[Part], whole: str | None = None) -> None:
+    def end_params(self, item: DecodedItem, whole: str | None = None) -> None:
         if item.call_stage is CallStage.OPEN:
             item.call_stage = CallStage.PARAMS_ENDED
-            self.flush_surrogate(ToolParamsDelta, item.call_id, out)
-            out.append(ToolParamsEnd(item.call_id, whole=whole or None))
+            self.flush_surrogate(ToolParamsDelta, item.call_id)
+            self.out.append(ToolParamsEnd(item.call_id, whole=whole or None))
 
-    def emit_call(self, item: DecodedItem, call: ToolCall, out: list[Part]) -> None:
+    def emit_call(self, item: DecodedItem, call: ToolCall) -> None:
         """Emits the tool-call of an item, once. What was announced takes precedence."""
         if item.call_stage is CallStage.CALLED:
             return
@@ -279,7 +269,7 @@ class DecoderState:
             provider_executed=announced.provider_executed,
             item_id=item.id,
         )
-        out.append(call_part)
+        self.out.append(call_part)
         if not call_part.provider_executed and call_part.invalid is None:
             self.finish_reason = "tool-calls"
 
@@ -350,40 +340,32 @@ def _is_same_call(first: DecodedItem, call: ToolCall) -> bool:
     return canonical_params is not None and canonical_params == canonical(call.params)
 
 
-EventHandler = Callable[[DecoderState, DecodedItem, wire.ResponsesEvent, list[Part]], None]
+EventHandler = Callable[[DecoderState, DecodedItem, ResponsesEvent], None]
 """Handles an event about an item."""
 
-ItemHandler = Callable[[DecoderState, DecodedItem, wire.ResponsesItem, Raw, list[Part]], None]
+ItemHandler = Callable[[DecoderState, DecodedItem, ResponsesItem, Raw], None]
 """Handles an item that was added or is done."""
 
 
-def ignore_event(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def ignore_event(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     """Ignores an event that only reports progress, or whose value comes again when the item is
     done.
     """
 
 
-def ignore_item(
-    state: DecoderState, item: DecodedItem, wire_item: wire.ResponsesItem, raw: Raw, out: list[Part]
-) -> None:
+def ignore_item(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     """Ignores an item until it is done."""
 
 
-def params_delta(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def params_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     if item.call is None:
         # capture: deltas-before-their-item
         item.early_params.add(event.delta if isinstance(event.delta, str) else "")
     else:
-        state.emit_delta(ToolParamsDelta, item.call.id, event.delta, out)
+        state.emit_delta(ToolParamsDelta, item.call.id, event.delta)
 
 
-def params_done(
-    state: DecoderState, item: DecodedItem, event: wire.ResponsesEvent, out: list[Part]
-) -> None:
+def params_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
     whole = event.input if event.arguments is None else event.arguments
     item.full_value = whole_characters(whole or "")
 

@@ -459,10 +459,7 @@ REASONING_PART_TYPES: dict[ReasoningKind, ReasoningPartType] = {
         "response.reasoning_summary_part",
     ),
     "raw": ReasoningPartType(
-        schema.ReasoningTextContent,
-        b"content_index",
-        RAW_TEXT,
-        "response.content_part",
+        schema.ReasoningTextContent, b"content_index", RAW_TEXT, "response.content_part"
     ),
 }
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.openai_responses import output_schema as schema
-from weft.parts import Json, Usage
+from weft.parts import Json
 from weft.request import OutputFormat, Request, Tool, ToolChoice
 
 T = TypeVar("T")
@@ -56,22 +56,6 @@ def new_response(
         safety_identifier=request.safety_identifier or request.user,
         prompt_cache_key=request.prompt_cache_key,
         conversation=_conversation(request.extra),
-    )
-
-
-def usage_to_wire(usage: Usage | None) -> schema.ResponseUsage | None:
-    """Returns None unless input and output tokens are both known: zero is never made up."""
-    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
-        return None
-    cache_write = usage.cache_write_tokens
-    return schema.ResponseUsage(
-        usage.input_tokens,
-        usage.output_tokens,
-        _or(usage.total_tokens, usage.input_tokens + usage.output_tokens),
-        schema.InputTokensDetails(
-            _or(usage.cache_read_tokens, 0), UNSET if cache_write is None else cache_write
-        ),
-        schema.OutputTokensDetails(_or(usage.reasoning_tokens, 0)),
     )
 
 

@@ -134,7 +134,5 @@ def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOpt
     if param.effort and effort is None:
         extra["effort"] = schema.to_raw(param.effort)
     return ReasoningOptions(
-        effort,
-        summary=param.summary or param.generate_summary,
-        extra=kept(extra),
+        effort, summary=param.summary or param.generate_summary, extra=kept(extra)
     )

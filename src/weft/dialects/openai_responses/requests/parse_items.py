@@ -9,14 +9,7 @@ from msgspec import Raw
 from weft.context import Context
 from weft.dialects.asking.leftovers import MESSAGE, kept
 from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
-from weft.dialects.envelope import (
-    Proof,
-    Sealed,
-    all_restored,
-    opened,
-    opened_summary,
-    with_proof,
-)
+from weft.dialects.envelope import Proof, Sealed, all_restored, opened, opened_summary, with_proof
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Places, keys_of, read, unknown
@@ -180,10 +173,7 @@ class ResponsesItemParser:
         texts += [("raw", part.text) for part in param.content or ()]
         contents = [
             ReasoningContent(
-                text,
-                "raw" if kind == "raw" else "summary",
-                item_id=param.id,
-                origin=self._origin,
+                text, "raw" if kind == "raw" else "summary", item_id=param.id, origin=self._origin
             )
             for kind, text in texts or [("summary", "")]
         ]

@@ -152,14 +152,7 @@ def _mcp(raw: Raw, path: str) -> Tool:
         authorization=param.authorization,
         allowed_tools=tuple(names or ()),
     )
-    return Tool(
-        param.server_label,
-        "mcp",
-        hosted=hosted,
-        raw=raw,
-        origin=NAME,
-        extra=kept(extra),
-    )
+    return Tool(param.server_label, "mcp", hosted=hosted, raw=raw, origin=NAME, extra=kept(extra))
 
 
 _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {

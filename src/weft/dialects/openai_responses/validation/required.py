@@ -76,8 +76,8 @@ EVENTS: dict[str, tuple[str, ...]] = {
     "response.audio.transcript.done": (),
     "error": (),
 }
-"""Every event type, and its keys besides `type` and `sequence_number` (Open Responses, Streaming
-events; hosted tools from the original API)."""
+"""Every event type, and its keys besides `type` and `sequence_number` (Open Responses,
+Streaming; those of hosted tools from the original API)."""
 
 EVENT_KEYS: dict[str, str] = {
     "output_index": "integer",

@@ -1,9 +1,13 @@
-"""The rules of a Responses stream. `validator.py` checks each of them."""
+"""The rules of a Responses stream. `validator.py` checks each of them.
+
+The headings name the section of the Open Responses specification, or the schema in its OpenAPI
+document, that a group of rules comes from. The other rules are what clients rely on.
+"""
 
 from weft.dialects.rules import Rule
 
 RULES: tuple[Rule, ...] = (
-    # Frames
+    # Frames: HTTP Responses
     Rule(
         "data-invalid",
         "error",
@@ -53,7 +57,7 @@ RULES: tuple[Rule, ...] = (
         "Clients find the item and the part by these keys; without them text gets misplaced.",
         'data: {"type":"response.output_text.delta","item_id":"msg_1","delta":"Hi"}',
     ),
-    # Sequence numbers
+    # Sequence numbers: the schemas of the streaming events
     Rule(
         "number-missing",
         "warning",
@@ -89,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         "A client takes a gap for lost events, and reconnects or gives up.",
         '"sequence_number":4 … "sequence_number":6',
     ),
-    # Lifecycle of a response
+    # Lifecycle of a response: State machines, HTTP Responses ([DONE]), Errors
     Rule(
         "created-first",
         "error",
@@ -167,7 +171,7 @@ RULES: tuple[Rule, ...] = (
         "Without a reason clients treat the answer as finished.",
         '"status":"incomplete","incomplete_details":null',
     ),
-    # Response objects
+    # Response objects: schema ResponseResource
     Rule(
         "snapshot-keys",
         "error",
@@ -231,7 +235,7 @@ RULES: tuple[Rule, ...] = (
         "Two clients compute different costs for the same answer.",
         '"input_tokens":3,"output_tokens":2,"total_tokens":9',
     ),
-    # Items
+    # Items: Items are state machines, Items are streamable
     Rule(
         "item-not-added",
         "error",
@@ -351,7 +355,7 @@ RULES: tuple[Rule, ...] = (
         "Clients that validate reject null there.",
         '"type":"reasoning","summary":[],"encrypted_content":null',
     ),
-    # Calls
+    # Calls: what clients rely on
     Rule(
         "call-nameless",
         "error",
@@ -394,7 +398,7 @@ RULES: tuple[Rule, ...] = (
         "Clients parse them before they execute the tool, and raise.",
         '"arguments":"{\\"city\\":"',
     ),
-    # Parts and values
+    # Parts and values: Items are streamable
     Rule(
         "part-not-added",
         "error",
@@ -500,7 +504,7 @@ RULES: tuple[Rule, ...] = (
         "The user saw something else than what is stored; a call gets other arguments.",
         'response.function_call_arguments.done "{}" … "arguments":"{\\"a\\":1}"',
     ),
-    # Final output
+    # Final output: what clients rely on
     Rule(
         "output-differs",
         "error",
