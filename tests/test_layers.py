@@ -80,6 +80,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.asking.rendering",
         "weft.dialects.*.requests",
         "weft.dialects.*.requests.schema",
+        "weft.dialects.*.requests.fields",
         "weft.dialects.*.requests.parse_items",
         "weft.dialects.*.requests.parse_tools",
         "weft.dialects.*.requests.parse",

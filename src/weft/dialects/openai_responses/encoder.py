@@ -458,7 +458,10 @@ class ResponsesEncoder:
         if part.origin != NAME:
             self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
         elif part.kind.startswith("response.audio."):
-            self._write_event(part)
+            fields = schema.object_fields(part.raw) or {}
+            body = {key: fields[key] for key in fields if key not in ("type", "sequence_number")}
+            if body:
+                self._events.write(part.kind, NO_ITEM, _json(body)[1:-1])
         elif (content := self._items.item_extra(part.extra).content) is not None:
             self._write_content_part(part.raw, content.item_id)
         elif id in self._items.ids:
@@ -475,13 +478,6 @@ class ResponsesEncoder:
         self._events.write("response.content_part.added", position, locator, bytes(raw))
         self._events.write("response.content_part.done", position, locator, bytes(raw))
         self._items.part_done(item)
-
-    def _write_event(self, part: Opaque) -> None:
-        """Writes an event that is not about an item, with a new number."""
-        fields = schema.object_fields(part.raw) or {}
-        fields = {key: fields[key] for key in fields if key not in ("type", "sequence_number")}
-        if fields:
-            self._events.write(part.kind, NO_ITEM, _json(fields)[1:-1])
 
 
 def _item_group(part: Part) -> str | None:

@@ -326,6 +326,11 @@ def remaining_fields(item: Raw | None, mapped: Iterable[str]) -> dict[str, Raw]:
     return remaining
 
 
+def unmapped_extra(item: Raw | None, mapped: Iterable[str]) -> Json:
+    """Returns an `extra` with the fields of an item that its parts do not hold."""
+    return item_extra(remaining_fields(item, mapped))
+
+
 def item_extra(fields: dict[str, Raw]) -> Json:
     """Returns an `extra` that keeps these item fields for the encoder, if there are any."""
     return raw_object({"item": raw_object(fields)}) if fields else UNSET

@@ -41,19 +41,15 @@ _MAPPED_FIELDS = ("id", "type", "call_id", "name", "namespace")
 
 def _call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> ToolCall:
     call_format = _FORMATS[item.type or ""]
-    hosted = call_format.format == "text" and _is_hosted(state, item.name, wire_item)
+    hosted = False
+    tools = state.declared_tools() if call_format.format == "text" else None
+    if tools is not None and not wire_item.namespace:
+        # capture: own-custom-tools
+        hosted = tools.any_hosted and item.name not in tools.names
     call = state.new_call(
         item, wire_item.call_id, item.name, wire_item, hosted=hosted, format=call_format.format
     )
     return msgspec.structs.replace(call, kind=call_format.kind)
-
-
-def _is_hosted(state: DecoderState, name: str, wire_item: ResponsesItem) -> bool:
-    tools = state.declared_tools()
-    if tools is None or wire_item.namespace:
-        return False
-    # capture: own-custom-tools
-    return tools.any_hosted and name not in tools.names
 
 
 def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
@@ -76,9 +72,7 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
     call = msgspec.structs.replace(
         _call(state, item, wire_item),
         params=params or item.full_value or "",
-        extra=wire.item_extra(
-            wire.remaining_fields(raw, (*_MAPPED_FIELDS, call_format.params_field))
-        ),
+        extra=wire.unmapped_extra(raw, (*_MAPPED_FIELDS, call_format.params_field)),
     )
     state.complete_call(item, call, wire_item)
 

@@ -29,7 +29,7 @@ _EMPTY_OBJECT = "{}"
 
 
 def _extra(raw: Raw, *mapped: str) -> Json:
-    return wire.item_extra(wire.remaining_fields(raw, ("id", "type", *mapped)))
+    return wire.unmapped_extra(raw, ("id", "type", *mapped))
 
 
 def _json_text(values: dict[str, Raw]) -> str:
@@ -39,24 +39,20 @@ def _json_text(values: dict[str, Raw]) -> str:
 # Images
 
 
-def _emit_image_call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> None:
+def _image_added(
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw = wire.NULL
+) -> None:
     """Emits the call of an image when its item is added, so that partial images can follow it."""
     if not item.announced:
         call = state.new_call(item, item.id, "image_generation", wire_item, hosted=True)
         state.emit_call(item, _replace(call, params=_EMPTY_OBJECT))
 
 
-def _image_added(
-    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
-) -> None:
-    _emit_image_call(state, item, wire_item)
-
-
 def partial_image(state: DecoderState, item: DecodedItem, fields: dict[str, Raw]) -> None:
     """Emits a partial image as a preliminary result, which replaces the one before."""
     # capture: image-with-partial-ones
     item.type = item.type or "image_generation_call"
-    _emit_image_call(state, item, ResponsesItem())
+    _image_added(state, item, ResponsesItem())
     image = fields.get("partial_image_b64", wire.NULL)
     settings = {key: fields[key] for key in _PARTIAL_IMAGE_FIELDS if key in fields}
     state.out.append(
@@ -73,7 +69,7 @@ _PARTIAL_IMAGE_FIELDS = ("partial_image_index", "size", "quality", "background",
 
 
 def _image_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
-    _emit_image_call(state, item, wire_item)
+    _image_added(state, item, wire_item)
     image = wire_item.result if isinstance(wire_item.result, Raw) else wire.NULL
     values = {"result": image, **wire.present_fields(error=wire_item.error)}
     failed = bytes(image) in (b"null", b'""') or "error" in values or wire_item.failed

@@ -241,22 +241,17 @@ class OutputItems:
         for item in self:
             before = len(self._state.out)
             no_parts = item in self._open and not item.parts and item.call is None
+            # Clients wait for the end of an item without events. A call or a result was never
+            # announced.
             # capture: item-that-says-nothing, items-that-say-nothing
-            if whole and no_parts:
-                self._finish_as_added(item)
+            if whole and no_parts and item.added is not None and not item.needs_parts:
+                wire_item, raw = item.added
+                fields = wire.object_fields(raw)
+                fields.pop("status", None)
+                self._finish_item(item, wire_item, wire.raw_object(fields))
             self._end_item_parts(item, whole=whole)
             if whole and (len(self._state.out) > before or no_parts):
                 self._findings.note("end-missing", f"item {item.id!r} was never done")
-
-    def _finish_as_added(self, item: DecodedItem) -> None:
-        """Finishes an item without events of its own as it was added, because clients wait for its
-        end. A call or a result is left out: it was never announced.
-        """
-        if item.added is not None and not item.needs_parts:
-            wire_item, raw = item.added
-            fields = wire.object_fields(raw)
-            fields.pop("status", None)
-            self._finish_item(item, wire_item, wire.raw_object(fields))
 
     def _end_item_parts(self, item: DecodedItem, *, whole: bool) -> None:
         if item.parts:
@@ -308,19 +303,14 @@ def _opaque_done(
     state.out.append(Opaque(NAME, item.type or "", wire.one_line(raw)))
 
 
-def _part_added(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
-    _by_part_type(event, messages.part_added, reasoning.raw_part_added)(state, item, event)
+def _by_part_type(text: EventHandler, raw_reasoning: EventHandler) -> EventHandler:
+    """Returns a handler of content parts, which are of a message or of a reasoning item."""
 
+    def handle(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+        is_reasoning = event.part is not None and event.part.type == "reasoning_text"
+        (raw_reasoning if is_reasoning else text)(state, item, event)
 
-def _part_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
-    _by_part_type(event, messages.part_done, reasoning.raw_part_done)(state, item, event)
-
-
-def _by_part_type(
-    event: ResponsesEvent, text_handler: EventHandler, reasoning_handler: EventHandler
-) -> EventHandler:
-    type = event.part.type if event.part else None
-    return reasoning_handler if type == "reasoning_text" else text_handler
+    return handle
 
 
 _OPAQUE_ITEMS = ("compaction", "mcp_list_tools", "additional_tools")
@@ -354,7 +344,7 @@ ITEM_EVENTS: dict[str, EventHandler] = {
     **hosted_calls.EVENTS,
     **shell_calls.EVENTS,
     **mcp.EVENTS,
-    "response.content_part.added": _part_added,
-    "response.content_part.done": _part_done,
+    "response.content_part.added": _by_part_type(messages.part_added, reasoning.raw_part_added),
+    "response.content_part.done": _by_part_type(messages.part_done, reasoning.raw_part_done),
 }
 """Handlers of the events about an item."""

@@ -171,7 +171,7 @@ def end_reasoning(
             encrypted=encrypted,
             origin=(state.context.origin or NAME) if encrypted else None,
             whole=part.full_text if whole else None,
-            extra=wire.item_extra(wire.remaining_fields(raw, _MAPPED_FIELDS)),
+            extra=wire.unmapped_extra(raw, _MAPPED_FIELDS),
         )
         state.out.append(unsealed(end))
 

@@ -30,7 +30,7 @@ def _call(
     return msgspec.structs.replace(
         state.new_call(item, wire_item.call_id, name, wire_item),
         params=bytes(wire.raw_object({"action": action})).decode(),
-        extra=wire.item_extra(wire.remaining_fields(raw, ("id", "type", "call_id", "action"))),
+        extra=wire.unmapped_extra(raw, ("id", "type", "call_id", "action")),
     )
 
 
@@ -39,20 +39,13 @@ def _local_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
 
 
 def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
-    call = _call(state, item, wire_item, raw, "shell")
-    hosted = _is_hosted(state, wire_item)
-    if hosted is None:
-        state.pending_shell = PendingShellCall(item, call, wire_item)
-    else:
-        _complete_call(state, PendingShellCall(item, call, wire_item), hosted)
-
-
-def _is_hosted(state: DecoderState, wire_item: ResponsesItem) -> bool | None:
-    """Whether the provider executes the call; None if that is not known yet."""
+    pending = PendingShellCall(item, _call(state, item, wire_item, raw, "shell"), wire_item)
     if wire.present_fields(environment=wire_item.environment):
-        return wire.is_container(state.salvage, wire_item.environment)
-    tools = state.declared_tools()
-    return None if tools is None else tools.shell_in_container
+        _complete_call(state, pending, wire.is_container(state.salvage, wire_item.environment))
+    elif (tools := state.declared_tools()) and tools.shell_in_container is not None:
+        _complete_call(state, pending, tools.shell_in_container)
+    else:
+        state.pending_shell = pending
 
 
 def _complete_call(state: DecoderState, pending: PendingShellCall, hosted: bool) -> None:
@@ -104,18 +97,14 @@ def _output_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent)
 
 
 def _output_so_far(item: DecodedItem) -> Raw:
-    commands = [item.command_outputs[index] for index in sorted(item.command_outputs)]
-    return Raw(
-        msgspec.json.encode(
-            [
-                {
-                    "stdout": whole_characters(command.stdout.text),
-                    "stderr": whole_characters(command.stderr.text),
-                }
-                for command in commands
-            ]
-        )
-    )
+    outputs = [
+        {
+            "stdout": whole_characters(item.command_outputs[index].stdout.text),
+            "stderr": whole_characters(item.command_outputs[index].stderr.text),
+        }
+        for index in sorted(item.command_outputs)
+    ]
+    return Raw(msgspec.json.encode(outputs))
 
 
 def _output_done(

@@ -121,7 +121,9 @@ def _code_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
     mapped = ["id", "type", "outputs"]
     if not item.announced:
         call = state.new_call(item, item.id, _CODE_TOOL, wire_item, hosted=True)
-        params = _params_in_arguments(state, item, wire_item)
+        streamed = wire_item.code is not None or item.streamed_text.length or item.full_value
+        # capture: arguments-in-place-of-code
+        params = "" if streamed else state.text_or_json(wire_item.arguments, "arguments")
         if params:
             call = _replace(call, params=params)
         else:
@@ -133,16 +135,8 @@ def _code_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
         _emit_code_call(state, item, wire_item.code or item.full_value)
         mapped += ["code", "container_id"]
     values = {"outputs": wire_item.outputs if isinstance(wire_item.outputs, Raw) else wire.NULL}
-    extra = wire.item_extra(wire.remaining_fields(raw, mapped))
+    extra = wire.unmapped_extra(raw, mapped)
     state.out.append(state.result(item, values, extra, is_error=wire_item.failed))
-
-
-def _params_in_arguments(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> str:
-    """Returns the params that some hosts write in `arguments`, as for a function."""
-    if wire_item.code is not None or item.streamed_text.length or item.full_value:
-        return ""
-    # capture: arguments-in-place-of-code
-    return state.text_or_json(wire_item.arguments, "arguments")
 
 
 # Patches
@@ -183,7 +177,7 @@ def _patch_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
     mapped = ["id", "type", "call_id"]
     if not wire.object_fields(wire_item.operation).keys() - _OPERATION_FIELDS:
         mapped.append("operation")
-    call = _replace(call, extra=wire.item_extra(wire.remaining_fields(raw, mapped)))
+    call = _replace(call, extra=wire.unmapped_extra(raw, mapped))
     if not item.announced:
         item.streamed_text.add(_missing_tail(state, item, operation.diff or item.full_value))
         prefix = _patch_prefix(call.id, operation)

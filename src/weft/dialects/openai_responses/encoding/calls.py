@@ -263,7 +263,7 @@ class CallWriter:
         self.is_cut = self.is_cut or part.invalid == "stream-failed"
         if part.signature is not None and part.id not in self._signed:
             self._items.not_carried(part.type, "a call has no field for a signature")
-        if _waits_for_client(part):
+        if part.invalid is None and not part.provider_executed:
             self.pending.append(_pending_call(part, item.kind))
         if item.kind.result_to_fields is None:
             self._items.part_done(item)
@@ -329,10 +329,6 @@ class CallWriter:
             self._items.not_carried(part.type, "only MCP calls have approval requests")
         else:
             self.pending.append(schema.PendingCall(part.approval_id, item.kind.type))
-
-
-def _waits_for_client(part: ToolCall) -> bool:
-    return part.invalid is None and not part.provider_executed
 
 
 def _pending_call(part: ToolCall, kind: CallKind) -> schema.PendingCall:

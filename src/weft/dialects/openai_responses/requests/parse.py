@@ -10,6 +10,7 @@ from weft.dialects.asking.leftovers import kept, left
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.fields import SOURCE_PATHS
 from weft.dialects.openai_responses.requests.parse_items import ResponsesItemParser
 from weft.dialects.openai_responses.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_responses.wire import NAME
@@ -17,21 +18,6 @@ from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
-
-SOURCE_PATHS = {
-    "output": "text.format",
-    "verbosity": "text.verbosity",
-    "cache": "prompt_cache_retention",
-    "sampling.temperature": "temperature",
-    "sampling.top_p": "top_p",
-    "sampling.presence_penalty": "presence_penalty",
-    "sampling.frequency_penalty": "frequency_penalty",
-    "sampling.logprobs": "top_logprobs",
-    "tool_choice.allowed": "tool_choice.tools",
-}
-"""Where canonical fields are found in a Responses body, if not under their own name."""
-
-INCLUDE_LOGPROBS = "message.output_text.logprobs"
 
 _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
@@ -92,7 +78,7 @@ def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
 
 
 def _sampling(body: schema.ResponseCreateParams) -> Sampling:
-    without_logprobs = not body.top_logprobs and INCLUDE_LOGPROBS not in (body.include or ())
+    without_logprobs = not body.top_logprobs and schema.INCLUDE_LOGPROBS not in (body.include or ())
     return Sampling(
         temperature=body.temperature,
         top_p=body.top_p,

@@ -115,23 +115,15 @@ class _ResponsesItemRenderer:
         for kind, group in groupby(turn.contents, key=_group_key):
             placed = list(group)
             if kind == "message":
-                items += (
-                    []
-                    if self._is_empty_between_calls(turn, placed)
-                    else [self._message(turn, placed)]
-                )
+                # An empty text among calls would, as an item, separate them from their results.
+                among_calls = turn.role == "assistant" and len(placed) < len(turn.contents)
+                if self._is_own or not among_calls or _single_text(placed) != "":
+                    items.append(self._message(turn, placed))
             elif kind.startswith("reasoning "):
                 items += self._reasoning(placed)
             else:
                 items += self._item(placed[0], turn)
         return items
-
-    def _is_empty_between_calls(self, turn: Turn, placed: list[Placed]) -> bool:
-        """Whether a message among calls has only an empty text. As an item of its own it would
-        separate the calls from their results.
-        """
-        among_calls = turn.role == "assistant" and len(placed) < len(turn.contents)
-        return among_calls and not self._is_own and _single_text(placed) == ""
 
     def _render_shape(self, value: schema.ResponsesShape, source_extra: Json = UNSET) -> Raw:
         """Renders a shape together with the unknown fields it had, if it came from this dialect."""
@@ -163,7 +155,9 @@ class _ResponsesItemRenderer:
                         f"{path}.cache",
                         f"dropped: assistant texts have no cache breakpoint on {NAME}",
                     )
-                return self._assistant_text(text)
+                # `annotations` is required in assistant texts.
+                fields = keys_of(schema.to_raw(schema.AssistantText(text.text, [])))
+                return schema.to_raw(fields | keys_of(text.extra if self._is_native else UNSET))
             case TextContent() as text:
                 breakpoint = self.kin.mark(text, path)
                 return self._render_shape(schema.InputTextParam(text.text, breakpoint), text.extra)
@@ -177,11 +171,6 @@ class _ResponsesItemRenderer:
             case OpaqueContent() as opaque:
                 return self._opaque(path, opaque, is_assistant)
         return None
-
-    def _assistant_text(self, text: TextContent) -> Raw:
-        """Renders an assistant text. `annotations` is required there."""
-        fields = keys_of(schema.to_raw(schema.AssistantText(text.text, [])))
-        return schema.to_raw(fields | keys_of(text.extra if self._is_native else UNSET))
 
     def _opaque(self, path: str, opaque: OpaqueContent, is_assistant: bool) -> Raw | None:
         if self._is_own and opaque.origin in self._origins:
@@ -271,7 +260,9 @@ class _ResponsesItemRenderer:
             for number, content in enumerate(result.content)
         ]
         if result.is_error:
-            self._note_error(path)
+            if not self._is_native:
+                detail = "sent as status incomplete, with the prefix `Error: `"
+                self._losses.adapted(f"{path}.is_error", detail)
             contents = _with_error_prefix(path, contents)
         contents = self.kin.marked(path, contents, result.cache)
         text = _single_text(contents) if contents else ""
@@ -288,47 +279,29 @@ class _ResponsesItemRenderer:
             value.name = result.name if self._is_native else None
         return self._render_shape(value, result.extra)
 
-    def _note_error(self, path: str) -> None:
-        if not self._is_native:
-            detail = "sent as status incomplete, with the prefix `Error: `"
-            self._losses.adapted(f"{path}.is_error", detail)
-
     def _reasoning(self, contents: list[Placed]) -> list[Raw]:
         """Renders reasoning, which only its origin accepts, and only with its item id or encrypted
         content.
         """
         reasonings = [
-            reasoning.content
-            for reasoning in contents
-            if isinstance(reasoning.content, ReasoningContent)
+            placed.content for placed in contents if isinstance(placed.content, ReasoningContent)
         ]
         last = reasonings[-1]
-        encrypted = next(
-            (reasoning.encrypted for reasoning in reasonings if reasoning.encrypted is not None),
-            None,
-        )
+        encrypted = next((one.encrypted for one in reasonings if one.encrypted is not None), None)
         has_state = encrypted is not None or last.item_id is not None
-        if any(reasoning.origin not in self._origins for reasoning in reasonings) or not has_state:
+        if any(one.origin not in self._origins for one in reasonings) or not has_state:
             for placed in contents:
                 self._losses.warned(
                     placed.path, "dropped: reasoning is accepted only by its origin"
                 )
             return []
-        with_text = [reasoning for reasoning in reasonings if reasoning.text]
-        raw = [
-            schema.ReasoningPartParam("reasoning_text", reasoning.text)
-            for reasoning in with_text
-            if reasoning.kind == "raw"
-        ]
+        texts: dict[str, list[schema.ReasoningPartParam]] = {"summary": [], "raw": []}
+        for one in reasonings:
+            if one.text:
+                type = "reasoning_text" if one.kind == "raw" else "summary_text"
+                texts[one.kind].append(schema.ReasoningPartParam(type, one.text))
         value = schema.ReasoningItemParam(
-            [
-                schema.ReasoningPartParam("summary_text", reasoning.text)
-                for reasoning in with_text
-                if reasoning.kind == "summary"
-            ],
-            last.item_id,
-            raw or UNSET,
-            encrypted,
+            texts["summary"], last.item_id, texts["raw"] or UNSET, encrypted
         )
         return [self._render_shape(value, last.extra)]
 

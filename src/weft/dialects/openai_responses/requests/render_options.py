@@ -12,13 +12,11 @@ from weft.dialects.openai_responses.requests.render_tools import ResponsesToolRe
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 from weft.parts import Json
-from weft.request import OutputFormat, Request
+from weft.request import Request
 
 MIN_OUTPUT_TOKENS = 16
 """The smallest `max_output_tokens` that the API accepts."""
 
-INCLUDE_ENCRYPTED = "reasoning.encrypted_content"
-INCLUDE_LOGPROBS = "message.output_text.logprobs"
 GATEWAY_INCLUDES = frozenset({"required_action", "reasoning.raw"})
 """Values of `include` that are meant for the gateway and never sent upstream."""
 
@@ -135,14 +133,14 @@ class ResponsesOptionsRenderer:
         include = [name for name in self._request.include if name not in GATEWAY_INCLUDES]
         if self._is_native:
             return include
-        if self._request.sampling.logprobs is not None and INCLUDE_LOGPROBS not in include:
-            include.append(INCLUDE_LOGPROBS)
+        if self._request.sampling.logprobs is not None and schema.INCLUDE_LOGPROBS not in include:
+            include.append(schema.INCLUDE_LOGPROBS)
         if (
             self._quirks.stateless_reasoning
             and not self._store()
-            and INCLUDE_ENCRYPTED not in include
+            and schema.INCLUDE_ENCRYPTED not in include
         ):
-            include.append(INCLUDE_ENCRYPTED)
+            include.append(schema.INCLUDE_ENCRYPTED)
         return include
 
     def _store(self) -> bool | None:
@@ -151,15 +149,14 @@ class ResponsesOptionsRenderer:
         return store if store is not None or self._is_native else False
 
     def _text(self) -> schema.TextParam | None:
-        format = self._text_format(self._request.output)
-        verbosity = self._request.verbosity
-        return schema.TextParam(_optional_raw(format), verbosity) if format or verbosity else None
-
-    def _text_format(self, output: OutputFormat) -> schema.TextFormatParam | None:
-        if output.kind == "text":
-            return None
+        output, verbosity = self._request.output, self._request.verbosity
+        format: schema.TextFormatParam | None = None
         if output.kind == "json":
-            return schema.TextFormatParam("json_object")
-        name, strict = self._kin.shape()
-        json_schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
-        return schema.TextFormatParam("json_schema", name, json_schema, output.description, strict)
+            format = schema.TextFormatParam("json_object")
+        elif output.kind == "json-schema":
+            name, strict = self._kin.shape()
+            json_schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
+            format = schema.TextFormatParam(
+                "json_schema", name, json_schema, output.description, strict
+            )
+        return schema.TextParam(_optional_raw(format), verbosity) if format or verbosity else None

@@ -17,6 +17,9 @@ Role = Literal["user", "assistant", "system", "developer"]
 SIBLING_DIALECT = "openai-chat"
 """The other dialect of the same API family."""
 
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
+INCLUDE_ENCRYPTED = "reasoning.encrypted_content"
+
 HOSTED_ITEMS = frozenset(
     {
         "code_interpreter_call",

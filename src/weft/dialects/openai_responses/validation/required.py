@@ -229,7 +229,9 @@ class ShapeValidator:
         missing: dict[str, list[str]] = {}
         for key in RESPONSE_KEYS:
             if key not in response:
-                missing.setdefault(_missing_key_rule(key), []).append(key)
+                rule = "snapshot-keys" if key in CLIENT_KEYS else "snapshot-spec-keys"
+                rule = "snapshot-added-keys" if key in ADDED_KEYS else rule
+                missing.setdefault(rule, []).append(key)
         for rule, keys in missing.items():
             detail = f"{where} has a response without {', '.join(keys)}"
             self._report(rule, "", f"{detail}; expected each in every snapshot")
@@ -292,12 +294,6 @@ class ShapeValidator:
         if not any(isinstance(message, str) for message in messages):
             detail = f"{where} without a message; expected error.message, or message"
             self._report("error-shape", "", detail)
-
-
-def _missing_key_rule(key: str) -> str:
-    if key in ADDED_KEYS:
-        return "snapshot-added-keys"
-    return "snapshot-keys" if key in CLIENT_KEYS else "snapshot-spec-keys"
 
 
 def _quoted(value: JsonObject, key: str) -> str:
