@@ -10,6 +10,8 @@ import re
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
+
 NAME = "gemini"
 
 CODE, SERVER_TOOL = "executable_code", "server_tool"
@@ -309,7 +311,7 @@ class _RawChunk(Shape):
     candidates: list[_RawCandidate]
 
 
-read = msgspec.json.Decoder(Chunk).decode
+read = large_json.decoder(Chunk)
 """Decodes the data of a frame; raises ValueError for what is not a well-typed frame."""
 
 _read_elements = msgspec.json.Decoder(list[Raw]).decode

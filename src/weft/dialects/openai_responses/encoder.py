@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
@@ -161,7 +162,7 @@ class ResponsesEncoder:
     def _write_snapshot(self, type: str, more: bytes = b"") -> None:
         if self._events.discards:
             return
-        self._events.snapshot(type, _json(self.response), more)
+        self._events.snapshot(type, large_json.write(self.response), more)
 
     # The response
 
@@ -306,17 +307,15 @@ class ResponsesEncoder:
         self._take_text_end(text, part, item_extra)
         full_text = self._fold.text(part.id)
         if text.refusal:
-            refusal = b',"refusal":'
-            self._events.write(
-                "response.refusal.done", text.position, text.locator, refusal, _json(full_text)
-            )
-        else:  # a long text is encoded for one event at a time
-            logprobs = b',"logprobs":%b,"text":' % _json(text.logprobs)
+            type, key = "response.refusal.done", b',"refusal":'
+        else:
             type = "response.output_text.done"
-            self._events.write(type, text.position, text.locator, logprobs, _json(full_text))
+            key = b',"logprobs":%b,"text":' % _json(text.logprobs)
+        # A long text is encoded for one event at a time.
+        self._events.write(type, text.position, text.locator, key, large_json.write(full_text))
         text.item.parts[text.index] = whole = text.render(full_text)
-        done = "response.content_part.done"
-        self._events.write(done, text.position, text.locator, b',"part":', _json(whole))
+        type, key = "response.content_part.done", b',"part":'
+        self._events.write(type, text.position, text.locator, key, large_json.write(whole))
         self._items.part_done(text.item)
 
     def _take_text_end(
@@ -528,4 +527,4 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     for part in parts:
         fold.feed(part)
     encoder.feed(parts)
-    return _json(encoder.response)
+    return large_json.write(encoder.response)

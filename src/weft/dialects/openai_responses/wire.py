@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.assembler import Buffer
 from weft.dialects.base import Salvage
 from weft.parts import Json, ToolCall
@@ -225,7 +226,7 @@ class ObjectOnly(msgspec.Struct):
 
 RESPONSE_OBJECT = "response"
 
-decode_event = msgspec.json.Decoder(ResponsesEvent).decode
+decode_event = large_json.decoder(ResponsesEvent)
 _decode_object = msgspec.json.Decoder(ObjectOnly).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 

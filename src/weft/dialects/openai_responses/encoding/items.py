@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.dialects.openai_responses import output_schema as schema
 from weft.dialects.openai_responses.wire import RAW_TEXT
 from weft.findings import Findings
@@ -327,7 +328,9 @@ class OutputWriter:
 
     def _write_item(self, what: str, item: OutputItem, rendered: schema.RenderedItem) -> None:
         index = b'"output_index":%d,"item":' % item.index
-        self.events.write(f"response.output_item.{what}", item.position, index, _json(rendered))
+        self.events.write(
+            f"response.output_item.{what}", item.position, index, large_json.write(rendered)
+        )
 
 
 class MessageOutputItem(OutputItem):

@@ -1,8 +1,8 @@
 """Renders a Responses body: its items, its tools and its options."""
 
-import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.bridging import Names
 from weft.dialects.asking.leftovers import put
@@ -38,7 +38,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     put(fields, options.extra(), _NESTED_FIELDS)
     if len(losses.found) == losses_before:
         fields = _with_unchanged_fields(request, fields)
-    return Rendered(msgspec.json.encode(fields), names.restored, stop=request.stop)
+    return Rendered(large_json.write(fields), names.restored, stop=request.stop)
 
 
 def _with_unchanged_fields(request: Request, rendered: dict[str, Raw]) -> dict[str, Raw]:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.asking.wording import Breakpoint
 from weft.parts import Json
 
@@ -308,4 +309,4 @@ class ResponseCreateParams(ResponsesShape, kw_only=True):
 
 
 def to_raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
+    return Raw(large_json.write(value))
