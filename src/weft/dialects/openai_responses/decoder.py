@@ -77,8 +77,10 @@ class ResponsesDecoder:
             if salvaged is None:
                 return out
             event = salvaged
-        if frame.cut or frame.split:
-            self._note_framing(frame)
+        if frame.cut:
+            self._findings.note("frame-unterminated", "the last event has no blank line after it")
+        if frame.split:
+            self._findings.once("frame-lines-split", "", "events were separated by one newline")
         number = event.sequence_number
         # capture: another-response-spliced-in
         if number is not None and self._replays.seen(number, data):
@@ -135,12 +137,6 @@ class ResponsesDecoder:
                 detail = f"event {frame.number} is not JSON: {problem}"
                 self._fail(ErrorPart("malformed", detail))
         return None
-
-    def _note_framing(self, frame: Frame) -> None:
-        if frame.cut:
-            self._findings.note("frame-unterminated", "the last event has no blank line after it")
-        if frame.split:
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
 
     def _check_number(self, event: ResponsesEvent, number: int | None) -> None:
         """Reports an event without a `sequence_number`, or with one that is not higher than the

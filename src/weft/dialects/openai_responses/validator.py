@@ -95,7 +95,10 @@ class ResponsesValidator:
             detail = f"the stream ended after {self._last_event()}; expected [DONE]"
             self._report("done-missing", "", detail)
         if "error" in self._seen:
-            self._check_error(self._seen["error"])
+            if self._terminal != "response.failed" and "response.created" in self._seen:
+                last = self._terminal or "the end of the stream"
+                detail = f"error at event {self._seen['error']} was followed by {last}"
+                self._report("error-without-failed", "", f"{detail}; expected response.failed")
         elif not self._terminal:
             expected = "expected response.completed, response.incomplete or response.failed"
             self._report(
@@ -104,13 +107,6 @@ class ResponsesValidator:
 
     def _last_event(self) -> str:
         return plain(next(reversed(self._seen), "nothing"))
-
-    def _check_error(self, at: int) -> None:
-        """Checks that an error event of a created response is followed by `response.failed`."""
-        if self._terminal != "response.failed" and "response.created" in self._seen:
-            last = self._terminal or "the end of the stream"
-            detail = f"error at event {at} was followed by {last}; expected response.failed"
-            self._report("error-without-failed", "", detail)
 
     # Frames
 
@@ -214,21 +210,17 @@ class ResponsesValidator:
         response = fields(event.get("response"))
         if response:
             self._shapes.snapshot(type, response)
-            self._check_status(type, response)
-        id = text(response.get("id"))
-        if id and self._id and id != self._id:
-            detail = f"{type} has response id {shown(id)}; expected {shown(self._id)}"
-            self._report("response-id-changed", "", detail)
-        self._id = self._id or id
-
-    def _check_status(self, type: str, response: JsonObject) -> None:
-        status = text(response.get("status"))
-        legal = EVENT_STATUSES.get(type, ())
+        status, legal = text(response.get("status")), EVENT_STATUSES.get(type, ())
         # A tool session ends a turn that waits for tool outputs like this.
         waits_for_tools = REQUIRED_ACTION in self._seen and status == "incomplete"
         if status and legal and status not in legal and not waits_for_tools:
             detail = f"{type} has a response with status {shown(status)}"
             self._report("status-differs", type, f"{detail}; expected {' or '.join(legal)}")
+        id = text(response.get("id"))
+        if id and self._id and id != self._id:
+            detail = f"{type} has response id {shown(id)}; expected {shown(self._id)}"
+            self._report("response-id-changed", "", detail)
+        self._id = self._id or id
 
     def _check_in_progress(self, type: str) -> None:
         if "response.in_progress" not in self._seen:

@@ -68,28 +68,11 @@ class DecodedItem:
     """One output item. Its parts are keyed by kind and index."""
 
     __slots__ = (
-        "added",
-        "call",
-        "call_stage",
-        "command_outputs",
-        "content_count",
-        "early_params",
-        "emitted_length",
-        "full_value",
-        "has_encrypted_content",
-        "id",
-        "id_minted",
-        "name",
-        "needs_parts",
-        "output_length",
-        "params_prefix",
-        "parts",
-        "phase",
-        "stage",
-        "streamed_text",
-        "type",
-        "wire_call_id",
-    )
+        "added", "call", "call_stage", "command_outputs", "content_count", "early_params",
+        "emitted_length", "full_value", "has_encrypted_content", "id", "id_minted", "name",
+        "needs_parts", "output_length", "params_prefix", "parts", "phase", "stage", "streamed_text",
+        "type", "wire_call_id",
+    )  # fmt: skip
 
     def __init__(self, id: str, *, id_minted: bool) -> None:
         self.id = id

@@ -78,24 +78,18 @@ class OutputItems:
         item = self._by_id.get(id or "") if index is None else None
         if item is None:
             item = DecodedItem(id or self._state.context.ids.mint("item"), id_minted=not id)
-            self._check_index(event, item)
+            if id and id in self._by_id:
+                self._findings.once("item-id-contradicted", "", f"two items have the id {id!r}")
+            if index is None:
+                self._findings.once("index-missing", "", f"no output_index for {item.id!r}")
+            # capture: indexes-with-gaps
+            elif index != len(self._items):
+                detail = f"item {item.id!r} is at output_index {index}, expected {len(self._items)}"
+                self._findings.note("index-disordered", detail)
             self._open.add(item)
             self._by_id.setdefault(id or "", item)
             self._items[id or "" if index is None else index] = item
         return item
-
-    def _check_index(self, event: ResponsesEvent, item: DecodedItem) -> None:
-        """Reports a missing or unexpected `output_index`, and an id that is already taken."""
-        index, expected = event.output_index, len(self._items)
-        if not item.id_minted and item.id in self._by_id:
-            self._findings.once("item-id-contradicted", "", f"two items have the id {item.id!r}")
-        if index is None:
-            # capture: no-indexes
-            self._findings.once("index-missing", "", f"no output_index for {item.id!r}")
-        # capture: indexes-with-gaps
-        elif index != expected:
-            detail = f"item {item.id!r} is at output_index {index}, expected {expected}"
-            self._findings.note("index-disordered", detail)
 
     def _check_id(self, item: DecodedItem, id: str | None) -> None:
         """Reports an item id that changed."""

@@ -34,25 +34,19 @@ _MAPPED_FIELDS = ("id", "type", "summary", "content", "encrypted_content")
 
 
 def _open_reasoning(state: DecoderState, item: DecodedItem, kind: str, index: int) -> DecodedPart:
-    """Returns the part of that kind and index, and starts it if necessary."""
+    """Returns the part of that kind and index, and starts it if necessary. Its id names the kind
+    only if the item already has parts of the other one.
+    """
     part = item.parts.get((kind, index))
     if part is None:
         opened = sum(key[0] == kind for key in item.parts)
         state.check_index(item, _INDEXES[kind], index, opened)
-        part = state.open_part(item, kind, index, _part_id(item, kind, index), ReasoningDelta)
+        # capture: reasoning-part-without-a-word
+        both_kinds = any(other != kind for other, _ in item.parts)
+        id = f"{item.id}:{kind}{index}" if both_kinds else f"{item.id}:{index}"
+        part = state.open_part(item, kind, index, id, ReasoningDelta)
         state.out.append(ReasoningStart(part.id, _KINDS[kind], item_id=item.id))
     return part
-
-
-def _part_id(item: DecodedItem, kind: str, index: int) -> str:
-    """Returns `<item>:<index>`, or `<item>:<kind><index>` if the item already has parts of the
-    other kind.
-    """
-    other = RAW if kind == SUMMARY else SUMMARY
-    # capture: reasoning-part-without-a-word
-    if any(key[0] == other for key in item.parts):
-        return f"{item.id}:{kind}{index}"
-    return f"{item.id}:{index}"
 
 
 def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:

@@ -49,22 +49,10 @@ class CallItem(OutputItem):
     """A call. Its fields are completed by the tool-call and by the result."""
 
     __slots__ = (
-        "_scan",
-        "call_id",
-        "delta_prefix",
-        "ended",
-        "extractor",
-        "fields",
-        "held_parts",
-        "invalid",
-        "kind",
-        "name",
-        "partial_images",
-        "phase",
-        "public_call_id",
-        "received",
-        "written",
+        "_scan", "call_id", "delta_prefix", "ended", "extractor", "fields", "held_parts", "invalid",
+        "kind", "name", "partial_images", "phase", "public_call_id", "received", "written",
     )  # fmt: skip
+    closes_on_error = False
 
     def __init__(
         self, slot: ItemSlot, part: ToolParamsStart | ToolCall, kind: CallKind, known_fields: Fields
@@ -77,11 +65,8 @@ class CallItem(OutputItem):
         self.kind = kind
         self.fields = {**kind.placeholders, **known_fields}
         self.invalid = False
-        self.extractor = (
-            JsonStringExtractor(*kind.streamed.path)
-            if kind.streamed and kind.streamed.path
-            else None
-        )
+        path = kind.streamed.path if kind.streamed else ()
+        self.extractor = JsonStringExtractor(*path) if path else None
         self.delta_prefix = self._new_delta_prefix()
         """The beginning of its delta events, if its params are streamed."""
         self.partial_images = 0
@@ -130,10 +115,6 @@ class CallItem(OutputItem):
 
     def is_cut(self, last: bool) -> bool:
         return self.invalid or self.open > 0
-
-    @property
-    def closes_on_error(self) -> bool:
-        return False
 
     # Between `added` and `done`
 
@@ -231,6 +212,7 @@ class CallResultItem(OutputItem):
     """
 
     __slots__ = ("call_id", "emitted", "fields", "type")
+    closes_on_error = False
 
     def __init__(self, slot: ItemSlot, call_id: str, type: str, item_fields: Fields) -> None:
         super().__init__(slot)
@@ -250,10 +232,6 @@ class CallResultItem(OutputItem):
 
     def is_cut(self, last: bool) -> bool:
         return self.open > 0
-
-    @property
-    def closes_on_error(self) -> bool:
-        return False
 
     def write_partial(self, events: EventWriter, result: Raw) -> None:
         """Writes the output since the last preliminary result."""
@@ -291,13 +269,10 @@ def _without_kept(fields: Fields, item_fields: Fields, streamed: StreamedParams 
     a single `action` in place of `actions`. Streamed fields stay.
     """
     if "arguments" in item_fields:
-        streamed_keys = streamed.path[:1] if streamed else ()
-        return {key: value for key, value in fields.items() if key in streamed_keys}
-    return {
-        key: value
-        for key, value in fields.items()
-        if key != "actions" or "action" not in item_fields
-    }
+        kept = set(streamed.path[:1] if streamed else ())
+    else:
+        kept = fields.keys() - ({"actions"} if "action" in item_fields else set())
+    return {key: value for key, value in fields.items() if key in kept}
 
 
 def _call_labels(part: ToolCall, kind: CallKind) -> Fields:

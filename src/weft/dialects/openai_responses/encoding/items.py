@@ -5,7 +5,7 @@ are in `calls.py`; this module has messages, reasoning and items that are passed
 """
 
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -125,6 +125,10 @@ class OutputItem:
 
     __slots__ = ("done", "group", "id", "index", "open")
 
+    closes_on_error: ClassVar[bool] = True
+    """Whether the item is closed when the response fails. A call is not: a client that receives its
+    `done` may execute it."""
+
     def __init__(self, slot: ItemSlot, group: str | None = None) -> None:
         self.index = slot.output_index
         self.id = slot.id
@@ -161,13 +165,6 @@ class OutputItem:
     def is_cut(self, last: bool) -> bool:
         """Whether the item is incomplete if the response is."""
         return last
-
-    @property
-    def closes_on_error(self) -> bool:
-        """Whether the item is closed when the response fails. A call is not: a client that receives
-        its `done` may execute it.
-        """
-        return True
 
 
 ItemT = TypeVar("ItemT", bound=OutputItem)

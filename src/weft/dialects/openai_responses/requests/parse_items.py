@@ -229,21 +229,18 @@ class ResponsesItemParser:
         if isinstance(content, str):
             self._places.add(f"{base}[0]", f"{path}.{key}")
             return (TextContent(content),)
-        contents = []
+        contents: list[AnyContent] = []
         for number, raw in enumerate(content):
             part_path = f"{path}.{key}[{number}]"
             self._places.add(f"{base}[{number}]", part_path)
-            contents.append(self._content_part(raw, part_path))
+            type = read(raw, schema.ItemHeader, part_path).type
+            if type is None:
+                expected = ", ".join(_PART_PARSERS)
+                raise BadRequest(f"{part_path}.type", f"missing; expected one of {expected}")
+            parser = _PART_PARSERS.get(type)
+            opaque = OpaqueContent(self._origin, f"message.{type}", raw)
+            contents.append(parser(raw, part_path) if parser else opaque)
         return tuple(contents)
-
-    def _content_part(self, raw: Raw, path: str) -> AnyContent:
-        type = read(raw, schema.ItemHeader, path).type
-        parser = _PART_PARSERS.get(type or "")
-        if parser is not None:
-            return parser(raw, path)
-        if type is None:
-            raise BadRequest(f"{path}.type", f"missing; expected one of {', '.join(_PART_PARSERS)}")
-        return OpaqueContent(self._origin, f"message.{type}", raw)
 
 
 def _with_status(extra: Json, status: str | None) -> Json:

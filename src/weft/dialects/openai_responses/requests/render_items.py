@@ -43,8 +43,17 @@ def render_items(request: Request, context: Context, names: Names, losses: Losse
     """Renders the items. What they cannot express is reported as a loss."""
     renderer = _ResponsesItemRenderer(request, context, names, losses)
     if request.dialect != NAME:
-        _note_unsupported(request, renderer.kin, losses)
-        return [raw for turn in _paired_turns(request, losses) for raw in renderer.turn(turn)]
+        for number, message in enumerate(request.messages):
+            path = f"messages[{number}]"
+            if message.name is not None:
+                losses.warned(f"{path}.name", f"dropped: messages have no name on {NAME}")
+            drop_beside(message.extra, path, losses, NAME)
+            renderer.kin.note(message.content, path)
+        paired = _without_instructions(turns(request, losses))
+        if paired and paired[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
+            detail = f"an answer cannot be continued on {NAME}; end with a user message"
+            losses.refused(paired[-1].path, detail)
+        return [raw for turn in paired for raw in renderer.turn(turn)]
     sources = messages_as_said(said_by(request, NAME), request)
     items: list[Raw] = []
     for turn in _without_instructions(list(spoken(request, losses))):
@@ -58,26 +67,6 @@ def render_items(request: Request, context: Context, names: Names, losses: Losse
 def _without_instructions(found: list[Turn]) -> list[Turn]:
     """Returns the turns without the instructions, which have a field of their own."""
     return [turn for turn in found if turn.path != "instructions"]
-
-
-def _paired_turns(request: Request, losses: Losses) -> list[Turn]:
-    turns_found = _without_instructions(turns(request, losses))
-    if turns_found and turns_found[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
-        losses.refused(
-            turns_found[-1].path,
-            f"an answer cannot be continued on {NAME}; end with a user message",
-        )
-    return turns_found
-
-
-def _note_unsupported(request: Request, kin: Kin, losses: Losses) -> None:
-    """Reports fields of messages that have no equivalent here."""
-    for number, message in enumerate(request.messages):
-        path = f"messages[{number}]"
-        if message.name is not None:
-            losses.warned(f"{path}.name", f"dropped: messages have no name on {NAME}")
-        drop_beside(message.extra, path, losses, NAME)
-        kin.note(message.content, path)
 
 
 def _group_key(placed: Placed) -> str:

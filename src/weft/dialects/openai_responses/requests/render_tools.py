@@ -99,7 +99,15 @@ class ResponsesToolRenderer:
         if tool.kind == "code-execution":
             return [schema.to_raw(schema.CodeInterpreterToolParam(_AUTO_CONTAINER))]
         if tool.kind == "mcp" and hosted.server_label is not None:
-            return [_mcp(hosted)]
+            label, allowed = hosted.server_label, list(hosted.allowed_tools) or None
+            # Other dialects have no approvals.
+            return [
+                schema.to_raw(
+                    schema.McpToolParam(
+                        label, hosted.server_url, hosted.authorization, allowed, _NEVER
+                    )
+                )
+            ]
         missing(tool, path, self._losses, NAME)
         return []
 
@@ -150,15 +158,6 @@ class ResponsesToolRenderer:
         if tool.kind == "mcp":
             return schema.ToolReference("mcp", server_label=name)
         return schema.ToolReference(name)
-
-
-def _mcp(hosted: Hosted) -> Raw:
-    """Renders an MCP server without approvals, which other dialects do not have."""
-    allowed = list(hosted.allowed_tools) or None
-    label = hosted.server_label or ""
-    return schema.to_raw(
-        schema.McpToolParam(label, hosted.server_url, hosted.authorization, allowed, _NEVER)
-    )
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
