@@ -457,7 +457,7 @@ class ResponsesEncoder:
         if part.origin != NAME:
             self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
         elif part.kind.startswith("response.audio."):
-            fields = schema.object_fields(part.raw) or {}
+            fields = schema.parse_object(part.raw) or {}
             body = {key: fields[key] for key in fields if key not in ("type", "sequence_number")}
             if body:
                 self._events.write(part.kind, NO_ITEM, _json(body)[1:-1])

@@ -225,7 +225,7 @@ def decode_extra(raw: Raw | UnsetType, shape: type[ShapeT]) -> ShapeT:
         return shape()
 
 
-def object_fields(text: str | bytes | Raw) -> Fields | None:
+def parse_object(text: str | bytes | Raw) -> Fields | None:
     """Returns the fields of a JSON object; None for anything else."""
     try:
         return {**_decode_fields(text)}

@@ -26,7 +26,7 @@ from weft.dialects.openai_responses.encoding.items import (
     delta_prefix,
 )
 from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
-from weft.dialects.openai_responses.output_schema import Fields, object_fields, without_identity
+from weft.dialects.openai_responses.output_schema import Fields, parse_object, without_identity
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
@@ -121,7 +121,7 @@ class CallItem(OutputItem):
     def take_opening(self, text: str) -> None:
         """Takes fields from the beginning of its params, which `added` should contain."""
         shorter = text.rpartition("\\")[0] or text  # the last escape may be incomplete
-        found = (object_fields(start + end) for start in (text, shorter) for end in _JSON_ENDINGS)
+        found = (parse_object(start + end) for start in (text, shorter) for end in _JSON_ENDINGS)
         opening = next(filter(None, found), None)
         if opening is not None and self.extractor is not None:
             self.fields |= self._with_streamed_text(opening, "")
@@ -162,7 +162,7 @@ class CallItem(OutputItem):
         }
         params_fields = self.kind.params_to_fields(part.params)
         text = self._streamed_text(part.params) if self.extractor is not None else None
-        if text is not None and object_fields(part.params) is None:  # cut inside the streamed text
+        if text is not None and parse_object(part.params) is None:  # cut inside the streamed text
             params_fields = self._with_streamed_text(self.fields, text)
         self.invalid = part.invalid is not None
         self.fields = (
@@ -185,7 +185,7 @@ class CallItem(OutputItem):
 
     def write_partial(self, events: EventWriter, part: ToolResult, item_fields: Fields) -> None:
         """Writes a partial image. Other preliminary results have no event."""
-        image = (object_fields(part.result) or {}).get("result")
+        image = (parse_object(part.result) or {}).get("result")
         if self.kind.type != "image_generation_call" or image is None:
             return
         event_fields = {"partial_image_index": Raw(b"%d" % self.partial_images), **item_fields}
@@ -199,7 +199,7 @@ class CallItem(OutputItem):
         *outer, last = self.kind.streamed.path if self.kind.streamed else ("",)
         value = Raw(_json(text))
         for key in reversed(outer):
-            inside = object_fields(fields.get(key, Raw(b"{}"))) or {}
+            inside = parse_object(fields.get(key, Raw(b"{}"))) or {}
             if text or last in inside:
                 inside[last] = value
             last, value = key, Raw(_json(inside))

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.openai_responses import output_schema as schema
-from weft.dialects.openai_responses.output_schema import Fields, object_fields, without_identity
+from weft.dialects.openai_responses.output_schema import Fields, parse_object, without_identity
 from weft.partial_json import parse
 
 _json = msgspec.json.Encoder().encode
@@ -79,7 +79,7 @@ class CallKind(NamedTuple):
 
 
 def _as_fields(params: str) -> Fields:
-    fields = object_fields(params)
+    fields = parse_object(params)
     return _under_key("arguments")(params) if fields is None else fields
 
 
@@ -100,7 +100,7 @@ def result_keys(key: str) -> Callable[[Fields, Raw], Fields]:
     """Returns the fields of a result; a value that is not an object goes under `key`."""
 
     def to_fields(call_fields: Fields, result: Raw) -> Fields:
-        fields = object_fields(result)
+        fields = parse_object(result)
         return {key: result} if fields is None else without_identity(fields)
 
     return to_fields
@@ -108,7 +108,7 @@ def result_keys(key: str) -> Callable[[Fields, Raw], Fields]:
 
 def _mcp_result(call_fields: Fields, result: Raw) -> Fields:
     """Returns the output of an MCP call, which is a string."""
-    if object_fields(result) is not None or bytes(result).startswith(b'"'):
+    if parse_object(result) is not None or bytes(result).startswith(b'"'):
         return result_keys("output")(call_fields, result)
     return {"output": Raw(_json(bytes(result).decode()))}
 
@@ -152,7 +152,7 @@ def _search_sources(call_fields: Fields, result: Raw) -> Fields:
         urls = [hit.url for hit in _decode_hits(result) if hit.url]
     except (ValueError, RecursionError):
         return {}
-    action = object_fields(call_fields["action"]) or {}
+    action = parse_object(call_fields["action"]) or {}
     action["sources"] = Raw(_json([{"type": "url", "url": url} for url in urls]))
     return {"action": Raw(_json(action))}
 

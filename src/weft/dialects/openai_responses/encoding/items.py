@@ -393,7 +393,7 @@ def _with_fields(
     item: schema.ResponseOutputMessage | schema.ResponseReasoningItem, fields: schema.Fields
 ) -> schema.RenderedItem:
     """Returns the item with the fields that the decoder stored."""
-    return {**(schema.object_fields(_json(item)) or {}), **fields} if fields else item
+    return {**(schema.parse_object(_json(item)) or {}), **fields} if fields else item
 
 
 class FixedOutputItem(OutputItem):
