@@ -289,12 +289,6 @@ class ResponsesDecoder:
             self._items.complete_from_snapshot(response.output or [])
             self._items.end_calls()
         self._items.end_parts(whole=self._phase is _DecoderPhase.READING)
-        self._state.out.append(self._finish(response, status, failure))
-        self._phase = _DecoderPhase.CLOSED
-
-    def _finish(
-        self, response: wire.ResponseObject, status: str, failure: ErrorPart | None
-    ) -> Finish:
         raw = _incomplete_reason(response)
         reason = self._state.finish_reason
         if self._phase is _DecoderPhase.FAILED:
@@ -304,13 +298,15 @@ class ResponsesDecoder:
             reason = FINISH_REASONS.get(raw or "", "other")
         code = None if failure is None or failure.code is None else str(failure.code)
         usage = self._state.salvage.item(response.usage, wire.ResponsesUsage)
-        return Finish(
+        finish = Finish(
             reason,
             raw_reason=raw or code or status,
             usage=usage_from_wire(usage),
             model=response.model,
             extra=finish_extra(response),
         )
+        self._state.out.append(finish)
+        self._phase = _DecoderPhase.CLOSED
 
     def _on_error(self, event: ResponsesEvent, frame: Frame) -> None:
         nested = (

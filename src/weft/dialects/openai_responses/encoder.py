@@ -203,7 +203,10 @@ class ResponsesEncoder:
         elif self._error is not None:
             self._failed(self._error)
         elif self._is_incomplete(part):
-            self._incomplete("incomplete", self._incomplete_reason(part))
+            reason = INCOMPLETE_REASONS.get(part.reason, "tool_call_incomplete")
+            if part.reason == "other":
+                reason = None if part.raw_reason in RESPONSE_STATUSES else part.raw_reason
+            self._incomplete("incomplete", reason)
         else:
             self._completed(part)
         self._events.out.append(Event("", DONE))
@@ -221,12 +224,6 @@ class ResponsesEncoder:
         if self._items.is_native and part.raw_reason is not None and not self._calls.is_cut:
             return part.raw_reason != "completed" and part.reason in (*INCOMPLETE_REASONS, "other")
         return part.reason in INCOMPLETE_REASONS or self._calls.is_cut
-
-    def _incomplete_reason(self, part: Finish) -> str | None:
-        """Returns the reason why the response is incomplete; None if the API has no word for it."""
-        if part.reason == "other":
-            return part.raw_reason if part.raw_reason not in RESPONSE_STATUSES else None
-        return INCOMPLETE_REASONS.get(part.reason, "tool_call_incomplete")
 
     def _close_open_items(self, part: Finish) -> None:
         """Closes open items. After an error they are incomplete, and calls are not closed at all.

@@ -78,12 +78,20 @@ class ResponsesValidator:
         if self._phase is _StreamPhase.DONE:
             detail = f"{_name(frame, event)} came after [DONE]; expected the end of the stream"
             self._report("after-done", "", detail)
+        elif frame.data == DONE and self._phase is _StreamPhase.BODY:
+            detail = "a response body inside a stream; expected events, each with a type"
+            self._report("type-missing", "", detail)
         elif frame.data == DONE:
-            self._on_done()
+            self._phase = _StreamPhase.DONE
+            self._report_unnamed()
         elif not isinstance(event, dict):
             detail = f"data is {kind(event) if event is not None else 'not JSON'}"
             self._report("data-invalid", self._report.at, f"{detail}; expected an object or [DONE]")
-        elif self._phase is _StreamPhase.NOT_STARTED and "type" not in event and _is_body(event):
+        elif (
+            self._phase is _StreamPhase.NOT_STARTED
+            and "type" not in event
+            and (event.get("object") == "response" or "error" in event)
+        ):
             self._on_body(event)
         else:
             self._on_event(frame, event)
@@ -109,14 +117,6 @@ class ResponsesValidator:
         return plain(next(reversed(self._seen), "nothing"))
 
     # Frames
-
-    def _on_done(self) -> None:
-        if self._phase is _StreamPhase.BODY:
-            detail = "a response body inside a stream; expected events, each with a type"
-            self._report("type-missing", "", detail)
-            return
-        self._phase = _StreamPhase.DONE
-        self._report_unnamed()
 
     def _check_event_name(self, frame: Frame, type: str) -> None:
         if not frame.event:
@@ -445,10 +445,6 @@ def _name(frame: Frame, event: JsonValue) -> str:
     if frame.data == DONE:
         return "[DONE]"
     return plain(text(fields(event).get("type")) or frame.event or "an event without a type")
-
-
-def _is_body(event: JsonObject) -> bool:
-    return event.get("object") == "response" or "error" in event
 
 
 _Handler = Callable[[ResponsesValidator, str, JsonObject], None]

@@ -42,7 +42,7 @@ def _open_reasoning(state: DecoderState, item: DecodedItem, kind: str, index: in
         opened = sum(key[0] == kind for key in item.parts)
         state.check_index(item, _INDEXES[kind], index, opened)
         # capture: reasoning-part-without-a-word
-        both_kinds = any(other != kind for other, _ in item.parts)
+        both_kinds = any(other in _KINDS and other != kind for other, _ in item.parts)
         id = f"{item.id}:{kind}{index}" if both_kinds else f"{item.id}:{index}"
         part = state.open_part(item, kind, index, id, ReasoningDelta)
         state.out.append(ReasoningStart(part.id, _KINDS[kind], item_id=item.id))

@@ -75,7 +75,9 @@ class JsonStringExtractor:
     def _scan_string(self, piece: str, offset: int, extracted: list[str]) -> int:
         match = _STRING_CHARACTERS.match(piece, offset)
         end = match.end() if match else offset
-        text = _unescape(piece[offset:end])
+        text = piece[offset:end]
+        if "\\" in text:
+            text = str(json.loads(f'"{text}"', strict=False))
         if self._position is _ScanPosition.TARGET:
             joined, self._surrogate = join_halves(self._surrogate, text)
             extracted.append(joined)
@@ -122,9 +124,3 @@ _TOKEN_HANDLERS = {
     "}": JsonStringExtractor._leave,
     "]": JsonStringExtractor._leave,
 }
-
-
-def _unescape(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return str(json.loads(f'"{text}"', strict=False))
