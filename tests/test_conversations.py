@@ -32,8 +32,8 @@ from tests.faults.wires import CHAT, DIALECTS, RESPONSES, SPEECHES, Object, even
 from tests.faults.world import places, until
 from tests.gateway_process import Gateway, gateway
 from tests.stores import empty
-from weft.dialects.openai_responses.encoding.snapshot import resource
-from weft.dialects.openai_responses.wire import Conversation
+from weft.dialects.openai_responses.encoding.snapshot import new_response
+from weft.dialects.openai_responses.output_schema import ResponseConversation
 from weft.parts import Json
 from weft.relay.history import UNANSWERED
 from weft.request import Request
@@ -446,14 +446,14 @@ def test_only_a_response_in_a_conversation_names_one(client: OpenAI, http: httpx
         (Raw(b"{}"), UNSET),
         (Raw(b'{"conversation":null}'), UNSET),
         (Raw(b'{"conversation":5}'), UNSET),
-        (Raw(b'{"conversation":"c","more":1}'), Conversation("c")),
-        (Raw(b'{"conversation":{"id":"c","more":1}}'), Conversation("c")),
+        (Raw(b'{"conversation":"c","more":1}'), ResponseConversation("c")),
+        (Raw(b'{"conversation":{"id":"c","more":1}}'), ResponseConversation("c")),
     ],
 )
 def test_a_response_names_the_conversation_that_its_request_named(
-    extra: Json, told: Conversation | UnsetType
+    extra: Json, told: ResponseConversation | UnsetType
 ) -> None:
-    assert resource("resp_1", 1, "m", Request("m", extra=extra)).conversation == told
+    assert new_response("resp_1", 1, "m", Request("m", extra=extra)).conversation == told
 
 
 # Whose they are

@@ -84,8 +84,8 @@ openai-responses item-closed 9
     response.output_text.delta for message "msg_1" (output_index 0), which was done at event 8;
     expected nothing more for it
 openai-responses item-id-changed 5
-    response.function_call_arguments.done calls function_call "fc_1" (output_index 0) "call_1";
-    expected "fc_1" everywhere
+    response.function_call_arguments.done gives function_call "fc_1" (output_index 0) the id
+    "call_1"; expected "fc_1" everywhere
 openai-responses number-gap 2
     response.output_item.added has sequence_number 3; expected 2: numbers have no gaps
 openai-responses terminal-missing 9

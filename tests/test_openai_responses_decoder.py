@@ -52,8 +52,8 @@ from weft import (
     decode_all,
 )
 from weft.dialects.envelope import Proof, Sealed, seal
-from weft.dialects.openai_responses.decoder import EVENTS
-from weft.dialects.openai_responses.decoding.outputs import ITEMS, SPOKEN
+from weft.dialects.openai_responses.decoder import RESPONSE_EVENTS
+from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, ITEMS
 from weft.request import Request, Tool
 
 
@@ -986,12 +986,12 @@ MORE_EVENTS = [
 def test_every_event_of_the_official_client_has_a_row() -> None:
     known = names(sdk.ResponseStreamEvent)
     assert len(known) >= 59
-    assert [name for name in known if name not in EVENTS and name not in SPOKEN] == []
+    assert [name for name in known if name not in RESPONSE_EVENTS and name not in ITEM_EVENTS] == []
 
 
 @pytest.mark.parametrize("name", MORE_EVENTS)
 def test_every_other_event_of_the_wire_has_a_row(name: str) -> None:
-    assert name in EVENTS or name in SPOKEN
+    assert name in RESPONSE_EVENTS or name in ITEM_EVENTS
 
 
 def test_every_item_of_the_official_client_has_a_row() -> None:
@@ -1037,7 +1037,7 @@ def test_the_items_with_rows_are_the_items_of_the_wire() -> None:
     assert sorted(ITEMS) == ITEM_NAMES
 
 
-@pytest.mark.parametrize("name", sorted({*EVENTS, *SPOKEN} - {"response.created"}))
+@pytest.mark.parametrize("name", sorted({*RESPONSE_EVENTS, *ITEM_EVENTS} - {"response.created"}))
 def test_any_event_may_come_alone(name: str) -> None:
     response = decoded(CREATED, {"type": name}, COMPLETED).response
     assert response.finish_reason is not None

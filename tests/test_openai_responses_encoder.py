@@ -694,7 +694,7 @@ def test_a_source_of_another_dialect_is_the_annotation_that_says_it(
     response, lost = noted(TextStart("t"), TextDelta("t", "x"), source, TextEnd("t"))
     assert annotations(response) == [annotation]
     placed = source.file_id is not None
-    unplaced = "source: its place is not known, and this wire wants one: 0 to 0"
+    unplaced = "source: its range is unknown; written as 0 to 0"
     assert lost == ([] if placed else [unplaced])
 
 
@@ -749,8 +749,8 @@ def test_proofs_of_texts_and_calls_have_no_place_here() -> None:
         finish=Finish("tool-calls"),
     )
     assert lost == [
-        "text-end: its proof goes back to gemini only",
-        "tool-call: it has no place for a proof",
+        "text-end: its signature is only for gemini",
+        "tool-call: a call has no field for a signature",
     ]
 
 
@@ -827,7 +827,7 @@ def test_a_body_has_what_signs_a_call_too() -> None:
 )  # fmt: skip
 def test_what_signs_a_call_is_lost_where_it_cannot_be_told(stream: list[Part]) -> None:
     _, lost = noted(*stream, finish=Finish("tool-calls"))
-    assert "tool-call: it has no place for a proof" in lost
+    assert "tool-call: a call has no field for a signature" in lost
 
 
 def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
@@ -846,7 +846,7 @@ def test_an_item_has_one_proof() -> None:
         parts += [ReasoningStart(name, "summary", item_id="rs_1"), end]
     response, lost = noted(*parts)
     assert response["output"][0]["encrypted_content"] == "b"
-    assert lost == ["reasoning-end: an item has one proof: the last one"]
+    assert lost == ["reasoning-end: an item has one encrypted content; the last one is kept"]
 
 
 def test_what_was_kept_of_a_reasoning_is_in_its_item() -> None:
@@ -1047,7 +1047,9 @@ def test_a_body_has_no_call_without_a_name() -> None:
     findings = Findings()
     response = assemble([START, ToolCall("n", "", "{", invalid="nameless"), Finish("stop")])
     assert json.loads(body(response, Context(), findings))["output"] == []
-    assert [finding.detail for finding in findings.found] == ["tool-call: it was never announced"]
+    assert [finding.detail for finding in findings.found] == [
+        "tool-call: the call has no name, or was cut off before it was announced"
+    ]
 
 
 def test_a_body_of_a_tool_session_says_what_it_waits_for() -> None:

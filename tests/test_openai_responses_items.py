@@ -39,7 +39,7 @@ from weft import (
     encode,
 )
 from weft.dialects.openai_responses.encoder import body
-from weft.dialects.openai_responses.encoding.kinds import EQUAL, KINDS
+from weft.dialects.openai_responses.encoding.call_kinds import CALL_KINDS, FOREIGN_CALL_KINDS
 from weft.findings import Findings
 
 NAME = "openai-responses"
@@ -539,7 +539,7 @@ def test_a_search_of_another_dialect_is_a_search_here() -> None:
         "status": "completed",
         "action": {"type": "search", "query": "news", "sources": SOURCES},
     }
-    assert noted == ["tool-call: only the addresses of what was found are carried"]
+    assert noted == ["tool-call: only the URLs of the search results are kept"]
 
 
 @pytest.mark.parametrize(
@@ -566,7 +566,7 @@ def test_code_of_another_dialect_is_code_here(
         "code": "1/0",
         "outputs": [{"type": "logs", "logs": text} for text in logs],
     }
-    assert noted == ["tool-call: only what the code printed is carried"]
+    assert noted == ["tool-call: only the printed output is kept"]
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ def test_a_remote_call_of_another_dialect_is_one_here(result: object, output: st
         "arguments": REMOTE,
         "output": output,
     }
-    assert noted == ["tool-call: what a remote tool gave is carried as text"]
+    assert noted == ["tool-call: the result of an MCP call is kept as text"]
 
 
 @pytest.mark.parametrize(
@@ -606,7 +606,7 @@ def test_a_call_that_was_executed_elsewhere_and_has_no_equal_is_not_written(
     output, noted = adapted(*streamed(call, "{}"), ToolResult("x", raw({})))
     assert output == []
     assert noted == [
-        f"tool-call: no item for {kind} that the provider executes",
+        f"tool-call: no item type for provider-executed {kind}",
         "tool-result: no item for the result of this call",
     ]
 
@@ -622,7 +622,7 @@ def test_an_image_is_an_image_call_and_other_files_are_not_written() -> None:
         "result": "QQ==",
         "output_format": "jpeg",
     }
-    assert noted == ["file: only a whole image has an item here"]
+    assert noted == ["file: only a whole image has an item type"]
 
 
 def test_an_event_that_is_no_item_goes_out_again_under_a_new_number() -> None:
@@ -635,7 +635,7 @@ def test_an_event_that_is_no_item_goes_out_again_under_a_new_number() -> None:
 
 # Whatever comes
 
-KIND_NAMES = st.sampled_from(sorted({*KINDS, *(kind for kind, _ in EQUAL)}))
+KIND_NAMES = st.sampled_from(sorted({*CALL_KINDS, *(kind for kind, _ in FOREIGN_CALL_KINDS)}))
 TOOL_NAMES = st.sampled_from(["web_search", "code_execution", "look"])
 PARAMS = st.sampled_from(
     [
@@ -825,7 +825,7 @@ def test_a_recording_that_is_written_again_is_read_as_the_same_parts(path: Path)
     for one in decode_all(path.read_bytes(), NAME):
         encoder = Encoder(NAME, context=Context(response_id=one.response.id), fold=one.fold)
         (back,) = decode_all(b"".join(encoder.feed(one.parts)), NAME)
-        executed = "tool-call: only who declared the tools knows who executed it"
+        executed = "tool-call: the item does not say that the provider executed it"
         noted = [finding.detail for finding in encoder.findings]
         assert noted == ([executed] if path.name.startswith("xai-x-search") else [])
         assert back.response.findings == ()

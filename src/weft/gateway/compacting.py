@@ -15,7 +15,7 @@ from msgspec import Raw
 from weft.codec import fresh_context
 from weft.dialects.envelope import sealed_summary
 from weft.dialects.faults import fault
-from weft.dialects.openai_responses.encoding.snapshot import usage
+from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
 from weft.gateway.endpoints import Endpoint, Host, Scope, Send, parsed, read_as
 from weft.gateway.sessions import DIALECT, Sessions, given_in, preamble_of, unknown
@@ -185,7 +185,7 @@ def _compacted(run: Run, stream: Stream, said: list[Raw]) -> bytes:
         "object": "response.compaction",
         "created_at": int(time.time()),
         "output": [*history.shown(filter(_is_clients, said), id), item],
-        "usage": usage(response.usage) or usage(Usage(0, 0, 0)),
+        "usage": usage_to_wire(response.usage) or usage_to_wire(Usage(0, 0, 0)),
     }
     return _json(compaction)
 

@@ -1,1 +1,1 @@
-"""The Responses API, as the Open Responses specification writes it down."""
+"""The OpenAI Responses API, as the Open Responses specification defines it."""

@@ -1,401 +1,372 @@
-"""A Responses stream, or a whole response, into parts.
+"""Decodes a Responses stream, or a whole response, into parts.
 
-- Events that speak of an item are read by the modules beside this one; here is what speaks of the
-  response: its head, its end, its errors.
-- Full values come up to four times after their deltas. They travel as `whole` and only complete.
-- One error is told in several shapes, and often twice: it is one error.
-- A whole response is a stream that came at once.
+- Events about an output item are handled in `decoding/`. This module handles the events about the
+  response itself: its metadata, its end and its errors.
+- A full value arrives up to four times after its deltas. It is passed on as `whole`, which only
+  completes what was streamed and never repeats it.
+- The same error often arrives twice, in different shapes. Only the first one is emitted.
+- A whole response is decoded like a stream whose items arrive all at once.
 """
 
 from collections.abc import Callable
 from enum import Enum
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.base import Replays
-from weft.dialects.faults import CLASSES, Extra, classify
-from weft.dialects.openai_responses.decoding import hosted, shells
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.outputs import SPOKEN, Outputs
-from weft.dialects.openai_responses.decoding.reading import Reading
-from weft.dialects.openai_responses.errors import STATUSES
-from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
+from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
+from weft.dialects.openai_responses.decoding.state import DecoderState
+from weft.dialects.openai_responses.mapping import (
+    FINISH_REASONS,
+    error_from_wire,
+    finish_extra,
+    usage_from_wire,
+)
+from weft.dialects.openai_responses.wire import NAME, ResponsesEvent
 from weft.findings import Findings
-from weft.partial_json import whole_characters
 from weft.parts import (
-    ErrorKind,
     ErrorPart,
     Finish,
-    FinishReason,
-    Json,
     Opaque,
     Part,
     ResponseMetadata,
-    Usage,
 )
 from weft.sse import DONE, Frame
 
-_REASONS: dict[str, FinishReason] = {
-    "max_output_tokens": "length",
-    "content_filter": "content-filter",
-}
-_FAILED = frozenset({"failed", "cancelled"})
-_USAGE = frozenset(wire.Usage.__struct_fields__)
+FAILED_STATUSES = frozenset({"failed", "cancelled"})
 
 
-class _State(Enum):
+class _DecoderPhase(Enum):
     READING = "reading"
     FAILED = "failed"
     CLOSED = "closed"
 
 
 class ResponsesDecoder:
-    """Reads one response."""
+    """Decodes one response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
         self._context = context
         self._findings = findings
-        self._reading = Reading(context, findings)
-        self._outputs = Outputs(self._reading)
+        self._state = DecoderState(context, findings)
+        self._items = OutputItems(self._state)
         self._replays = Replays()
-        self._number = -1
-        """The number of the last event."""
-        self._id: str | None = None
-        self._state = _State.READING
+        self._last_number = -1
+        """The highest `sequence_number` so far."""
+        self._response_id: str | None = None
+        self._phase = _DecoderPhase.READING
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
         out: list[Part] = []
+        self._state.out = out
         data = frame.data
         if data == DONE:
-            if self._state is _State.READING:  # clients read no further than this
-                self._findings.once("event-unknown", "[DONE]", "[DONE] before the end: ignored")
+            if self._phase is _DecoderPhase.READING:  # clients stop reading here
+                self._findings.once(
+                    "event-unknown", "[DONE]", "[DONE] before a terminal event: ignored"
+                )
             return out
         try:
-            event = wire.read(data)
+            event = wire.decode_event(data)
         except (ValueError, RecursionError):
-            salvaged = self._salvaged(frame, out)
+            salvaged = self._salvage_event(frame)
             if salvaged is None:
                 return out
             event = salvaged
-        if frame.cut or frame.split:
-            self._note_framing(frame)
+        if frame.cut:
+            self._findings.note("frame-unterminated", "the last event has no blank line after it")
+        if frame.split:
+            self._findings.once("frame-lines-split", "", "events were separated by one newline")
         number = event.sequence_number
+        # capture: another-response-spliced-in
         if number is not None and self._replays.seen(number, data):
-            self._findings.note("frame-replayed", f"event number {number} came before: dropped")
+            self._findings.note("frame-replayed", f"event {number} was repeated: dropped")
             return out
-        if number is None or number <= self._number:
+        if number is None or number <= self._last_number:
             self._check_number(event, number)
         else:
-            self._number = number
-        if self._state is _State.READING and (handler := SPOKEN.get(event.type or "")):
-            handler(self._reading, self._outputs.spoken_of(event), event, out)
+            self._last_number = number
+        if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
+            handler(self._state, self._items.item_for_event(event), event)
         else:
-            self._event(event, frame, out)
+            self._other_event(event, frame)
         return out
 
     def finish(self) -> list[Part]:
-        """Returns the end of a stream without a terminal event; its finish is the guard's."""
+        """Ends a stream without a terminal event. The guard adds the finish."""
         out: list[Part] = []
-        if self._state is _State.READING and self._outputs:
-            self._outputs.leave(out)
+        self._state.out = out
+        # capture: cut-inside-a-call
+        if self._phase is _DecoderPhase.READING and self._items:
+            self._items.end_calls()
             message = "the stream ended before its finish"
-            self._fail(ErrorPart("truncated", message, retryable=True), out)
-        if self._state is _State.FAILED:
-            self._outputs.close(out, whole=False)
-        self._state = _State.CLOSED
+            self._fail(ErrorPart("truncated", message, retryable=True))
+        if self._phase is _DecoderPhase.FAILED:
+            self._items.end_parts(whole=False)
+        self._phase = _DecoderPhase.CLOSED
         return out
 
     @property
     def ending(self) -> bool:
-        """The terminal event tells it all at once."""
+        """Always False: the terminal event carries the finish reason and the usage together."""
         return False
 
     @property
     def holding(self) -> bool:
-        return self._state is _State.READING and self._outputs.holding
+        return self._phase is _DecoderPhase.READING and self._items.holding
 
     # Frames
 
-    def _salvaged(self, frame: Frame, out: list[Part]) -> wire.Event | None:
-        """Reads a frame that is no well-typed event, or says what it is instead. The keys of a
-        whole response mean other things than those of an event.
+    def _salvage_event(self, frame: Frame) -> ResponsesEvent | None:
+        """Decodes a frame that does not fit `ResponsesEvent`. Returns None for a frame that is not
+        JSON. A response body is recognised first, because its keys mean something else than an
+        event's.
         """
-        if wire.is_body(frame.data):
-            return wire.Event(object=wire.BODY)
+        if wire.is_response_body(frame.data):
+            return ResponsesEvent(object=wire.RESPONSE_OBJECT)
         try:
-            return self._reading.salvage.read(frame.data, wire.Event)
+            return self._state.salvage.read(frame.data, ResponsesEvent)
         except ValueError as problem:
             if frame.cut:
                 self._findings.note("frame-unterminated", "the input ended inside the last event")
             else:
                 detail = f"event {frame.number} is not JSON: {problem}"
-                self._fail(ErrorPart("malformed", detail), out)
+                self._fail(ErrorPart("malformed", detail))
         return None
 
-    def _note_framing(self, frame: Frame) -> None:
-        if frame.cut:
-            self._findings.note("frame-unterminated", "the last event has no blank line after it")
-        if frame.split:
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
-
-    def _check_number(self, event: wire.Event, number: int | None) -> None:
-        """Events have a number, higher than the one before; those that say nothing need none."""
+    def _check_number(self, event: ResponsesEvent, number: int | None) -> None:
+        """Reports an event without a `sequence_number`, or with one that is not higher than the
+        last. Events outside `response.*` carry no content and need none.
+        """
         type = event.type or ""
-        if not type.startswith("response.") or self._state is not _State.READING:
+        if not type.startswith("response.") or self._phase is not _DecoderPhase.READING:
             return
         if number is None:
+            # capture: no-sequence-numbers
             self._findings.once("sequence-number-missing", "", f"{type} has no sequence_number")
         else:
-            detail = f"{type} has the number {number}, after {self._number}"
+            # capture: sequence-number-twice
+            detail = f"{type} has sequence_number {number} after {self._last_number}"
             self._findings.once("sequence-number-disordered", "", detail)
 
-    def _event(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        """An event that speaks of the response, or comes when it should not."""
+    def _other_event(self, event: ResponsesEvent, frame: Frame) -> None:
+        """Handles an event about the response, or one that comes after the response failed."""
         type = event.type or frame.event
-        handler = EVENTS.get(type)
-        if self._state is _State.CLOSED:
-            self._findings.once("after-finish", "", "events after the terminal one: dropped")
+        handler = RESPONSE_EVENTS.get(type)
+        if self._phase is _DecoderPhase.CLOSED:
+            self._findings.once("after-finish", "", "events after the terminal event: dropped")
         elif handler is not None:
-            if self._id is None and type not in _MAY_BEGIN:  # never-created
+            # capture: never-created
+            if self._response_id is None and type not in _FIRST_EVENTS:
                 self._findings.once("metadata-missing", "", f"{type} came before response.created")
-            if self._state is _State.READING or type in _TERMINAL:
-                handler(self, event, frame, out)
-        elif event.object == wire.BODY:
-            self._body(Raw(frame.data), out)
-        elif event.error is not None and not type.startswith("response."):  # an error body
-            self._on_error(event, frame, out)
+            if self._phase is _DecoderPhase.READING or type in _TERMINAL_STATUSES:
+                handler(self, event, frame)
+        # capture: body
+        elif event.object == wire.RESPONSE_OBJECT:
+            self._body(Raw(frame.data))
+        # capture: error-body
+        elif event.error is not None and not type.startswith("response."):
+            self._on_error(event, frame)
+        # capture: chunks-of-another-dialect
         elif isinstance(event.choices, Raw):
             message = f"the upstream speaks openai-chat, not {NAME}"
-            self._fail(ErrorPart("malformed", message), out)
-        elif type not in SPOKEN:
+            self._fail(ErrorPart("malformed", message))
+        # capture: unknown-item-event-and-part
+        elif type not in ITEM_EVENTS:
             self._findings.once("event-unknown", type, f"event {type!r}: ignored")
 
-    def _nothing(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        """Tells only that the stream lives."""
+    def _ignore(self, event: ResponsesEvent, frame: Frame) -> None:
+        """An event that only shows that the stream is alive."""
 
-    def _control(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _control(self, event: ResponsesEvent, frame: Frame) -> None:
         type = event.type or ""
-        self._findings.once("event-unknown", type, f"event {type!r} is no part of an answer")
+        self._findings.once(
+            "event-unknown", type, f"event {type!r} does not belong to a response: ignored"
+        )
 
-    def _item_added(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        self._outputs.added(event, out)
+    def _item_added(self, event: ResponsesEvent, frame: Frame) -> None:
+        self._items.added(event)
 
-    def _item_done(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        self._outputs.done(event, out)
+    def _item_done(self, event: ResponsesEvent, frame: Frame) -> None:
+        self._items.done(event)
 
-    def _partial_image(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        item = self._outputs.spoken_of(event)
-        hosted.partial_image(self._reading, item, wire.fields(Raw(frame.data)), out)
+    def _partial_image(self, event: ResponsesEvent, frame: Frame) -> None:
+        item = self._items.item_for_event(event)
+        hosted_calls.partial_image(self._state, item, wire.object_fields(Raw(frame.data)))
 
-    def _audio(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        out.append(Opaque(NAME, event.type or "", Raw(frame.data)))
+    def _audio(self, event: ResponsesEvent, frame: Frame) -> None:
+        self._state.out.append(Opaque(NAME, event.type or "", Raw(frame.data)))
 
-    # Its head
+    # Metadata
 
-    def _created(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        response = event.response or wire.Response()
-        if self._id is None:
-            self._metadata(response, out)
-        elif response.id in (None, self._id):
-            self._findings.once("metadata-repeated", "", "the response was created before")
-        else:  # nothing of it is merged into this one
-            detail = f"response {response.id!r} began before {self._id!r} ended"
-            self._fail(ErrorPart("truncated", detail, retryable=True), out)
-            self._outputs.close(out, whole=False)
-            out.append(Finish("error"))
-            self._state = _State.CLOSED
+    def _created(self, event: ResponsesEvent, frame: Frame) -> None:
+        response = event.response or wire.ResponseObject()
+        if self._response_id is None:
+            self._metadata(response)
+        elif response.id in (None, self._response_id):
+            self._findings.once("metadata-repeated", "", "response.created was repeated")
+        # capture: another-response-spliced-in
+        else:  # never merged into the current one
+            detail = f"response {response.id!r} began before {self._response_id!r} ended"
+            self._fail(ErrorPart("truncated", detail, retryable=True))
+            self._items.end_parts(whole=False)
+            self._state.out.append(Finish("error"))
+            self._phase = _DecoderPhase.CLOSED
 
-    def _progress(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        """Says nothing new, unless the response was never created."""
-        if self._id is None and event.response is not None:
-            self._metadata(event.response, out)
+    def _progress(self, event: ResponsesEvent, frame: Frame) -> None:
+        """Adds nothing, unless `response.created` never came."""
+        # capture: never-created
+        if self._response_id is None and event.response is not None:
+            self._metadata(event.response)
         else:
             self._check_id(event.response)
 
-    def _check_id(self, response: wire.Response | None) -> None:
-        """A response has one id; official clients refuse another."""
-        if response is not None and response.id and self._id and response.id != self._id:
-            detail = f"{response.id!r}; it began as {self._id!r}"
-            self._findings.once("response-id-changed", "", detail)  # response-id-rotates
+    def _check_id(self, response: wire.ResponseObject | None) -> None:
+        """Reports a changed response id, which the official client rejects."""
+        if (
+            response is not None
+            and response.id
+            and self._response_id
+            and response.id != self._response_id
+        ):
+            detail = f"response id {response.id!r}; it was {self._response_id!r}"
+            # capture: response-id-rotates
+            self._findings.once("response-id-changed", "", detail)
 
-    def _metadata(self, response: wire.Response, out: list[Part]) -> None:
-        id = response.id
-        if not id:
-            self._findings.note("metadata-id-minted", "the wire gave the response no id")
-            id = self._context.ids.mint("resp")
-        self._announce(response, id, out)
+    def _metadata(self, response: wire.ResponseObject) -> None:
+        if not response.id:
+            self._findings.note("metadata-id-minted", "the response has no id")
+        self._emit_metadata(response)
 
-    def _announce(self, response: wire.Response, id: str, out: list[Part]) -> None:
-        self._id = id
-        self._reading.began(response)
-        out.append(
+    def _emit_metadata(self, response: wire.ResponseObject) -> None:
+        self._response_id = id = response.id or self._context.ids.mint("resp")
+        self._state.take_metadata(response)
+        self._state.out.append(
             ResponseMetadata(
                 id, response.model, response.created_at, dialect=NAME, store=response.store
             )
         )
 
-    def _body(self, data: Raw, out: list[Part]) -> None:
-        """A whole response is a stream that came at once."""
-        if self._id is not None:
-            self._findings.once("message-ignored", "", "a whole response beside a stream")
+    def _body(self, data: Raw) -> None:
+        """Decodes a whole response like a stream whose items arrive all at once."""
+        if self._response_id is not None:
+            self._findings.once("message-ignored", "", "a response body inside a stream")
             return
-        response = self._reading.salvage.item(data, wire.Response)
-        self._metadata(response, out)
-        self._outputs.take_all(response.output or [], out)
+        response = self._state.salvage.item(data, wire.ResponseObject)
+        self._metadata(response)
+        self._items.read_all(response.output or [])
         status = response.status or "completed"
-        if response.output is None and response.error is None and status not in _FAILED:
-            detail = f"the response has no output: {_cut_by(response) or status}"
-            self._fail(ErrorPart("upstream", detail), out)
-        self._end(response, status, out)
+        if response.output is None and response.error is None and status not in FAILED_STATUSES:
+            detail = f"the response has no output: {_incomplete_reason(response) or status}"
+            self._fail(ErrorPart("upstream", detail))
+        self._end(response, status)
 
-    # Its end
+    # The end of the response
 
-    def _terminal(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _terminal(self, event: ResponsesEvent, frame: Frame) -> None:
         if event.response is None:
             self._findings.once("field-missing", "response", f"{event.type} without its response")
-        response = event.response or wire.Response()
-        if self._id is None and not self._outputs and event.response is not None:
-            self._metadata(response, out)  # its only event
+        response = event.response or wire.ResponseObject()
+        if self._response_id is None and not self._items and event.response is not None:
+            self._metadata(response)  # its only event
         self._check_id(event.response)
-        self._end(response, response.status or _TERMINAL[event.type or frame.event], out)
+        self._end(response, response.status or _TERMINAL_STATUSES[event.type or frame.event])
 
-    def _end(self, response: wire.Response, status: str, out: list[Part]) -> None:
-        error = _error_of(response, status)
-        if error is not None:
-            self._fail(_error(error, "cancelled" if status == "cancelled" else "upstream"), out)
-        elif self._state is _State.READING:
-            self._outputs.complete(response.output or [], out)
-            self._outputs.leave(out)
-        self._outputs.close(out, whole=self._state is _State.READING)
-        out.append(self._finish(response, status, error))
-        self._state = _State.CLOSED
-
-    def _finish(self, response: wire.Response, status: str, error: wire.Error | None) -> Finish:
-        raw = _cut_by(response)
-        reason = self._reading.reason
-        if self._state is _State.FAILED:
+    def _end(self, response: wire.ResponseObject, status: str) -> None:
+        failure: ErrorPart | None = None
+        if response.error or status in FAILED_STATUSES:
+            error = response.error or f"the response was {status}"
+            if isinstance(error, str):
+                error = wire.ResponsesError(error)
+            failure = error_from_wire(error, "cancelled" if status == "cancelled" else "upstream")
+        if failure is not None:
+            self._fail(failure)
+        elif self._phase is _DecoderPhase.READING:
+            self._items.complete_from_snapshot(response.output or [])
+            self._items.end_calls()
+        self._items.end_parts(whole=self._phase is _DecoderPhase.READING)
+        raw = _incomplete_reason(response)
+        reason = self._state.finish_reason
+        if self._phase is _DecoderPhase.FAILED:
             reason = "error"
+        # capture: limit-inside-a-call
         elif status == "incomplete" and (raw or reason != "tool-calls"):
-            reason = _REASONS.get(raw or "", "other")
-        code = None if error is None or error.code is None else str(_word(error.code))
-        usage = self._reading.salvage.item(response.usage, wire.Usage)
-        return Finish(
+            reason = FINISH_REASONS.get(raw or "", "other")
+        code = None if failure is None or failure.code is None else str(failure.code)
+        usage = self._state.salvage.item(response.usage, wire.ResponsesUsage)
+        finish = Finish(
             reason,
             raw_reason=raw or code or status,
-            usage=_usage(usage),
+            usage=usage_from_wire(usage),
             model=response.model,
-            extra=_finish_extra(response),
+            extra=finish_extra(response),
         )
+        self._state.out.append(finish)
+        self._phase = _DecoderPhase.CLOSED
 
-    def _on_error(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        nested = event.error if isinstance(event.error, wire.Error) else wire.Error()
+    def _on_error(self, event: ResponsesEvent, frame: Frame) -> None:
+        nested = (
+            event.error if isinstance(event.error, wire.ResponsesError) else wire.ResponsesError()
+        )
+        # capture: error-flat, error-nested-then-failed
         flat = event.error if isinstance(event.error, str) else event.message
-        error = wire.Error(
+        error = wire.ResponsesError(
             nested.message or flat,
             event.code if nested.code is None else nested.code,
             nested.type,
             nested.param,
         )
-        self._fail(_error(error), out)
+        self._fail(error_from_wire(error))
 
-    def _fail(self, error: ErrorPart, out: list[Part]) -> None:
-        if self._id is None and not self._outputs:
-            self._announce(wire.Response(), self._context.ids.mint("resp"), out)
-        if self._state is _State.READING:
-            shells.settle(self._reading, None, out)
-            self._state = _State.FAILED
-            out.append(error)
+    def _fail(self, error: ErrorPart) -> None:
+        if self._response_id is None and not self._items:
+            self._emit_metadata(wire.ResponseObject())
+        # capture: error-nested-then-failed
+        if self._phase is _DecoderPhase.READING:
+            shell_calls.resolve_pending(self._state, None)
+            self._phase = _DecoderPhase.FAILED
+            self._state.out.append(error)
 
 
-def _cut_by(response: wire.Response) -> str | None:
+def _incomplete_reason(response: wire.ResponseObject) -> str | None:
     return response.incomplete_details.reason if response.incomplete_details else None
 
 
-def _error_of(response: wire.Response, status: str) -> wire.Error | None:
-    """The error of a response that failed, told or not."""
-    if isinstance(response.error, wire.Error):
-        return response.error
-    if response.error or status in _FAILED:
-        return wire.Error(response.error or f"the response was {status}")
-    return None
-
-
-def _error(error: wire.Error, kind: ErrorKind = "upstream") -> ErrorPart:
-    found = kind if kind == "cancelled" else classify(None, error.code, error.type)
-    extra = Extra(type=error.type, param=error.param if isinstance(error.param, str) else None)
-    return ErrorPart(
-        kind,
-        error.message or error.type or "unknown error",
-        code=_word(error.code),
-        status=STATUSES.get(found, CLASSES[found].status),
-        retryable=CLASSES[found].retryable,
-        extra=UNSET if extra == Extra() else Raw(msgspec.json.encode(extra)),
-    )
-
-
-def _word(code: str | int | None) -> str | int | None:
-    """The code of an error; what is named so elsewhere may be cut inside a character."""
-    return whole_characters(code) if isinstance(code, str) else code
-
-
-def _usage(usage: wire.Usage) -> Usage | None:
-    read = usage.input_tokens_details or wire.Details()
-    written = usage.output_tokens_details or wire.Details()
-    told = Usage(
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.total_tokens,
-        written.reasoning_tokens,
-        read.cached_tokens,
-        read.cache_write_tokens,
-    )
-    return None if told == Usage() else told
-
-
-def _finish_extra(response: wire.Response) -> Json:
-    """What the response tells at its end that no part has a field for."""
-    more = wire.fields(response.usage).keys() - _USAGE
-    told = wire.known(
-        service_tier=response.service_tier,
-        conversation=response.conversation,
-        reasoning=response.reasoning if "context" in wire.fields(response.reasoning) else UNSET,
-        usage=response.usage if more else UNSET,
-    )
-    return wire.written({"response": wire.written(told)}) if told else UNSET
-
-
-_TERMINAL = {
+_TERMINAL_STATUSES = {
     "response.completed": "completed",
     "response.incomplete": "incomplete",
     "response.failed": "failed",
+    # capture: cancelled
     "response.cancelled": "cancelled",
     "response.done": "completed",
 }
-"""Events that end a response, and its status where they do not tell it."""
+"""Events that end a response, and the status each implies if the response has none."""
 
-_MAY_BEGIN = frozenset({"response.created", "error"})
-"""Events that may come first; official clients refuse any other."""
+_FIRST_EVENTS = frozenset({"response.created", "error"})
+"""Events that may come first. The official client rejects a stream that starts with another."""
 
-_AUDIO = ("delta", "done", "transcript.delta", "transcript.done")
-_CONTROL = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")
+_AUDIO_EVENTS = ("delta", "done", "transcript.delta", "transcript.done")
+_CONTROL_EVENTS = ("create", "cancel", "steer", "steer.accepted", "steer.failed", "steer.pending")
 
-EVENTS: dict[str, Callable[[ResponsesDecoder, wire.Event, Frame, list[Part]], None]] = {
+RESPONSE_EVENTS: dict[str, Callable[[ResponsesDecoder, ResponsesEvent, Frame], None]] = {
     "response.created": ResponsesDecoder._created,
     "response.queued": ResponsesDecoder._progress,
     "response.in_progress": ResponsesDecoder._progress,
     "response.output_item.added": ResponsesDecoder._item_added,
     "response.output_item.done": ResponsesDecoder._item_done,
     "response.image_generation_call.partial_image": ResponsesDecoder._partial_image,
-    **dict.fromkeys(_TERMINAL, ResponsesDecoder._terminal),
+    **dict.fromkeys(_TERMINAL_STATUSES, ResponsesDecoder._terminal),
     "error": ResponsesDecoder._on_error,
-    "response.compaction.compacting": ResponsesDecoder._nothing,
-    "response.required_action": ResponsesDecoder._nothing,
-    "ping": ResponsesDecoder._nothing,
-    "keepalive": ResponsesDecoder._nothing,
-    **dict.fromkeys((f"response.audio.{name}" for name in _AUDIO), ResponsesDecoder._audio),
-    **dict.fromkeys((f"response.{name}" for name in _CONTROL), ResponsesDecoder._control),
+    "response.compaction.compacting": ResponsesDecoder._ignore,
+    "response.required_action": ResponsesDecoder._ignore,
+    # capture: keepalives
+    "ping": ResponsesDecoder._ignore,
+    "keepalive": ResponsesDecoder._ignore,
+    **dict.fromkeys((f"response.audio.{name}" for name in _AUDIO_EVENTS), ResponsesDecoder._audio),
+    **dict.fromkeys((f"response.{name}" for name in _CONTROL_EVENTS), ResponsesDecoder._control),
 }
-"""Every event that speaks of the response, or of nothing."""
+"""Handlers of the events that are about the response, or about nothing."""

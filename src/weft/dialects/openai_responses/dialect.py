@@ -1,4 +1,4 @@
-"""The row of this dialect in the table of dialects."""
+"""The row of this dialect in the table of dialects, and what it reads from single frames."""
 
 from collections.abc import Sequence
 
@@ -6,77 +6,84 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.base import Dialect, Mark
-from weft.dialects.openai_responses.checking.promises import RULES
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
 from weft.dialects.openai_responses.errors import read_error, write_error
 from weft.dialects.openai_responses.http import HTTP
-from weft.dialects.openai_responses.invariants import ResponsesInvariants
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
+from weft.dialects.openai_responses.validation.rules import RULES
+from weft.dialects.openai_responses.validator import ResponsesValidator
 from weft.dialects.openai_responses.wire import NAME, RAW_TEXT, SPEC_RAW_TEXT
 from weft.parts import Json
 from weft.sse import DONE, Frame
 
 
-class _Response(msgspec.Struct):
+class _ResponseId(msgspec.Struct):
     id: str | None = None
 
 
-class _Glance(msgspec.Struct):
-    """As much of an event as tells what it is."""
+class _FrameHeader(msgspec.Struct):
+    """The fields that identify an event or a body."""
 
     type: str | None = None
     object: str | None = None
-    response: _Response | None = None
+    response: _ResponseId | None = None
 
 
 _CREATED = "response.created"
-_ANNOUNCED = frozenset((_CREATED, "response.queued", "response.in_progress"))
+_ANNOUNCING_EVENTS = frozenset((_CREATED, "response.queued", "response.in_progress"))
 
-_glance = msgspec.json.Decoder(_Glance).decode
+_decode_header = msgspec.json.Decoder(_FrameHeader).decode
 
 
-def _type(frame: Frame) -> _Glance:
+def _header(frame: Frame) -> _FrameHeader:
     try:
-        return _glance(frame.data)
+        return _decode_header(frame.data)
     except (ValueError, RecursionError):
-        return _Glance()
+        return _FrameHeader()
 
 
-def _speaks(frame: Frame) -> bool:
-    seen = _type(frame)
-    return seen.object == "response" or (seen.type or "").startswith("response.")
+def _is_responses_frame(frame: Frame) -> bool:
+    header = _header(frame)
+    return header.object == "response" or (header.type or "").startswith("response.")
 
 
-def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
-    """A response is created; one that is only announced again is still the same."""
-    if _type(frame).type != _CREATED:
+def _begins_response(frame: Frame, before: Sequence[Frame]) -> bool:
+    """Whether this frame creates a new response. A repeated `response.created` with the same id,
+    before any output, does not.
+    """
+    # capture: two-responses
+    if _header(frame).type != _CREATED:
         return False
-    told = [seen for seen in map(_type, before) if (seen.type or "").startswith("response.")]
-    announced = all(seen.type in _ANNOUNCED for seen in told)
-    return bool(told) and not (announced and told[-1].response == _type(frame).response)
+    headers = [
+        header for header in map(_header, before) if (header.type or "").startswith("response.")
+    ]
+    only_announced = all(header.type in _ANNOUNCING_EVENTS for header in headers)
+    return bool(headers) and not (
+        only_announced and headers[-1].response == _header(frame).response
+    )
 
 
-def _is_whole(frame: Frame) -> bool:
-    seen = _type(frame)
-    return seen.type is None and seen.object == "response"
+def _is_whole_response(frame: Frame) -> bool:
+    header = _header(frame)
+    return header.type is None and header.object == "response"
 
 
 def _event_name(frame: Frame) -> str:
-    return frame.event or _type(frame).type or ""
+    return frame.event or _header(frame).type or ""
 
 
-def _ends(frame: Frame) -> bool:
+def _is_terminator(frame: Frame) -> bool:
     return frame.data == DONE
 
 
-class _Item(msgspec.Struct):
+class _ItemId(msgspec.Struct):
     id: str | None = None
 
 
-class _Placed(msgspec.Struct):
-    """As much of an event as tells its number, and what it is about."""
+class _EventPosition(msgspec.Struct):
+    """The fields that say which event this is, and which item and part it is about."""
 
     type: str = ""
     sequence_number: int | None = None
@@ -84,41 +91,45 @@ class _Placed(msgspec.Struct):
     content_index: int | None = None
     summary_index: int | None = None
     command_index: int | None = None
-    item: _Item | None = None
+    item: _ItemId | None = None
 
 
-_placed = msgspec.json.Decoder(_Placed).decode
+_decode_position = msgspec.json.Decoder(_EventPosition).decode
 
-_ONCE = frozenset(
+_SINGLE_EVENT_SUFFIXES = frozenset(
     {"added", "completed", "created", "done", "failed", "generating", "in_progress"}
     | {"interpreting", "queued", "searching"}
 )
-"""The last words of events of which there is one for each item, or part of one."""
+"""Last words of the event types that occur once per item, or once per part of an item."""
 
-_OFTEN = frozenset({"response.output_text.annotation.added", "response.audio.done"})
-"""Events that end so as well, and are parts of their own."""
+_REPEATABLE_EVENTS = frozenset({"response.output_text.annotation.added", "response.audio.done"})
+"""Events with such a last word that may occur more than once."""
 
-_ENDS = frozenset({"response.completed", "response.failed", "response.done"})
+_TERMINAL_EVENTS = frozenset({"response.completed", "response.failed", "response.done"})
 
 
-def _read_place(frame: Frame) -> _Placed:
+def _position(frame: Frame) -> _EventPosition:
     try:
-        return _placed(frame.data)
+        return _decode_position(frame.data)
     except (ValueError, RecursionError):
-        return _Placed()
+        return _EventPosition()
 
 
-def _number(frame: Frame) -> int | None:
-    return _read_place(frame).sequence_number
+def _sequence_number(frame: Frame) -> int | None:
+    return _position(frame).sequence_number
 
 
 def _mark(frame: Frame) -> Mark | None:
-    """The event, its item and the part of that; and the id of an item that is announced."""
+    """Returns the event type, the item and the part it is about, and the id of an item it adds."""
     if frame.event.endswith(".delta"):
         return None
-    event = _read_place(frame)
+    event = _position(frame)
     type = (event.type or frame.event).replace(SPEC_RAW_TEXT + ".", RAW_TEXT + ".")
-    if type.rpartition(".")[2] not in _ONCE or type in _OFTEN or type in _ENDS:
+    if (
+        type.rpartition(".")[2] not in _SINGLE_EVENT_SUFFIXES
+        or type in _REPEATABLE_EVENTS
+        or type in _TERMINAL_EVENTS
+    ):
         return None
     indexes = (event.content_index, event.summary_index, event.command_index)
     part = next((index for index in indexes if index is not None), -1)
@@ -127,37 +138,37 @@ def _mark(frame: Frame) -> Mark | None:
     return (type, event.output_index, part)
 
 
-class _Named(msgspec.Struct):
-    """As much of an event, or of a body, as names its model."""
+class _SnapshotField(msgspec.Struct):
+    """The response object inside an event."""
 
     response: Json = UNSET
 
 
-_named = msgspec.json.Decoder(_Named).decode
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_snapshot = msgspec.json.Decoder(_SnapshotField).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _snapshot(frame: Frame) -> bytes | None:
     if b'"response"' not in frame.data:
         return None
     try:
-        found = _named(frame.data).response
+        response = _decode_snapshot(frame.data).response
     except (ValueError, RecursionError):
         return None
-    return bytes(found) if isinstance(found, Raw) and bytes(found) != b"null" else None
+    return bytes(response) if isinstance(response, Raw) and bytes(response) != b"null" else None
 
 
 def _with_model(frame: Frame, model: str) -> bytes:
     response = _snapshot(frame)
     if response is not None:
-        renamed = Raw(_renamed(response, model))
-        return msgspec.json.encode({**_fields(frame.data), "response": renamed})
-    return frame.data if frame.event else _renamed(frame.data, model)
+        renamed = Raw(_with_model_name(response, model))
+        return msgspec.json.encode({**_decode_fields(frame.data), "response": renamed})
+    return frame.data if frame.event else _with_model_name(frame.data, model)
 
 
-def _renamed(response: bytes, model: str) -> bytes:
+def _with_model_name(response: bytes, model: str) -> bytes:
     try:
-        fields = _fields(response)
+        fields = _decode_fields(response)
     except (ValueError, RecursionError):
         return response
     if "model" not in fields:
@@ -167,26 +178,26 @@ def _renamed(response: bytes, model: str) -> bytes:
 
 OPENAI_RESPONSES = Dialect(
     NAME,
-    speaks=_speaks,
+    speaks=_is_responses_frame,
     aliases=("open-responses",),
     decoder=ResponsesDecoder,
     encoder=ResponsesEncoder,
     request=REQUEST,
     body=body,
-    begins=_begins,
+    begins=_begins_response,
     stores=True,
     event_name=_event_name,
-    is_whole=_is_whole,
+    is_whole=_is_whole_response,
     terminator=DONE,
     snapshot=_snapshot,
     with_model=_with_model,
-    ends=_ends,
-    number=_number,
+    ends=_is_terminator,
+    number=_sequence_number,
     mark=_mark,
     read_error=read_error,
     write_error=write_error,
     http=HTTP,
     quirks=ResponsesQuirks,
     rules=RULES,
-    invariants=ResponsesInvariants,
+    invariants=ResponsesValidator,
 )

@@ -1,6 +1,6 @@
-"""Error bodies of Responses, both ways.
+"""Reads and writes the error bodies of Responses.
 
-The types that are written are those of the specification; both spellings are read.
+Errors are written with the types of the specification. The original API's types are read as well.
 """
 
 from weft.dialects import coded
@@ -23,11 +23,11 @@ TYPES: dict[ErrorClass, str] = {
     "overloaded": SERVER,
     "timeout": SERVER,
 }
-"""What `type` is written; the code says the rest."""
+"""The `type` written for each class of error; `code` is more specific."""
 
 CODES = coded.CODES | {"invalid_prompt"}
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
-    """Returns the HTTP status and the body of any error."""
+    """Returns the HTTP status and the body for an error."""
     return coded.write_error(error, TYPES, CODES)

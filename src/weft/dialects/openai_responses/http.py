@@ -1,4 +1,4 @@
-"""Responses over HTTP. Models are listed as for Chat Completions."""
+"""Responses over HTTP. Models are listed as in Chat Completions."""
 
 from weft.dialects.base import HttpApi
 

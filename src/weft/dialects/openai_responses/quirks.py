@@ -1,4 +1,4 @@
-"""Options of the Responses dialect."""
+"""Quirks of the Responses dialect."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,13 @@ from weft.context import Quirks
 
 @dataclass(frozen=True, slots=True)
 class ResponsesQuirks(Quirks):
-    """Pure Open Responses by default."""
+    """The defaults are plain Open Responses."""
 
     tool_session: bool = False
-    """A turn that waits for client tools says so: `response.required_action`, status
-    `incomplete`, and typed, numbered pings. Also asked for in band, by `include`."""
+    """Whether a turn that waits for client tools is announced with `response.required_action` and
+    status `incomplete`, and keepalives are typed, numbered `ping` events. A request can ask for the
+    same in `include`."""
 
     stateless_reasoning: bool = True
-    """Whether the proofs of reasoning are asked for on behalf of clients that do not know them.
-    Models that do not reason may refuse that."""
+    """Whether encrypted reasoning is requested for clients of other dialects, so that they can send
+    it back. Models that do not reason may reject the request."""

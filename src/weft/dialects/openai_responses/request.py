@@ -1,7 +1,7 @@
-"""Requests of the Responses wire, both ways."""
+"""The request codec of the Responses dialect."""
 
-from weft.dialects.openai_responses.asking.parsing import parse
-from weft.dialects.openai_responses.asking.rendering import render
+from weft.dialects.openai_responses.requests.parse import parse
+from weft.dialects.openai_responses.requests.render import render
 from weft.dialects.requests import RequestCodec
 
 REQUEST = RequestCodec(parse, render)

@@ -1,1 +1,1 @@
-"""How a Responses stream is read: which item an event means, and what each kind of item says."""
+"""Decodes the events about output items, by type of item."""

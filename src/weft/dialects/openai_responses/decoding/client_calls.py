@@ -1,10 +1,10 @@
-"""Function and custom calls: what the client executes, unless its tools say otherwise.
+"""Function calls and custom tool calls, which the client executes.
 
-- A call is announced once its name and its id are known, and handed over when its item is done;
-  never because its arguments happen to parse. Where the item is never done, a call whose
-  arguments were declared done is handed over at the end.
-- Another item with the id and the name of a call opens nothing: it is that call again.
-- A custom call that nobody declared, where the provider has tools of its own, is the provider's.
+- A call is announced when its name and call id are known, and emitted when its item is done; never
+  because its arguments happen to parse. If the item is never done, a call whose arguments were
+  declared done is emitted at the end.
+- A second item with the call id and the name of an earlier call is that call again.
+- A custom call with an undeclared name was executed by the provider, if it has hosted tools.
 """
 
 from typing import NamedTuple
@@ -12,73 +12,74 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses.decoding import incoming as wire
-from weft.dialects.openai_responses.decoding.reading import (
-    Handler,
-    Reading,
-    Row,
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import DecodedItem
+from weft.dialects.openai_responses.decoding.state import (
+    DecoderState,
+    EventHandler,
+    ItemHandlers,
     params_delta,
     params_done,
 )
-from weft.dialects.openai_responses.decoding.states import Item, Step
+from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import ParamsFormat, Part, ToolCall
+from weft.parts import ParamsFormat, ToolCall
 
 
-class _Kind(NamedTuple):
+class _CallFormat(NamedTuple):
     kind: str
     format: ParamsFormat
-    key: str
+    params_field: str
 
 
-_KINDS = {
-    "function_call": _Kind("function", "json", "arguments"),
-    "custom_tool_call": _Kind("custom", "text", "input"),
+_FORMATS = {
+    "function_call": _CallFormat("function", "json", "arguments"),
+    "custom_tool_call": _CallFormat("custom", "text", "input"),
 }
-_KNOWN = ("id", "type", "call_id", "name", "namespace")
+_MAPPED_FIELDS = ("id", "type", "call_id", "name", "namespace")
 
 
-def _call(reading: Reading, item: Item, read: wire.Item) -> ToolCall:
-    row = _KINDS[item.type or ""]
-    hosted = row.format == "text" and _executed(reading, item.name, read)
-    call = reading.call(item, read.call_id, item.name, read, hosted=hosted, format=row.format)
-    return msgspec.structs.replace(call, kind=row.kind)
-
-
-def _executed(reading: Reading, name: str, read: wire.Item) -> bool:
-    declared = reading.declared()
-    if declared is None or read.namespace:
-        return False
-    return declared.hosted and name not in declared.names
-
-
-def added(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    if item.step is not Step.UNTOLD or not (item.name and read.call_id):
-        return
-    first = reading.calls.get(read.call_id)
-    if first is not None and first.call is not None and first.call.name == item.name:
-        item.key = read.call_id  # that call again, or another one: its end tells
-    else:
-        reading.announce(item, _call(reading, item, read), read, out)
-
-
-def done(reading: Reading, item: Item, read: wire.Item, raw: Raw, out: list[Part]) -> None:
-    row = _KINDS[item.type or ""]
-    if row.format == "text":
-        params = whole_characters(read.input or "")
-    else:
-        params = reading.text(read.arguments, "arguments")
-    call = msgspec.structs.replace(
-        _call(reading, item, read),
-        params=params or item.whole or "",
-        extra=wire.packed(wire.leftover(raw, (*_KNOWN, row.key))),
+def _call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem) -> ToolCall:
+    call_format = _FORMATS[item.type or ""]
+    hosted = False
+    tools = state.declared_tools() if call_format.format == "text" else None
+    if tools is not None and not wire_item.namespace:
+        # capture: own-custom-tools
+        hosted = tools.any_hosted and item.name not in tools.names
+    call = state.new_call(
+        item, wire_item.call_id, item.name, wire_item, hosted=hosted, format=call_format.format
     )
-    reading.hand_over(item, call, read, out)
+    return msgspec.structs.replace(call, kind=call_format.kind)
 
 
-ITEMS = dict.fromkeys(_KINDS, Row(done, added))
+def added(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    if item.announced or not (item.name and wire_item.call_id):
+        return
+    first = state.items_by_call_id.get(wire_item.call_id)
+    # capture: one-call-under-two-items, one-id-for-two-calls
+    if first is not None and first.call is not None and first.call.name == item.name:
+        item.wire_call_id = wire_item.call_id  # its end decides whether it is the same call
+    else:
+        state.announce(item, _call(state, item, wire_item), wire_item)
 
-EVENTS: dict[str, Handler] = {
+
+def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    call_format = _FORMATS[item.type or ""]
+    if call_format.format == "text":
+        params = whole_characters(wire_item.input or "")
+    else:
+        params = state.text_or_json(wire_item.arguments, "arguments")
+    call = msgspec.structs.replace(
+        _call(state, item, wire_item),
+        params=params or item.full_value or "",
+        extra=wire.unmapped_extra(raw, (*_MAPPED_FIELDS, call_format.params_field)),
+    )
+    state.complete_call(item, call, wire_item)
+
+
+ITEMS = dict.fromkeys(_FORMATS, ItemHandlers(done, added))
+
+EVENTS: dict[str, EventHandler] = {
     "response.function_call_arguments.delta": params_delta,
     "response.function_call_arguments.done": params_done,
     "response.custom_tool_call_input.delta": params_delta,

@@ -1,1 +1,1 @@
-"""How a Responses stream is written: its items, their kinds, and the response around them."""
+"""Writes output items, their events and the response object."""

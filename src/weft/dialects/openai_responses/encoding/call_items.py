@@ -1,5 +1,5 @@
-"""A call as an item, and a result that is an item of its own: what is known of each, and what is
-written of it between `added` and `done`.
+"""Calls, and results that are items of their own: their fields, and the events between `added` and
+`done`.
 """
 
 from enum import Enum
@@ -8,280 +8,295 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
-from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.encoding.inner import InnerString
-from weft.dialects.openai_responses.encoding.items import (
-    DeltaHead,
-    Events,
-    Item,
-    Patience,
-    Seat,
-    Told,
-    delta_head,
+from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses.encoding.call_kinds import (
+    CUSTOM,
+    RESULT_ITEMS,
+    CallKind,
+    StreamedParams,
+    result_keys,
 )
-from weft.dialects.openai_responses.encoding.kinds import CUSTOM, OUTPUTS, Kind, Says, result_keys
-from weft.dialects.openai_responses.wire import Fields, beside_names, fields
+from weft.dialects.openai_responses.encoding.items import (
+    ClosePolicy,
+    DeltaPrefix,
+    EventWriter,
+    ItemSlot,
+    OutputItem,
+    SentEvents,
+    delta_prefix,
+)
+from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
+from weft.dialects.openai_responses.output_schema import Fields, parse_object, without_identity
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
 _json = msgspec.json.Encoder().encode
 
-_ENDINGS = ("", '"}', '"}}')
-"""What closes the beginning of params, wherever the string that is streamed has just begun."""
+_JSON_ENDINGS = ("", '"}', '"}}')
+"""What may complete params that were cut right where their streamed string begins."""
 
 
-class Turn(Enum):
-    """Whether a call is being written."""
+class CallPhase(Enum):
+    """Whether the events of a call are written."""
 
-    WAITS = "waits"
-    SPEAKS = "speaks"
-    RESTS = "rests"
-    """It was all said, and another one speaks now."""
+    WAITING = "waiting"
+    WRITING = "writing"
+    WRITTEN = "written"
+    """Its params are complete, and another call is being written."""
 
 
-class CallItem(Item):
-    """A call. What is known of it grows until it is made, or until its result."""
+class CallItem(OutputItem):
+    """A call. Its fields are completed by the tool-call and by the result."""
 
     __slots__ = (
-        "_scan", "call", "came", "ended", "fields", "head", "held", "inner", "invalid", "kind",
-        "name", "partials", "public", "turn", "written",
+        "_scan", "call_id", "delta_prefix", "ended", "extractor", "fields", "held_parts", "invalid",
+        "kind", "name", "partial_images", "phase", "public_call_id", "received", "written",
     )  # fmt: skip
+    closes_on_error = False
 
     def __init__(
-        self, seat: Seat, part: ToolParamsStart | ToolCall, kind: Kind, known: Fields
+        self, slot: ItemSlot, part: ToolParamsStart | ToolCall, kind: CallKind, known_fields: Fields
     ) -> None:
-        super().__init__(seat)
-        self.call = part.id
-        self.public = None if part.provider_executed and part.id == seat.id else part.id
-        """Its call_id; a hosted call that goes by the id of its item has none."""
+        super().__init__(slot)
+        self.call_id = part.id
+        self.public_call_id = None if part.provider_executed and part.id == slot.id else part.id
+        """The call id that is written. A hosted call that has the id of its item has none."""
         self.name = part.name
         self.kind = kind
-        self.fields = {**kind.zeros, **known}
+        self.fields = {**kind.placeholders, **known_fields}
         self.invalid = False
-        self.inner = InnerString(*kind.says.path) if kind.says and kind.says.path else None
-        self.head = self._head()
-        """How the events of its params begin, if they are streamed."""
-        self.partials = 0
+        path = kind.streamed.path if kind.streamed else ()
+        self.extractor = JsonStringExtractor(*path) if path else None
+        self.delta_prefix = self._new_delta_prefix()
+        """The beginning of its delta events, if its params are streamed."""
+        self.partial_images = 0
         self.open = 1
-        self.turn = Turn.SPEAKS
-        self.came = 0
-        """How many characters came of its params."""
+        self.phase = CallPhase.WRITING
+        self.received = 0
+        """How many characters of its params were received."""
         self.written = 0
         self.ended = False
-        self.held: list[ToolParamsEnd | ToolCall] = []
-        """What came of its end while it had to wait."""
+        self.held_parts: list[ToolParamsEnd | ToolCall] = []
+        """Parts of its end that are held until it may be written."""
         self._scan: Scan | None = None
-        """Where its params stand, once somebody asked."""
+        """Scans its params for their end; set when another call waits for it."""
 
-    def _head(self) -> DeltaHead | None:
-        says = self.kind.says
-        return delta_head(says.event + ".delta", self.place) if says else None
+    def _new_delta_prefix(self) -> DeltaPrefix | None:
+        streamed = self.kind.streamed
+        return delta_prefix(streamed.event + ".delta", self.locator) if streamed else None
 
-    def resume(self, told: Told) -> None:
-        self.head = self._head()
+    def resume(self, sent: SentEvents) -> None:
+        self.delta_prefix = self._new_delta_prefix()
 
     @property
-    def patience(self) -> Patience:
-        return Patience.FINISH if self.invalid else Patience.NONE
+    def close_policy(self) -> ClosePolicy:
+        return ClosePolicy.FINISH if self.invalid else ClosePolicy.NONE
 
-    def all_said(self, fold: Assembler) -> bool:
-        """Whether no more of its params will come, as far as they tell."""
+    def params_complete(self, fold: Assembler) -> bool:
+        """Whether its params are one complete JSON value, or have ended."""
         if self._scan is None and not self.ended:
             self._scan = Scan()
             if self.kind is not CUSTOM:
-                self._scan.feed(fold.joined(self.call)[: self.came])
+                self._scan.feed(fold.joined(self.call_id)[: self.received])
         return self.ended or (self._scan is not None and self._scan.finished)
 
-    def heard(self, delta: str) -> bool:
-        """Whether a delta makes them whole, if anybody waits for that."""
+    def feed_params(self, delta: str) -> bool:
+        """Whether this delta completes the params, if another call waits for that."""
         if self._scan is None or self.kind is CUSTOM:
             return False
         self._scan.feed(delta)
         return self._scan.finished
 
-    def wire(self, status: wire.Status) -> wire.Item:
-        own = {"status": status, "call_id": self.public, "name": self.name}
-        told = {key: value for key, value in own.items() if key in self.kind.keys}
-        head = {"type": self.kind.type, "id": self.id, **told}
+    def render(self, status: schema.Status) -> schema.RenderedItem:
+        own = {"status": status, "call_id": self.public_call_id, "name": self.name}
+        identity = {key: value for key, value in own.items() if key in self.kind.keys}
+        head = {"type": self.kind.type, "id": self.id, **identity}
         return {**{key: Raw(_json(value)) for key, value in head.items()}, **self.fields}
 
-    def cut(self, last: bool) -> bool:
+    def is_cut(self, last: bool) -> bool:
         return self.invalid or self.open > 0
 
-    @property
-    def ends_with_error(self) -> bool:
-        return False
+    # Between `added` and `done`
 
-    # What is written of it between `added` and `done`
+    def take_opening(self, text: str) -> None:
+        """Takes fields from the beginning of its params, which `added` should contain."""
+        shorter = text.rpartition("\\")[0] or text  # the last escape may be incomplete
+        found = (parse_object(start + end) for start in (text, shorter) for end in _JSON_ENDINGS)
+        opening = next(filter(None, found), None)
+        if opening is not None and self.extractor is not None:
+            self.fields |= self._with_streamed_text(opening, "")
 
-    def opened(self, text: str) -> None:
-        """Takes over what the beginning of its params tells: `added` should know it."""
-        whole = text.rpartition("\\")[0] or text  # the last escape may be cut, or half of a pair
-        told = next(
-            filter(None, (fields(one + end) for one in (text, whole) for end in _ENDINGS)), None
-        )
-        if told is not None and self.inner is not None:
-            self.fields |= self._placed(told, "")
+    def write_progress(self, events: EventWriter, progress: str) -> None:
+        """Writes a progress event, if there is one for this step."""
+        if progress:
+            events.write(f"response.{self.kind.type}.{progress}", self.position, self.locator)
 
-    def tell(self, events: Events, word: str) -> None:
-        """Writes what it does now, if there is a word for it."""
-        if word:
-            events.write(f"response.{self.kind.type}.{word}", self.at, self.place)
+    def write_delta(self, events: EventWriter, text: str) -> None:
+        """Writes a delta of the params, if they are streamed."""
+        text = text if self.extractor is None else self.extractor.feed(text)
+        if self.delta_prefix and text:
+            events.delta(self.delta_prefix, text)
 
-    def say(self, events: Events, text: str) -> None:
-        """Writes more of the params, if they are streamed."""
-        said = text if self.inner is None else self.inner.feed(text)
-        if self.head and said:
-            events.delta(self.head, said)
+    def write_done(self, events: EventWriter, params: str) -> None:
+        """Writes that the params are complete."""
+        streamed = self.kind.streamed
+        text = self._streamed_text(params)
+        if streamed is not None and text is not None:
+            key = b',"%b":' % streamed.key.encode()
+            events.write(streamed.event + ".done", self.position, self.locator, key, _json(text))
 
-    def said(self, events: Events, params: str) -> None:
-        """Writes that the params are whole."""
-        says = self.kind.says
-        text = self._said(params)
-        if says is not None and text is not None:
-            key = b',"%b":' % says.key.encode()
-            events.write(says.event + ".done", self.at, self.place, key, _json(text))
-
-    def _said(self, params: str) -> str | None:
-        """What was streamed of the params; None if there is nothing of the kind in them."""
-        if self.inner is None:
+    def _streamed_text(self, params: str) -> str | None:
+        """Returns the streamed text of the params; None if they do not contain it."""
+        if self.extractor is None:
             return params
-        inner = InnerString(*self.inner.path)
-        text = inner.feed(params)
-        return text if inner.found else None
+        extractor = JsonStringExtractor(*self.extractor.path)
+        text = extractor.feed(params)
+        return text if extractor.found else None
 
-    def made(self, part: ToolCall, kept: Fields) -> None:
-        """Takes over the whole call, and what the decoder kept of it, but for a call id that the
-        item was announced without: clients take it for another item then.
+    def take_call(self, part: ToolCall, item_fields: Fields) -> None:
+        """Takes the fields of the complete call and those that the decoder stored. A `call_id` is
+        not added later, because clients would see another item.
         """
-        kept = {key: kept[key] for key in kept if key != "call_id" or key in self.fields}
-        told = self.kind.asked(part.params)
-        text = self._said(part.params) if self.inner is not None else None
-        if text is not None and fields(part.params) is None:  # cut inside of it
-            told = self._placed(self.fields, text)
+        item_fields = {
+            key: item_fields[key] for key in item_fields if key != "call_id" or key in self.fields
+        }
+        params_fields = self.kind.params_to_fields(part.params)
+        text = self._streamed_text(part.params) if self.extractor is not None else None
+        if text is not None and parse_object(part.params) is None:  # cut inside the streamed text
+            params_fields = self._with_streamed_text(self.fields, text)
         self.invalid = part.invalid is not None
-        self.fields = _but_for(told, kept, self.kind.says) | _labels(part, self.kind) | kept
+        self.fields = (
+            _without_kept(params_fields, item_fields, self.kind.streamed)
+            | _call_labels(part, self.kind)
+            | item_fields
+        )
 
-    def answer(self, events: Events, part: ToolResult, kept: Fields, *, ours: bool) -> None:
-        """Takes over the result."""
-        told = self.kind.answered or result_keys("output")
-        asked = _but_for(self.fields, kept, self.kind.says)
-        self.fields = asked | told(self.fields, part.result) | kept
-        if part.is_error and not ours:
+    def take_result(
+        self, events: EventWriter, part: ToolResult, item_fields: Fields, *, is_native: bool
+    ) -> None:
+        """Takes the fields of the result."""
+        to_fields = self.kind.result_to_fields or result_keys("output")
+        call_fields = _without_kept(self.fields, item_fields, self.kind.streamed)
+        self.fields = call_fields | to_fields(self.fields, part.result) | item_fields
+        if part.is_error and not is_native:
             self.fields["status"] = Raw(b'"failed"')
         progress = self.kind.progress
-        self.tell(events, progress.failed if part.is_error else progress.answered)
+        self.write_progress(events, progress.failed if part.is_error else progress.completed)
 
-    def partial(self, events: Events, part: ToolResult, kept: Fields) -> None:
-        """Writes an image that is not finished yet; other results have no such events."""
-        image = (fields(part.result) or {}).get("result")
+    def write_partial(self, events: EventWriter, part: ToolResult, item_fields: Fields) -> None:
+        """Writes a partial image. Other preliminary results have no event."""
+        image = (parse_object(part.result) or {}).get("result")
         if self.kind.type != "image_generation_call" or image is None:
             return
-        told = {"partial_image_index": Raw(b"%d" % self.partials), **kept}
-        self.partials += 1
-        body = _json({**told, "partial_image_b64": image})[1:-1]
+        event_fields = {"partial_image_index": Raw(b"%d" % self.partial_images), **item_fields}
+        self.partial_images += 1
+        body = _json({**event_fields, "partial_image_b64": image})[1:-1]
         type = "response.image_generation_call.partial_image"
-        events.write(type, self.at, self.place, b",", body)
+        events.write(type, self.position, self.locator, b",", body)
 
-    def _placed(self, told: Fields, text: str) -> Fields:
-        """The keys, with this text where the streamed string stands."""
-        *outer, last = self.kind.says.path if self.kind.says else ("",)
+    def _with_streamed_text(self, fields: Fields, text: str) -> Fields:
+        """Returns the fields with this value of the streamed text."""
+        *outer, last = self.kind.streamed.path if self.kind.streamed else ("",)
         value = Raw(_json(text))
         for key in reversed(outer):
-            inside = fields(told.get(key, Raw(b"{}"))) or {}
+            inside = parse_object(fields.get(key, Raw(b"{}"))) or {}
             if text or last in inside:
                 inside[last] = value
             last, value = key, Raw(_json(inside))
-        return {**told, last: value}
+        return {**fields, last: value}
 
 
-class OutputItem(Item):
-    """A result that is an item of its own. What commands print may be shown before it is whole."""
+class CallResultItem(OutputItem):
+    """A result that is an item of its own. The output of commands may be written before it is
+    complete.
+    """
 
-    __slots__ = ("call", "fields", "printed", "type")
+    __slots__ = ("call_id", "emitted", "fields", "type")
+    closes_on_error = False
 
-    def __init__(self, seat: Seat, call: str, type: str, kept: Fields) -> None:
-        super().__init__(seat)
-        self.call = call
+    def __init__(self, slot: ItemSlot, call_id: str, type: str, item_fields: Fields) -> None:
+        super().__init__(slot)
+        self.call_id = call_id
         self.type = type
-        self.fields = {**OUTPUTS.get(type, ("", {}))[1], **beside_names(kept)}
-        self.printed: list[_Printed] = []
+        self.fields = {**RESULT_ITEMS.get(type, ("", {}))[1], **without_identity(item_fields)}
+        self.emitted: list[_CommandOutput] = []
         self.open = 1
 
     @property
-    def patience(self) -> Patience:
-        return Patience.NONE
+    def close_policy(self) -> ClosePolicy:
+        return ClosePolicy.NONE
 
-    def wire(self, status: wire.Status) -> wire.Item:
-        own = {"type": self.type, "id": self.id, "status": status, "call_id": self.call}
-        return {**{key: Raw(_json(value)) for key, value in own.items()}, **self.fields}
+    def render(self, status: schema.Status) -> schema.RenderedItem:
+        own_fields = {"type": self.type, "id": self.id, "status": status, "call_id": self.call_id}
+        return {**{key: Raw(_json(value)) for key, value in own_fields.items()}, **self.fields}
 
-    def cut(self, last: bool) -> bool:
+    def is_cut(self, last: bool) -> bool:
         return self.open > 0
 
-    @property
-    def ends_with_error(self) -> bool:
-        return False
-
-    def partial(self, events: Events, result: Raw) -> None:
-        """Writes what was printed since the last time."""
-        said = wire.unpacked(result, _Output).output
-        for index, now in enumerate(said):
-            before = self.printed[index] if index < len(self.printed) else _Printed()
-            delta = _Printed(_more(before.stdout, now.stdout), _more(before.stderr, now.stderr))
-            if delta != _Printed():
-                where = b',"command_index":%d,"delta":' % index
+    def write_partial(self, events: EventWriter, result: Raw) -> None:
+        """Writes the output since the last preliminary result."""
+        outputs = schema.decode_extra(result, _CommandOutputs).output
+        for index, now in enumerate(outputs):
+            before = self.emitted[index] if index < len(self.emitted) else _CommandOutput()
+            delta = _CommandOutput(
+                _appended(before.stdout, now.stdout), _appended(before.stderr, now.stderr)
+            )
+            if delta != _CommandOutput():
+                key = b',"command_index":%d,"delta":' % index
                 name = "response.shell_call_output_content.delta"
-                events.write(name, (self.index, index), self.place, where, _json(delta))
-        self.printed = said
+                events.write(name, (self.index, index), self.locator, key, _json(delta))
+        self.emitted = outputs
 
-    def answer(self, events: Events, part: ToolResult, kept: Fields) -> None:
-        """Takes over the result; of what was shown before, each command is closed."""
-        whole = wire.unpacked(part.result, _Outputs).output
-        for index, one in enumerate(whole[: len(self.printed)]):
-            where = b',"command_index":%d,"output":' % index
+    def take_result(self, events: EventWriter, part: ToolResult, item_fields: Fields) -> None:
+        """Takes the fields of the result, and finishes each command whose output was written
+        before.
+        """
+        outputs = schema.decode_extra(part.result, _RawCommandOutputs).output
+        for index, output in enumerate(outputs[: len(self.emitted)]):
+            key = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"
-            events.write(name, (self.index, index), self.place, where, _json([one]))
-        self.fields = result_keys("output")({}, part.result) | beside_names(kept)
+            events.write(name, (self.index, index), self.locator, key, _json([output]))
+        self.fields = result_keys("output")({}, part.result) | without_identity(item_fields)
 
 
-def _more(before: str, now: str) -> str:
-    """What came after; nothing if it is not the same text any more."""
+def _appended(before: str, now: str) -> str:
+    """Returns what was appended; nothing if the beginning changed."""
     return now[len(before) :] if now.startswith(before) else ""
 
 
-def _but_for(told: Fields, kept: Fields, says: Says | None) -> Fields:
-    """Some hosts tell the arguments as text, and a lone action is not a list of one: then what
-    was kept says it all, but for what was streamed.
+def _without_kept(fields: Fields, item_fields: Fields, streamed: StreamedParams | None) -> Fields:
+    """Returns the fields that the decoder did not store in another form: params in `arguments`, or
+    a single `action` in place of `actions`. Streamed fields stay.
     """
-    if "arguments" in kept:
-        streamed = says.path[:1] if says else ()
-        return {key: value for key, value in told.items() if key in streamed}
-    return {key: value for key, value in told.items() if key != "actions" or "action" not in kept}
+    if "arguments" in item_fields:
+        kept = set(streamed.path[:1] if streamed else ())
+    else:
+        kept = fields.keys() - ({"actions"} if "action" in item_fields else set())
+    return {key: value for key, value in fields.items() if key in kept}
 
 
-def _labels(part: ToolCall, kind: Kind) -> Fields:
-    """What a call says besides its params."""
-    told: dict[str, object] = {}
+def _call_labels(part: ToolCall, kind: CallKind) -> Fields:
+    """Returns the fields of a call besides its params."""
+    labels: dict[str, object] = {}
     if kind.type in ("function_call", "custom_tool_call"):
-        told["namespace"] = part.namespace
+        labels["namespace"] = part.namespace
     if part.caller is not None:
-        told["caller"] = {"type": "program", "caller_id": part.caller}
+        labels["caller"] = {"type": "program", "caller_id": part.caller}
     if kind.type in ("mcp_call", "mcp_approval_request"):
-        told["server_label"] = part.server_label or ""
+        labels["server_label"] = part.server_label or ""
     if kind.type == "mcp_call":
-        told["approval_request_id"] = part.approval_request_id
-    return {key: Raw(_json(value)) for key, value in told.items() if value is not None}
+        labels["approval_request_id"] = part.approval_request_id
+    return {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
 
 
-class _Printed(msgspec.Struct, omit_defaults=True):
+class _CommandOutput(msgspec.Struct, omit_defaults=True):
     stdout: str = ""
     stderr: str = ""
 
 
-class _Output(msgspec.Struct):
-    output: list[_Printed] = []
+class _CommandOutputs(msgspec.Struct):
+    output: list[_CommandOutput] = []
 
 
-class _Outputs(msgspec.Struct):
+class _RawCommandOutputs(msgspec.Struct):
     output: list[Raw] = []

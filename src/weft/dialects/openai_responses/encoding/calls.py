@@ -1,19 +1,19 @@
-"""Calls and their results as items, from the first word to the last.
+"""Writes calls and their results.
 
-Clients take another `output_index` for another call. So the calls that a client is asked for are
-written one at a time, also where an upstream tells them in turns:
+Clients take another `output_index` for another call, so client calls are written one at a time,
+even if the upstream interleaves them:
 
-- A call that begins while nobody speaks, speaks: it is announced and written as it comes.
-- Whoever begins while one speaks waits, announcement and all, until that one is all said. Its
-  params are all there when they are one whole JSON value; free text, and what is no JSON, at the
-  end of the call. So nothing waits where calls come one after the other, although some wires tell
-  only at the very end that they are over.
-- What has come of a call that waited is written at once, in one delta; the rest as it comes.
-- The end of a call that was all said before waits as well, until the one that speaks is.
-- What comes of a call that seemed all said, perhaps a blank, is written at its end.
+- A call that starts while no other is open is announced and written as it arrives.
+- A call that starts while another is open waits, with its announcement, until that one is complete.
+  Params are complete when they are one JSON value; free text, and text that is not JSON, when the
+  call ends. Calls that come one after the other never wait, although some dialects announce the end
+  of all calls only at the very end.
+- When its turn comes, what was received of a waiting call is written in one delta.
+- The end of a call that was complete before also waits until the open call is complete.
+- Params after their JSON value was complete (a blank, for example) are written at the end.
 
-Items of other kinds keep their places: one that begins meanwhile is announced after the calls that
-wait, and only what those say waits on. Calls that the provider executes do not wait.
+Other items keep their order: one that starts meanwhile is announced after the waiting calls. Calls
+that the provider executes never wait.
 """
 
 from collections import deque
@@ -23,19 +23,19 @@ from msgspec import Raw
 
 from weft.assembler import Assembler
 from weft.dialects.envelope import sealed_call
-from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.encoding.call_items import CallItem, OutputItem, Turn
-from weft.dialects.openai_responses.encoding.items import Output
-from weft.dialects.openai_responses.encoding.kinds import (
-    CLIENT,
+from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses.encoding.call_items import CallItem, CallPhase, CallResultItem
+from weft.dialects.openai_responses.encoding.call_kinds import (
+    CALL_KINDS,
+    CLIENT_CALL_KINDS,
     CUSTOM,
     FUNCTION,
-    KINDS,
-    OUTPUTS,
-    Kind,
-    executed,
+    RESULT_ITEMS,
+    CallKind,
+    provider_call_kind,
 )
-from weft.dialects.openai_responses.wire import Fields
+from weft.dialects.openai_responses.encoding.items import OutputWriter
+from weft.dialects.openai_responses.output_schema import Fields
 from weft.parts import (
     Part,
     ToolApprovalRequest,
@@ -49,279 +49,297 @@ from weft.parts import (
 _json = msgspec.json.Encoder().encode
 
 
-class Calls:
-    """Writes the calls of one response, and what came of them."""
+class CallWriter:
+    """Writes the calls of one response, and their results."""
 
-    def __init__(self, output: Output, fold: Assembler) -> None:
-        self._output = output
+    def __init__(self, items: OutputWriter, fold: Assembler) -> None:
+        self._items = items
         self._fold = fold
         self._calls: dict[str, CallItem | None] = {}
-        """Calls that were announced; None for one that has no item here."""
-        self._outputs: dict[str, OutputItem] = {}
-        """Results that are items of their own, by their calls."""
-        self._speaker: CallItem | None = None
+        """Announced calls; None for one that has no item here."""
+        self._outputs: dict[str, CallResultItem] = {}
+        """Results that are items of their own, by call id."""
+        self._current: CallItem | None = None
         self._waiting: deque[CallItem] = deque()
-        self._ending: list[CallItem] = []
-        """Calls that rest, and whose end waits."""
+        self._held_endings: list[CallItem] = []
+        """Complete calls whose end is held until the current call is complete."""
         self._signed: set[str] = set()
         """Calls whose signature was written."""
         self.model: str | None = None
-        """Who answered."""
-        self.late: CallItem | None = None
-        """An item whose `added` waits for the next part, which may tell more of it."""
-        self.pending: list[wire.PendingCall] = []
-        """What waits for the client: calls of every kind, and approvals."""
-        self.cut = False
-        """A call was announced and never ended: a response with it is not whole."""
+        """The model of the response."""
+        self.deferred: CallItem | None = None
+        """An item whose `added` waits for the next part, which may contain more of its fields."""
+        self.pending: list[schema.PendingCall] = []
+        """What the client must do: execute calls, and answer approval requests."""
+        self.is_cut = False
+        """Whether a call was cut off, which makes the response incomplete."""
         self._failed = False
-        """An error ended the content."""
+        """Whether an error ended the content."""
 
-    def _kind(self, part: ToolParamsStart | ToolCall) -> Kind | None:
-        """How a call is written; None for one that has no item here."""
+    def _kind(self, part: ToolParamsStart | ToolCall) -> CallKind | None:
+        """Returns how a call is written; None if there is no item for it."""
         if part.provider_executed:
-            kind = executed(part.kind, part.name)
-            if kind in (FUNCTION, CUSTOM) and not self._output.ours:
+            kind = provider_call_kind(part.kind, part.name)
+            if kind in (FUNCTION, CUSTOM) and not self._items.is_native:
                 kind = None  # a client would execute it again
         elif part.format == "text":
             kind = CUSTOM
         else:
-            kind = KINDS[part.kind] if part.kind in CLIENT else FUNCTION
+            kind = CALL_KINDS[part.kind] if part.kind in CLIENT_CALL_KINDS else FUNCTION
         if kind is None:
-            self._output.lost("tool-call", f"no item for {part.kind} that the provider executes")
-        elif kind.adapted is not None:
-            self._output.lost("tool-call", kind.adapted)
+            self._items.not_carried("tool-call", f"no item type for provider-executed {part.kind}")
+        elif kind.loss is not None:
+            self._items.not_carried("tool-call", kind.loss)
         elif part.provider_executed and kind in (FUNCTION, CUSTOM):
-            self._output.lost("tool-call", "only who declared the tools knows who executed it")
+            self._items.not_carried(
+                "tool-call", "the item does not say that the provider executed it"
+            )
         return kind
 
-    def _announce(self, part: ToolParamsStart | ToolCall) -> CallItem | None:
-        """Takes a place for the item of a call; what it says first is for `_show`."""
+    def _create_item(self, part: ToolParamsStart | ToolCall) -> CallItem | None:
+        """Creates the item of a call; `_announce_item` writes it."""
         kind = self._kind(part)
         self._calls[part.id] = item = None
         if kind is not None:
             envelope = None if part.provider_executed else sealed_call(part, self.model)
             if envelope is not None:
                 self._signed.add(part.id)
-                self._output.carry(envelope)
-            seat = self._output.claim(part.item_id, kind.prefix)
-            known = wire.beside_names(self._output.kept(part.extra).item)
-            item = CallItem(seat, part, kind, known)
+                self._items.write_signature(envelope)
+            slot = self._items.allocate(part.item_id, kind.id_prefix)
+            known_fields = schema.without_identity(self._items.item_extra(part.extra).item)
+            item = CallItem(slot, part, kind, known_fields)
             self._calls[part.id] = item
-            self._output.place(item)
+            self._items.register(item)
         return item
 
     def params_start(self, part: ToolParamsStart) -> None:
-        item = self._announce(part)
+        item = self._create_item(part)
         if item is None:
             return
         if not part.provider_executed:
-            if self._busy():
-                item.turn = Turn.WAITS
+            # capture: calls-in-turns
+            if self._is_busy():
+                item.phase = CallPhase.WAITING
                 self._waiting.append(item)
                 return
-            self._give(item)
-        if item.inner is not None:
-            self.late = item
+            self._set_current(item)
+        if item.extractor is not None:
+            self.deferred = item
         else:
-            self._show(item, "")
+            self._announce_item(item, "")
 
-    def announce_late(self, item: CallItem, part: Part) -> None:
-        """The first params of a call may tell what its item should be announced with."""
-        self.late = None
+    def announce_deferred(self, item: CallItem, part: Part) -> None:
+        """Announces the deferred item, with the fields in the first params if they come next."""
+        self.deferred = None
         match part:
-            case ToolParamsDelta(id=call, delta=delta) if call == item.call:
-                self._show(item, delta)
+            case ToolParamsDelta(id=call_id, delta=delta) if call_id == item.call_id:
+                self._announce_item(item, delta)
             case _:
-                self._show(item, "")
+                self._announce_item(item, "")
 
-    def _show(self, item: CallItem, params: str) -> None:
-        item.opened(params)
-        self._output.show(item)
-        item.tell(self._output.events, item.kind.progress.announced)
+    def _announce_item(self, item: CallItem, params: str) -> None:
+        item.take_opening(params)
+        self._items.announce(item)
+        item.write_progress(self._items.events, item.kind.progress.added)
 
     def params_delta(self, part: ToolParamsDelta) -> None:
         item = self._calls[part.id]
         if item is None:
             return
-        item.came += len(part.delta)
-        if item.turn is Turn.SPEAKS:
-            item.written = item.came
-            item.say(self._output.events, part.delta)
-            if item.heard(part.delta):
-                self._move_on()
+        item.received += len(part.delta)
+        if item.phase is CallPhase.WRITING:
+            item.written = item.received
+            item.write_delta(self._items.events, part.delta)
+            if item.feed_params(part.delta):
+                self._write_waiting()
 
     def params_end(self, part: ToolParamsEnd) -> None:
         item = self._calls[part.id]
-        if item is not None and not self._failed and not self._waits(item, part):
-            self._end(item)
+        if item is not None and not self._failed and not self._holds(item, part):
+            self._end_params(item)
 
     def tool_call(self, part: ToolCall) -> None:
-        if self._failed:  # the end of a call that was cut: the last snapshot has what came of it
-            cut = self._calls.get(part.id)
-            if cut is not None:
-                cut.made(part, wire.beside_names(self._output.kept(part.extra).item))
+        if self._failed:  # only the last snapshot shows what was received of a cut call
+            interrupted = self._calls.get(part.id)
+            if interrupted is not None:
+                interrupted.take_call(
+                    part, schema.without_identity(self._items.item_extra(part.extra).item)
+                )
             return
-        item = self._calls[part.id] if part.id in self._calls else self._whole_call(part)
-        if item is not None and not self._waits(item, part):
-            self._hand_over(item, part)
-            self._move_on()
+        item = self._calls[part.id] if part.id in self._calls else self._announce_whole_call(part)
+        if item is not None and not self._holds(item, part):
+            self._finish_call(item, part)
+            self._write_waiting()
 
-    # Whose turn it is
+    # One call at a time
 
-    def _busy(self) -> bool:
-        """Whether somebody speaks who is not all said."""
-        return self._speaker is not None and not self._speaker.all_said(self._fold)
+    def _is_busy(self) -> bool:
+        """Whether the current call is not complete."""
+        return self._current is not None and not self._current.params_complete(self._fold)
 
-    def _give(self, item: CallItem) -> None:
-        if self._speaker is not None:
-            self._speaker.turn = Turn.RESTS
-        item.turn = Turn.SPEAKS
-        self._speaker = item
+    def _set_current(self, item: CallItem) -> None:
+        if self._current is not None:
+            self._current.phase = CallPhase.WRITTEN
+        item.phase = CallPhase.WRITING
+        self._current = item
 
-    def _waits(self, item: CallItem, part: ToolParamsEnd | ToolCall) -> bool:
-        """Whether the end of a call must wait; then it is kept."""
-        if item.turn is Turn.SPEAKS or (item.turn is Turn.RESTS and not self._busy()):
+    def _holds(self, item: CallItem, part: ToolParamsEnd | ToolCall) -> bool:
+        """Holds a part of a call's end, if it may not be written yet; returns whether it did."""
+        if item.phase is CallPhase.WRITING or (
+            item.phase is CallPhase.WRITTEN and not self._is_busy()
+        ):
             return False
-        if item.turn is Turn.RESTS and not item.held:
-            self._ending.append(item)
-        item.held.append(part)
+        if item.phase is CallPhase.WRITTEN and not item.held_parts:
+            self._held_endings.append(item)
+        item.held_parts.append(part)
         return True
 
-    def _move_on(self) -> None:
-        """Writes what waited for the speaker, if it is all said."""
-        if not (self._ending or self._waiting) or self._busy():
+    def _write_waiting(self) -> None:
+        """Writes what waited for the current call, if that is complete."""
+        if not (self._held_endings or self._waiting) or self._is_busy():
             return
-        ending, self._ending = self._ending, []
-        for item in ending:
-            self._replay(item)
-        while self._waiting and not self._busy():
+        endings, self._held_endings = self._held_endings, []
+        for item in endings:
+            self._write_held(item)
+        while self._waiting and not self._is_busy():
             item = self._waiting.popleft()
-            self._give(item)
-            self._show(item, self._fold.joined(item.call)[: item.came])
-            self._catch_up(item)
-            self._replay(item)
+            self._set_current(item)
+            self._announce_item(item, self._fold.joined(item.call_id)[: item.received])
+            self._write_received(item)
+            self._write_held(item)
 
-    def _catch_up(self, item: CallItem) -> None:
-        """Writes what of its params was not written as it came."""
-        if item.written < item.came:
-            text = self._fold.joined(item.call)[item.written : item.came]
-            item.written = item.came
-            item.say(self._output.events, text)
+    def _write_received(self, item: CallItem) -> None:
+        """Writes the params that were received and not written."""
+        if item.written < item.received:
+            text = self._fold.joined(item.call_id)[item.written : item.received]
+            item.written = item.received
+            item.write_delta(self._items.events, text)
 
     def fail(self) -> None:
-        """What waited is written as far as it came; what is open stays so."""
-        self._speaker = None
-        self._move_on()
+        """Writes what is waiting, as far as it was received. Open calls stay open."""
+        self._current = None
+        self._write_waiting()
         while self._waiting:
-            self._speaker = None
-            self._move_on()
+            self._current = None
+            self._write_waiting()
         for item in self._calls.values():
-            if item is not None and item.turn is Turn.RESTS and not item.ended:
-                self._catch_up(item)  # more came of it while another spoke
+            if item is not None and item.phase is CallPhase.WRITTEN and not item.ended:
+                self._write_received(item)  # received while another call was written
         self._failed = True
 
     def resume(self) -> None:
-        """The client was told of every call as it came: nothing waits any more."""
+        """Continues after passthrough, where the client received every call as it came: nothing
+        waits.
+        """
         for item in self._calls.values():
             if item is None or item.done is not None:
                 continue
-            if item.turn is Turn.WAITS:
-                item.turn = Turn.SPEAKS
-                item.opened(self._fold.joined(item.call)[: item.came])
-            self._catch_up(item)
-            self._replay(item)
+            if item.phase is CallPhase.WAITING:
+                item.phase = CallPhase.WRITING
+                item.take_opening(self._fold.joined(item.call_id)[: item.received])
+            self._write_received(item)
+            self._write_held(item)
         self._waiting.clear()
-        self._ending.clear()
+        self._held_endings.clear()
 
-    def _replay(self, item: CallItem) -> None:
-        held, item.held = item.held, []
-        for part in held:
+    def _write_held(self, item: CallItem) -> None:
+        held_parts, item.held_parts = item.held_parts, []
+        for part in held_parts:
             if isinstance(part, ToolCall):
-                self._hand_over(item, part)
+                self._finish_call(item, part)
             else:
-                self._end(item)
+                self._end_params(item)
 
-    def _end(self, item: CallItem) -> None:
+    def _end_params(self, item: CallItem) -> None:
         item.ended = True
-        self._catch_up(item)
-        item.said(self._output.events, self._fold.joined(item.call))
+        self._write_received(item)
+        item.write_done(self._items.events, self._fold.joined(item.call_id))
 
-    def _hand_over(self, item: CallItem, part: ToolCall) -> None:
-        if item is self._speaker:
-            self._speaker = None
-        item.made(part, wire.beside_names(self._output.kept(part.extra).item))
-        item.tell(self._output.events, item.kind.progress.asked)
-        self.cut = self.cut or part.invalid == "stream-failed"
+    def _finish_call(self, item: CallItem, part: ToolCall) -> None:
+        if item is self._current:
+            self._current = None
+        item.take_call(part, schema.without_identity(self._items.item_extra(part.extra).item))
+        item.write_progress(self._items.events, item.kind.progress.called)
+        self.is_cut = self.is_cut or part.invalid == "stream-failed"
         if part.signature is not None and part.id not in self._signed:
-            self._output.lost(part.type, "it has no place for a proof")
-        if _asks_the_client(part):
-            self.pending.append(_pending(part, item.kind))
-        if item.kind.answered is None:
-            self._output.said(item)
+            self._items.not_carried(part.type, "a call has no field for a signature")
+        if part.invalid is None and not part.provider_executed:
+            self.pending.append(_pending_call(part, item.kind))
+        if item.kind.result_to_fields is None:
+            self._items.part_done(item)
 
-    def _whole_call(self, part: ToolCall) -> CallItem | None:
+    def _announce_whole_call(self, part: ToolCall) -> CallItem | None:
         if not part.name or part.invalid == "stream-failed":
-            self._output.lost(part.type, "it was never announced")
+            self._items.not_carried(
+                part.type, "the call has no name, or was cut off before it was announced"
+            )
             return None
-        item = self._announce(part)
+        item = self._create_item(part)
         if item is not None:
-            self._show(item, part.params)
+            self._announce_item(item, part.params)
             if part.params:
-                item.say(self._output.events, part.params)
-            item.said(self._output.events, part.params)
+                item.write_delta(self._items.events, part.params)
+            item.write_done(self._items.events, part.params)
         return item
 
     def tool_result(self, part: ToolResult) -> None:
         item = self._calls.get(part.id)
-        kept: Fields = {**(self._output.kept(part.extra).item or {})}
-        output = wire.unpacked(Raw(_json(kept)), wire.Named)
-        if output.type is None and item is not None and item.kind.output is not None:
-            output = wire.Named(item.kind.output)
-        if output.type is not None:
-            self._own_item(part, kept, output)
-        elif item is None or item.kind.answered is None:
-            self._output.lost(part.type, "no item for the result of this call")
+        item_fields: Fields = {**(self._items.item_extra(part.extra).item or {})}
+        identity = schema.decode_extra(Raw(_json(item_fields)), schema.ItemIdentity)
+        if identity.type is None and item is not None and item.kind.result_item is not None:
+            identity = schema.ItemIdentity(item.kind.result_item)
+        if identity.type is not None:
+            self._result_item(part, item_fields, identity)
+        elif item is None or item.kind.result_to_fields is None:
+            self._items.not_carried(part.type, "no item for the result of this call")
         elif part.preliminary:
-            item.partial(self._output.events, part, wire.beside_names(kept))
+            item.write_partial(self._items.events, part, schema.without_identity(item_fields))
         else:
-            item.answer(self._output.events, part, wire.beside_names(kept), ours=self._output.ours)
-            self._output.said(item)
+            item.take_result(
+                self._items.events,
+                part,
+                schema.without_identity(item_fields),
+                is_native=self._items.is_native,
+            )
+            self._items.part_done(item)
 
-    def _own_item(self, part: ToolResult, kept: Fields, output: wire.Named) -> None:
-        """A result that is an item of its own, announced by the first that is told of it."""
+    def _result_item(
+        self, part: ToolResult, item_fields: Fields, identity: schema.ItemIdentity
+    ) -> None:
+        """Writes a result item, and announces it with its first preliminary result."""
         item = self._outputs.get(part.id)
         if item is None:
-            type = output.type or ""
-            seat = self._output.claim(output.id, OUTPUTS[type][0] if type in OUTPUTS else "out")
-            item = OutputItem(seat, part.id, type, kept)
+            type = identity.type or ""
+            slot = self._items.allocate(
+                identity.id, RESULT_ITEMS[type][0] if type in RESULT_ITEMS else "out"
+            )
+            item = CallResultItem(slot, part.id, type, item_fields)
             self._outputs[part.id] = item
-            self._output.add(item)
+            self._items.add(item)
         if part.preliminary:
-            item.partial(self._output.events, part.result)
+            item.write_partial(self._items.events, part.result)
         else:
-            item.answer(self._output.events, part, kept)
-            self._output.said(item)
+            item.take_result(self._items.events, part, item_fields)
+            self._items.part_done(item)
 
     def approval(self, part: ToolApprovalRequest) -> None:
-        """The item of its call is the request."""
+        """Adds an approval request to what the client must do. Its call is its item."""
         item = self._calls.get(part.id)
-        if item is None or item.kind is not KINDS["mcp_approval_request"]:
-            self._output.lost(part.type, "only remote tools are approved here")
+        if item is None or item.kind is not CALL_KINDS["mcp_approval_request"]:
+            self._items.not_carried(part.type, "only MCP calls have approval requests")
         else:
-            self.pending.append(wire.PendingCall(part.approval_id, item.kind.type))
+            self.pending.append(schema.PendingCall(part.approval_id, item.kind.type))
 
 
-def _asks_the_client(part: ToolCall) -> bool:
-    return part.invalid is None and not part.provider_executed
-
-
-def _pending(part: ToolCall, kind: Kind) -> wire.PendingCall:
-    """What a call wants of the client; a call of a tool of the wire's own says it in its item."""
+def _pending_call(part: ToolCall, kind: CallKind) -> schema.PendingCall:
+    """Returns the entry of a call in `required_action`. Built-in tools have their params in the
+    item.
+    """
     if kind is CUSTOM:
-        return wire.PendingCall(
-            part.id, "custom", custom=wire.PendingCustom(part.name, part.params)
+        return schema.PendingCall(
+            part.id, "custom", custom=schema.PendingCustom(part.name, part.params)
         )
     if kind is not FUNCTION:
-        return wire.PendingCall(part.id, kind.type)
-    function = wire.PendingFunction(part.name, part.params)
-    return wire.PendingCall(part.id, "function", function=function)
+        return schema.PendingCall(part.id, kind.type)
+    function = schema.PendingFunction(part.name, part.params)
+    return schema.PendingCall(part.id, "function", function=function)

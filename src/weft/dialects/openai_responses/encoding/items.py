@@ -1,17 +1,18 @@
-"""Output items while they are written, and the events that tell of them.
+"""Output items while they are written, and the events about them.
 
-An item is announced by `added` with all that is known, and closed by `done` with all there is.
-Calls are in `calls.py`; here are the items that people read, and those that only pass through.
+`output_item.added` has every field that is known by then, and `output_item.done` all of them. Calls
+are in `calls.py`; this module has messages, reasoning and items that are passed through.
 """
 
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from weft import large_json
-from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses.wire import RAW_TEXT
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import Json, ReasoningKind, ReasoningStart, TextStart
@@ -20,58 +21,60 @@ from weft.sse import Event
 _json = msgspec.json.Encoder().encode
 
 
-class DeltaHead(NamedTuple):
-    """All of a delta event up to its delta."""
+class DeltaPrefix(NamedTuple):
+    """A delta event up to its delta."""
 
     type: str
     data: bytes
 
 
-Told = frozenset[tuple[str, int, int]]
-"""Events that a client was told: their types, the items and the parts of these they are about."""
+SentEvents = frozenset[tuple[str, int, int]]
+"""Events that a client received before: their type, output index and part index."""
 
-NOWHERE = (-1, -1)
-"""The place of an event that is about no item."""
+NO_ITEM = (-1, -1)
+"""The position of an event that is not about an item."""
 
 
-class Events:
-    """Writes the events of one response to `out`: numbered from 0, each in one piece."""
+class EventWriter:
+    """Appends the events of one response to `out`, numbered from 0."""
 
-    __slots__ = ("number", "out", "told")
-    silent = False
+    __slots__ = ("number", "out", "sent")
+    discards = False
 
     def __init__(self) -> None:
         self.number = 0
         self.out: list[Event] = []
-        self.told: Told = frozenset()
-        """What others wrote, before these events: it is not written again."""
+        self.sent: SentEvents = frozenset()
+        """Events that the client received by passthrough and that are not written again."""
 
-    def write(self, type: str, at: tuple[int, int], *body: bytes) -> None:
-        """Writes one event, which is about the item and the part of it that `at` names. Its body
-        is joined here once: it may be large.
+    def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
+        """Writes one event about the item and the part at `position`. The body may be large, so it
+        is joined only once.
         """
-        if self.told and (type, *at) in self.told:
+        if self.sent and (type, *position) in self.sent:
             return
         number = self.number
         self.number = number + 1
         head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
-        if any(b"\n" in piece or b"\r" in piece for piece in body):  # raw JSON over several lines
+        if any(
+            b"\n" in piece or b"\r" in piece for piece in body
+        ):  # a data line cannot contain newlines
             body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
         self.out.append(Event(type, b"".join((head, *body, b"}")), number))
 
-    def delta(self, head: DeltaHead, delta: str) -> None:
-        """Writes an event of which all but the delta was prepared (see `delta_head`)."""
+    def delta(self, prefix: DeltaPrefix, delta: str) -> None:
+        """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
         number = self.number
         self.number = number + 1
-        data = b'%b%b,"sequence_number":%d}' % (head.data, _json(delta), number)
-        self.out.append(Event(head.type, data, number))
+        data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
+        self.out.append(Event(prefix.type, data, number))
 
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:
-        """Writes an event that tells the response object."""
-        if b"\n" in response or b"\r" in response:  # raw JSON over several lines
+        """Writes an event with the response object, and marks where that is."""
+        if b"\n" in response or b"\r" in response:  # a data line cannot contain newlines
             response = msgspec.json.format(response, indent=-1)
         before = len(self.out)
-        self.write(type, NOWHERE, b'"response":', response, more)
+        self.write(type, NO_ITEM, b'"response":', response, more)
         if len(self.out) > before:
             data = self.out[-1].data
             end = len(data) - len(more) - len(b"}")
@@ -84,404 +87,415 @@ class Events:
         return Event("ping", b'{"type":"ping","sequence_number":%d}' % number, number)
 
 
-class Silence(Events):
-    """Writes nothing: for a response that is told as a whole."""
+class NullEventWriter(EventWriter):
+    """Discards all events, for a response that is returned as a body."""
 
-    silent = True
+    discards = True
 
-    def write(self, type: str, at: tuple[int, int], *body: bytes) -> None:
+    def write(self, type: str, position: tuple[int, int], *body: bytes) -> None:
         pass
 
-    def delta(self, head: DeltaHead, delta: str) -> None:
+    def delta(self, prefix: DeltaPrefix, delta: str) -> None:
         pass
 
 
-def delta_head(type: str, place: bytes) -> DeltaHead:
-    return DeltaHead(type, b'{"type":"%b",%b,"delta":' % (type.encode(), place))
+def delta_prefix(type: str, locator: bytes) -> DeltaPrefix:
+    return DeltaPrefix(type, b'{"type":"%b",%b,"delta":' % (type.encode(), locator))
 
 
-class Patience(Enum):
-    """How long an item that is all said must wait before it is closed."""
+class ClosePolicy(Enum):
+    """When an item is closed after its last part ended."""
 
     NONE = "none"
     NEXT = "until the next item"
-    """There may be more of it; and the last one may be what a limit cut."""
+    """More parts may follow; and the last item may be what a limit cut off."""
     FINISH = "until the finish"
-    """Only the finish tells how it ended."""
+    """The finish decides its status."""
 
 
-class Seat(NamedTuple):
-    """Which item one is: its place in the output, and its id."""
+class ItemSlot(NamedTuple):
+    """The output index and the id of an item."""
 
-    place: int
+    output_index: int
     id: str
 
 
-class Item:
+class OutputItem:
     """One output item, from `added` to `done`."""
 
     __slots__ = ("done", "group", "id", "index", "open")
 
-    def __init__(self, seat: Seat, group: str | None = None) -> None:
-        self.index = seat.place
-        self.id = seat.id
-        self.done: wire.Item | None = None
-        """The item as it was closed."""
+    closes_on_error: ClassVar[bool] = True
+    """Whether the item is closed when the response fails. A call is not: a client that receives its
+    `done` may execute it."""
+
+    def __init__(self, slot: ItemSlot, group: str | None = None) -> None:
+        self.index = slot.output_index
+        self.id = slot.id
+        self.done: schema.RenderedItem | None = None
+        """The rendered item, once it is closed."""
         self.group = group
-        """The item_id that its parts share."""
+        """The `item_id` that its parts share."""
         self.open = 0
-        """How many of its parts are still being said."""
+        """How many of its parts have not ended."""
 
     @property
-    def place(self) -> bytes:
-        """How an event says which item it is about."""
+    def locator(self) -> bytes:
+        """The JSON fields by which an event refers to the item."""
         return b'"item_id":%b,"output_index":%d' % (_json(self.id), self.index)
 
     @property
-    def at(self) -> tuple[int, int]:
-        """What an event is about that speaks of the item as a whole."""
+    def position(self) -> tuple[int, int]:
+        """The position of an event about the item as a whole."""
         return (self.index, -1)
 
-    def resume(self, told: Told) -> None:
-        """It may have another place now, and the client was told these events of it."""
+    def resume(self, sent: SentEvents) -> None:
+        """Continues after passthrough: its index may have changed, and the client received these
+        events.
+        """
 
     @property
-    def patience(self) -> Patience:
-        return Patience.NEXT
+    def close_policy(self) -> ClosePolicy:
+        return ClosePolicy.NEXT
 
-    def wire(self, status: wire.Status) -> wire.Item:
-        """The item as it stands."""
+    def render(self, status: schema.Status) -> schema.RenderedItem:
+        """Renders the item in its current state."""
         raise NotImplementedError
 
-    def cut(self, last: bool) -> bool:
-        """Whether this item is what a cut response was cut in."""
+    def is_cut(self, last: bool) -> bool:
+        """Whether the item is incomplete if the response is."""
         return last
 
-    @property
-    def ends_with_error(self) -> bool:
-        """Whether an error that comes while it is open ends it. A call is not: whoever hears that
-        it is done may execute it, or believe that it was.
-        """
-        return True
+
+ItemT = TypeVar("ItemT", bound=OutputItem)
 
 
-ItemKind = TypeVar("ItemKind", bound=Item)
+class OutputWriter:
+    """Writes the items of a response in order, each added once and closed once."""
 
-
-class Output:
-    """The items of a response in order of announcement, each announced and closed once."""
-
-    def __init__(self, events: Events, ids: Ids, findings: Findings) -> None:
+    def __init__(self, events: EventWriter, ids: Ids, findings: Findings) -> None:
         self.events = events
-        self.ours = False
-        """Whether the response came from this dialect, so that what it kept is understood."""
-        self._minted = ids
+        self.is_native = False
+        """Whether the response came from this dialect, so that `extra` is understood."""
+        self._ids = ids
         self._findings = findings
-        self._items: list[Item] = []
-        self._next = 0
-        """The index of the next item."""
-        self._shown = 0
-        """How many indexes were announced."""
-        self._seats: dict[str, int] = {}
-        """Items that the client was told of, and that have no part yet: their ids and indexes."""
+        self._items: list[OutputItem] = []
+        self._next_index = 0
+        """The output index of the next item."""
+        self._announced = 0
+        """How many items were announced."""
+        self._reserved: dict[str, int] = {}
+        """Output indexes, by id, of items that the client received and that have no part yet."""
         self.ids: set[str] = set()
-        self.ripe: list[Item] = []
-        """Items that are all said, and wait for the next one."""
-        self._groups: dict[tuple[type[Item], str], Item] = {}
+        self.closable: list[OutputItem] = []
+        """Items without open parts, which wait to be closed."""
+        self._groups: dict[tuple[type[OutputItem], str], OutputItem] = {}
 
     @property
-    def last(self) -> Item:
+    def last(self) -> OutputItem:
         return self._items[-1]
 
-    def claim(self, wanted: str | None, prefix: str) -> Seat:
-        """The seat of an item that begins now. It has the wire's own id, once; otherwise a fresh
-        one; and the next index, unless the client was told of it before.
+    def allocate(self, wanted_id: str | None, prefix: str) -> ItemSlot:
+        """Returns the id and the index of a new item: the wanted id if it is free, and the next
+        index unless one is reserved for that id.
         """
-        id = wanted if wanted and wanted not in self.ids else self._minted.mint(prefix)
+        id = wanted_id if wanted_id and wanted_id not in self.ids else self._ids.mint(prefix)
         self.ids.add(id)
-        index = self._seats.pop(id, self._next)
-        self._next = max(self._next, index + 1)
-        return Seat(index, id)
+        index = self._reserved.pop(id, self._next_index)
+        self._next_index = max(self._next_index, index + 1)
+        return ItemSlot(index, id)
 
-    def kept(self, extra: Json) -> wire.ItemExtra:
-        """What the decoder of this dialect kept of an item."""
-        return wire.unpacked(extra, wire.ItemExtra) if self.ours else wire.ItemExtra()
+    def item_extra(self, extra: Json) -> schema.ItemExtra:
+        """Returns what the decoder of this dialect stored in `extra`."""
+        return (
+            schema.decode_extra(extra, schema.ItemExtra) if self.is_native else schema.ItemExtra()
+        )
 
-    def lost(self, what: str, why: str) -> None:
+    def not_carried(self, what: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
 
-    def place(self, item: Item) -> None:
-        """Another item begins: those before it that are all said have no more parts."""
-        self.settle()
+    def register(self, item: OutputItem) -> None:
+        """Registers a new item, and closes earlier ones that have no open parts."""
+        self.close_ready()
         self._items.append(item)
         if item.group is not None:
             self._groups[item.__class__, item.group] = item
 
-    def show(self, item: Item) -> None:
-        """Announces an item, after those before it: clients count them."""
-        if item.index < self._shown:
+    def announce(self, item: OutputItem) -> None:
+        """Announces an item and all before it, because clients count them."""
+        if item.index < self._announced:
             return
-        for one in self._items:
-            if self._shown <= one.index <= item.index:
-                self._tell("added", one, one.wire("in_progress"))
-        self._shown = item.index + 1
+        for earlier in self._items:
+            if self._announced <= earlier.index <= item.index:
+                self._write_item("added", earlier, earlier.render("in_progress"))
+        self._announced = item.index + 1
 
-    def add(self, item: Item) -> None:
-        self.place(item)
-        self.show(item)
+    def add(self, item: OutputItem) -> None:
+        self.register(item)
+        self.announce(item)
 
-    def carry(self, envelope: str) -> None:
-        """Writes what signs the next call: into the reasoning that stands right before it, or into
-        one that is made for it.
+    def write_signature(self, envelope: str) -> None:
+        """Writes the signature of the next call as encrypted content of the reasoning item before
+        it, or of one made for it.
         """
         last = self._items[-1] if self._items else None
-        if isinstance(last, ReasoningItem) and last in self.ripe and last.encrypted is None:
-            last.encrypted = envelope
+        if (
+            isinstance(last, ReasoningOutputItem)
+            and last in self.closable
+            and last.encrypted_content is None
+        ):
+            last.encrypted_content = envelope
             return
-        item = ReasoningItem(self.claim(None, "rs"), ReasoningStart("", "raw"))
+        item = ReasoningOutputItem(self.allocate(None, "rs"), ReasoningStart("", "raw"))
         self.add(item)
-        item.encrypted = envelope
+        item.encrypted_content = envelope
         self.close(item, "completed")
 
-    def said(self, item: Item) -> None:
-        """One part of it is all said; perhaps it was the last one."""
+    def part_done(self, item: OutputItem) -> None:
+        """Ends one part of an item, and closes the item after the last if its policy allows."""
         item.open -= 1
-        if item.open or item.patience is Patience.FINISH:
+        if item.open or item.close_policy is ClosePolicy.FINISH:
             return
-        if item.patience is Patience.NONE:
+        if item.close_policy is ClosePolicy.NONE:
             self.close(item, "completed")
         else:
-            self.ripe.append(item)
+            self.closable.append(item)
 
-    def close(self, item: Item, status: wire.Status) -> None:
-        item.done = item.wire(status)
-        self._tell("done", item, item.done)
+    def close(self, item: OutputItem, status: schema.Status) -> None:
+        item.done = item.render(status)
+        self._write_item("done", item, item.done)
 
-    def abandon(self, item: Item) -> None:
-        """Nobody is told that it is done; the last snapshot has it as far as it came."""
-        item.done = item.wire("incomplete")
+    def abandon(self, item: OutputItem) -> None:
+        """Closes an item without `done`; the last snapshot shows what was received."""
+        item.done = item.render("incomplete")
 
-    def settle(self, *kept: Item) -> None:
-        """Closes what is all said, but for these."""
-        waiting, self.ripe = self.ripe, []
-        for item in waiting:
-            if item in kept:
-                self.ripe.append(item)
+    def close_ready(self, *excluded: OutputItem) -> None:
+        """Closes all items without open parts, except these."""
+        closable, self.closable = self.closable, []
+        for item in closable:
+            if item in excluded:
+                self.closable.append(item)
             else:
                 self.close(item, "completed")
 
-    def go_on(self, group: str | None) -> None:
-        """Closes what is all said, unless a part of this group may go on with it; the last one
-        waits for the next.
-        """
-        more = [item for item in self.ripe if group is not None and item.group == group]
-        self.settle(self.last, *more)
+    def close_before(self, group: str | None) -> None:
+        """Closes items without open parts before a part of this group; the last item stays open."""
+        more = [item for item in self.closable if group is not None and item.group == group]
+        self.close_ready(self.last, *more)
 
-    def grouped(self, group: str | None, kind: type[ItemKind]) -> ItemKind | None:
-        """The open item that parts of this group belong to."""
+    def open_item(self, group: str | None, kind: type[ItemT]) -> ItemT | None:
+        """Returns the open item that parts of this group belong to."""
         item = self._groups.get((kind, group or ""))
         if not isinstance(item, kind) or item.done is not None:
             return None
-        if item in self.ripe:
-            self.ripe.remove(item)
+        if item in self.closable:
+            self.closable.remove(item)
         return item
 
-    def left(self) -> list[Item]:
+    def open_items(self) -> list[OutputItem]:
         return [item for item in self._items if item.done is None]
 
-    def whole(self) -> list[wire.Item]:
-        """All of them that were closed, in the order of their indexes."""
+    def closed_items(self) -> list[schema.RenderedItem]:
+        """Returns the closed items in the order of their indexes."""
         items = sorted(self._items, key=lambda item: item.index)
         return [item.done for item in items if item.done is not None]
 
-    def resume(self, announced: dict[str, int], told: Told) -> None:
-        """Goes on behind events that the client was told: every item has the index under which
-        it was announced there. Items of which nothing else was told keep theirs until a part of
-        them comes.
+    def resume(self, announced: dict[str, int], sent: SentEvents) -> None:
+        """Continues after passthrough. Each item gets the index under which the client received it;
+        indexes of items without a part stay reserved.
         """
-        self._seats = dict(announced)
-        others: list[Item] = []
+        self._reserved = dict(announced)
+        unnamed: list[OutputItem] = []
         for item in self._items:
-            index = self._seats.pop(item.id, None)
+            index = self._reserved.pop(item.id, None)
             if index is None:
-                others.append(item)
+                unnamed.append(item)
             else:
                 item.index = index
-        for item, id in zip(others, list(self._seats), strict=False):  # carries a proof: see carry
-            item.index = self._seats.pop(id)
+        # Items that `write_signature` made have ids of our own, which the client saw differently.
+        for item, id in zip(unnamed, list(self._reserved), strict=False):
+            item.index = self._reserved.pop(id)
         known = (*announced.values(), *(item.index for item in self._items))
-        self._next = self._shown = max(known, default=-1) + 1
+        self._next_index = self._announced = max(known, default=-1) + 1
         for item in self._items:
-            item.resume(told)
-            if item.done is None and ("response.output_item.done", *item.at) in told:
+            item.resume(sent)
+            if item.done is None and ("response.output_item.done", *item.position) in sent:
                 self.close(item, "completed")
-        self.ripe = [item for item in self.ripe if item.done is None]
+        self.closable = [item for item in self.closable if item.done is None]
 
-    def _tell(self, what: str, item: Item, shown: wire.Item) -> None:
+    def _write_item(self, what: str, item: OutputItem, rendered: schema.RenderedItem) -> None:
         index = b'"output_index":%d,"item":' % item.index
-        self.events.write(f"response.output_item.{what}", item.at, index, large_json.write(shown))
+        self.events.write(
+            f"response.output_item.{what}", item.position, index, large_json.write(rendered)
+        )
 
 
-class MessageItem(Item):
-    __slots__ = ("kept", "parts", "phase")
+class MessageOutputItem(OutputItem):
+    __slots__ = ("extra_fields", "parts", "phase")
 
-    def __init__(self, seat: Seat, part: TextStart) -> None:
-        super().__init__(seat, part.item_id)
+    def __init__(self, slot: ItemSlot, part: TextStart) -> None:
+        super().__init__(slot, part.item_id)
         self.phase = part.phase
-        self.parts: list[wire.OutputText | wire.Refusal | Raw] = []
-        self.kept: wire.Fields = {}
-        """What the decoder kept of it."""
+        self.parts: list[schema.ResponseOutputText | schema.ResponseOutputRefusal | Raw] = []
+        self.extra_fields: schema.Fields = {}
+        """Fields that the decoder stored."""
 
-    def wire(self, status: wire.Status) -> wire.Item:
-        message = wire.Message(self.id, status, self.parts, phase=self.phase or UNSET)
-        return _with(message, self.kept)
+    def render(self, status: schema.Status) -> schema.RenderedItem:
+        message = schema.ResponseOutputMessage(
+            self.id, status, self.parts, phase=self.phase or UNSET
+        )
+        return _with_fields(message, self.extra_fields)
 
 
-class ReasoningItem(Item):
-    __slots__ = ("encrypted", "kept", "raw", "thoughts")
+class ReasoningOutputItem(OutputItem):
+    __slots__ = ("begins_raw", "encrypted_content", "extra_fields", "parts")
 
-    def __init__(self, seat: Seat, part: ReasoningStart, kind: ReasoningKind = "raw") -> None:
-        super().__init__(seat, part.item_id)
-        self.thoughts: list[SaidThought] = []
-        self.encrypted: str | None = None
-        self.raw = kind == "raw"
-        self.kept: wire.Fields = {}
+    def __init__(self, slot: ItemSlot, part: ReasoningStart, kind: ReasoningKind = "raw") -> None:
+        super().__init__(slot, part.item_id)
+        self.parts: list[ReasoningPartWriter] = []
+        self.encrypted_content: str | None = None
+        self.begins_raw = kind == "raw"
+        self.extra_fields: schema.Fields = {}
 
-    def said(self, kind: ReasoningKind) -> list[wire.Thought]:
-        """What of that kind was said so far."""
-        shown = [one for one in self.thoughts if one.kind is THOUGHTS[kind]]
-        return [one.part for one in shown if one.index is not None]
+    def parts_of(self, kind: ReasoningKind) -> list[schema.ReasoningContentPart]:
+        """Renders the parts of that kind so far."""
+        matching = [part for part in self.parts if part.part_type is REASONING_PART_TYPES[kind]]
+        return [part.render() for part in matching if part.index is not None]
 
-    def wire(self, status: wire.Status) -> wire.Item:
-        """An item that begins with raw reasoning is announced with room for it."""
-        content = self.said("raw")
-        room = content or (self.raw and status == "in_progress")
-        reasoning = wire.Reasoning(
+    def render(self, status: schema.Status) -> schema.RenderedItem:
+        """Renders the item. One that begins with raw reasoning is added with an empty `content`."""
+        content = self.parts_of("raw")
+        has_content = content or (self.begins_raw and status == "in_progress")
+        reasoning = schema.ResponseReasoningItem(
             self.id,
             status,
-            self.said("summary"),
-            content if room else UNSET,
-            self.encrypted or UNSET,
+            self.parts_of("summary"),
+            content if has_content else UNSET,
+            self.encrypted_content or UNSET,
         )
-        return _with(reasoning, self.kept)
+        return _with_fields(reasoning, self.extra_fields)
 
-    def resume(self, told: Told) -> None:
-        """The upstream told of each part as the kind it is, also of parts without a word."""
-        for kind, thought in THOUGHTS.items():
-            own = [one for one in self.thoughts if one.start.kind == kind]
-            for index, one in enumerate(own):
-                one.kind = thought
-                known = (thought.wrapper + ".added", self.index, index) in told
-                one.place_at(index if known or one.index is not None else None)
+    def resume(self, sent: SentEvents) -> None:
+        """Continues after passthrough, where the client received each part as the kind it is, also
+        empty ones.
+        """
+        for kind, part_type in REASONING_PART_TYPES.items():
+            parts = [part for part in self.parts if part.start.kind == kind]
+            for index, part in enumerate(parts):
+                part.part_type = part_type
+                known = (part_type.part_event + ".added", self.index, index) in sent
+                part.set_index(index if known or part.index is not None else None)
         if self.done is not None:
-            self.done = self.wire("completed")
+            self.done = self.render("completed")
 
 
-def _with(item: wire.Message | wire.Reasoning, kept: wire.Fields) -> wire.Item:
-    """The item, with what the decoder kept of it."""
-    return {**(wire.fields(_json(item)) or {}), **kept} if kept else item
+def _with_fields(
+    item: schema.ResponseOutputMessage | schema.ResponseReasoningItem, fields: schema.Fields
+) -> schema.RenderedItem:
+    """Returns the item with the fields that the decoder stored."""
+    return {**(schema.parse_object(_json(item)) or {}), **fields} if fields else item
 
 
-class FixedItem(Item):
-    """An item that is all there, and closed as soon as it is announced."""
+class FixedOutputItem(OutputItem):
+    """An item that is closed as soon as it is announced."""
 
     __slots__ = ("raw",)
 
-    def __init__(self, seat: Seat, raw: Raw) -> None:
-        super().__init__(seat)
+    def __init__(self, slot: ItemSlot, raw: Raw) -> None:
+        super().__init__(slot)
         self.raw = raw
 
-    def wire(self, status: wire.Status) -> wire.Item:
+    def render(self, status: schema.Status) -> schema.RenderedItem:
         return self.raw
 
 
-class SaidText:
-    """A text part that is being said: its place in a message, and how its deltas begin."""
+class TextPartWriter:
+    """A text part that is being written."""
 
-    __slots__ = ("annotations", "head", "index", "item", "logprobs", "place", "refusal")
+    __slots__ = ("annotations", "delta_prefix", "index", "item", "locator", "logprobs", "refusal")
 
-    def __init__(self, item: MessageItem, refusal: bool) -> None:
+    def __init__(self, item: MessageOutputItem, refusal: bool) -> None:
         self.item = item
         self.index = len(item.parts)
         self.refusal = refusal
-        self.annotations: list[wire.Annotation] = []
+        self.annotations: list[schema.Annotation] = []
         self.logprobs: list[Raw] = []
-        self.locate()
+        self.update_locator()
 
     @property
-    def at(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return (self.item.index, self.index)
 
-    def locate(self) -> None:
-        """Prepares what names its place."""
-        self.place = self.item.place + b',"content_index":%d' % self.index
+    def update_locator(self) -> None:
+        """Updates what depends on the item's index."""
+        self.locator = self.item.locator + b',"content_index":%d' % self.index
         if self.refusal:
-            self.head = delta_head("response.refusal.delta", self.place)
+            self.delta_prefix = delta_prefix("response.refusal.delta", self.locator)
         else:
-            self.head = delta_head("response.output_text.delta", self.place + b',"logprobs":[]')
+            self.delta_prefix = delta_prefix(
+                "response.output_text.delta", self.locator + b',"logprobs":[]'
+            )
 
-    def part(self, text: str) -> wire.OutputText | wire.Refusal:
+    def render(self, text: str) -> schema.ResponseOutputText | schema.ResponseOutputRefusal:
         if self.refusal:
-            return wire.Refusal(text)
-        return wire.OutputText(text, self.annotations, self.logprobs)
+            return schema.ResponseOutputRefusal(text)
+        return schema.ResponseOutputText(text, self.annotations, self.logprobs)
 
 
-class Thought(NamedTuple):
-    """How the two kinds of reasoning are written."""
+class ReasoningPartType(NamedTuple):
+    """How a kind of reasoning is written."""
 
-    part: type[wire.SummaryText] | type[wire.ReasoningText]
+    content: type[schema.SummaryTextContent] | type[schema.ReasoningTextContent]
     index_key: bytes
-    text: str
-    wrapper: str
+    text_event: str
+    part_event: str
 
 
-THOUGHTS: dict[ReasoningKind, Thought] = {
-    "summary": Thought(
-        wire.SummaryText,
+REASONING_PART_TYPES: dict[ReasoningKind, ReasoningPartType] = {
+    "summary": ReasoningPartType(
+        schema.SummaryTextContent,
         b"summary_index",
         "response.reasoning_summary_text",
         "response.reasoning_summary_part",
     ),
-    "raw": Thought(
-        wire.ReasoningText,
-        b"content_index",
-        wire.RAW_TEXT,
-        "response.content_part",
+    "raw": ReasoningPartType(
+        schema.ReasoningTextContent, b"content_index", RAW_TEXT, "response.content_part"
     ),
 }
 
 
-class SaidThought:
-    """A reasoning part that is being said. Its wire part is announced by its first delta."""
+class ReasoningPartWriter:
+    """A reasoning part that is being written. It is added with its first delta."""
 
-    __slots__ = ("head", "index", "item", "kind", "place", "start", "text")
+    __slots__ = ("delta_prefix", "index", "item", "locator", "part_type", "start", "text")
 
-    def __init__(self, item: ReasoningItem, start: ReasoningStart, kind: ReasoningKind) -> None:
+    def __init__(
+        self, item: ReasoningOutputItem, start: ReasoningStart, kind: ReasoningKind
+    ) -> None:
         self.item = item
         self.start = start
-        self.kind = THOUGHTS[kind]
+        self.part_type = REASONING_PART_TYPES[kind]
         self.text = ""
-        """What it said, once it is all said."""
+        """The full text, once it has ended."""
         self.index: int | None = None
-        self.place = b""
-        self.head = DeltaHead("", b"")
-        item.thoughts.append(self)
+        self.locator = b""
+        self.delta_prefix = DeltaPrefix("", b"")
+        item.parts.append(self)
+
+    def render(self) -> schema.ReasoningContentPart:
+        return self.part_type.content(self.text)
 
     @property
-    def part(self) -> wire.Thought:
-        return self.kind.part(self.text)
-
-    @property
-    def at(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         return (self.item.index, -1 if self.index is None else self.index)
 
-    def begin(self) -> None:
-        others = [one for one in self.item.thoughts if one.kind is self.kind]
-        self.place_at(sum(one.index is not None for one in others))
+    def assign_index(self) -> None:
+        same_type = [part for part in self.item.parts if part.part_type is self.part_type]
+        self.set_index(sum(part.index is not None for part in same_type))
 
-    def place_at(self, index: int | None) -> None:
-        """Takes a place among the parts of its kind; None: it has none yet."""
+    def set_index(self, index: int | None) -> None:
+        """Sets its index among the parts of its kind; None if it has none yet."""
         self.index = index
         if index is not None:
-            self.place = self.item.place + b',"%b":%d' % (self.kind.index_key, index)
-            self.head = delta_head(self.kind.text + ".delta", self.place)
+            self.locator = self.item.locator + b',"%b":%d' % (self.part_type.index_key, index)
+            self.delta_prefix = delta_prefix(self.part_type.text_event + ".delta", self.locator)

@@ -1,12 +1,12 @@
-"""The response object of every snapshot: the request's effective values, defaults filled in."""
+"""The response object of every snapshot: the effective values of the request, defaults included."""
 
 from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.openai_responses import wire
-from weft.parts import Json, Usage
+from weft.dialects.openai_responses import output_schema as schema
+from weft.parts import Json
 from weft.request import OutputFormat, Request, Tool, ToolChoice
 
 T = TypeVar("T")
@@ -14,97 +14,93 @@ T = TypeVar("T")
 _NULL = Raw(b"null")
 
 
-class _Naming(msgspec.Struct):
-    conversation: str | wire.Conversation | None = None
+class _ConversationField(msgspec.Struct):
+    conversation: str | schema.ResponseConversation | None = None
 
 
-_naming = msgspec.json.Decoder(_Naming).decode
+_decode_conversation = msgspec.json.Decoder(_ConversationField).decode
 
 
-def resource(id: str, created: int, model: str, request: Request | None) -> wire.Resource:
-    """Returns the first snapshot; the encoder fills in what the stream brings."""
-    asked = request or Request(model)
-    sampling = asked.sampling
-    reasoning = asked.reasoning
-    return wire.Resource(
+def new_response(
+    id: str, created: int, model: str, maybe_request: Request | None
+) -> schema.ResponseResource:
+    """Returns the first snapshot. The encoder updates it."""
+    request = maybe_request or Request(model)
+    sampling = request.sampling
+    reasoning = request.reasoning
+    return schema.ResponseResource(
         id=id,
         created_at=created,
         model=model,
-        previous_response_id=asked.previous_response_id,
-        instructions=asked.instructions,
-        tools=[_tool(tool) for tool in asked.tools],
-        tool_choice=_tool_choice(asked.tool_choice),
-        truncation=asked.truncation or "disabled",
-        parallel_tool_calls=_or(asked.parallel_tool_calls, True),
-        text=wire.Text(_format(asked.output), asked.verbosity or UNSET),
+        previous_response_id=request.previous_response_id,
+        instructions=request.instructions,
+        tools=[_tool(tool) for tool in request.tools],
+        tool_choice=_tool_choice(request.tool_choice),
+        truncation=request.truncation or "disabled",
+        parallel_tool_calls=_or(request.parallel_tool_calls, True),
+        text=schema.EchoedText(_format(request.output), request.verbosity or UNSET),
         top_p=_or(sampling.top_p, 1.0),
         presence_penalty=_or(sampling.presence_penalty, 0.0),
         frequency_penalty=_or(sampling.frequency_penalty, 0.0),
         top_logprobs=_or(sampling.logprobs, 0),
         temperature=_or(sampling.temperature, 1.0),
-        reasoning=wire.ReasoningOptions(
+        reasoning=schema.EchoedReasoning(
             reasoning.effort if reasoning else None, reasoning.summary if reasoning else None
         ),
-        max_output_tokens=asked.max_output_tokens,
-        max_tool_calls=asked.max_tool_calls,
-        store=_or(asked.store, False),
-        background=asked.background,
-        service_tier=asked.service_tier or "default",
-        metadata=asked.metadata or {},
-        safety_identifier=asked.safety_identifier or asked.user,
-        prompt_cache_key=asked.prompt_cache_key,
-        conversation=_conversation(asked.extra),
+        max_output_tokens=request.max_output_tokens,
+        max_tool_calls=request.max_tool_calls,
+        store=_or(request.store, False),
+        background=request.background,
+        service_tier=request.service_tier or "default",
+        metadata=request.metadata or {},
+        safety_identifier=request.safety_identifier or request.user,
+        prompt_cache_key=request.prompt_cache_key,
+        conversation=_conversation(request.extra),
     )
 
 
-def usage(told: Usage | None) -> wire.Usage | None:
-    """Returns None unless input and output are both known: zero is never invented for them."""
-    if told is None or told.input_tokens is None or told.output_tokens is None:
-        return None
-    written = told.cache_write_tokens
-    return wire.Usage(
-        told.input_tokens,
-        told.output_tokens,
-        _or(told.total_tokens, told.input_tokens + told.output_tokens),
-        wire.InputDetails(_or(told.cache_read_tokens, 0), UNSET if written is None else written),
-        wire.OutputDetails(_or(told.reasoning_tokens, 0)),
-    )
-
-
-def _conversation(extra: Json) -> wire.Conversation | UnsetType:
-    """What the request named, by its id or as an object."""
+def _conversation(extra: Json) -> schema.ResponseConversation | UnsetType:
+    """Returns the conversation that the request named, by id or as an object."""
     if not isinstance(extra, Raw):
         return UNSET
     try:
-        named = _naming(extra).conversation
-    except ValueError:  # whatever it is, it names none
+        conversation = _decode_conversation(extra).conversation
+    except ValueError:  # not a conversation
         return UNSET
-    return wire.Conversation(named) if isinstance(named, str) else named or UNSET
+    return (
+        schema.ResponseConversation(conversation)
+        if isinstance(conversation, str)
+        else conversation or UNSET
+    )
 
 
 def _or(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _tool(tool: Tool) -> wire.FunctionTool | Raw:
+def _tool(tool: Tool) -> schema.EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
     parameters = tool.parameters if isinstance(tool.parameters, Raw) else _NULL
-    return wire.FunctionTool(tool.name, tool.description, parameters, tool.strict)
+    return schema.EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
 
 
-def _tool_choice(choice: ToolChoice | None) -> str | wire.NamedTool | wire.AllowedTools:
+def _tool_choice(
+    choice: ToolChoice | None,
+) -> str | schema.EchoedToolName | schema.EchoedAllowedTools:
     if choice is None:
         return "auto"
     if choice.allowed:
-        tools = [wire.NamedTool("function", name) for name in choice.allowed]
-        return wire.AllowedTools(tools, choice.mode)
-    return choice.mode if choice.name is None else wire.NamedTool(choice.kind, choice.name)
+        tools = [schema.EchoedToolName("function", name) for name in choice.allowed]
+        return schema.EchoedAllowedTools(tools, choice.mode)
+    return choice.mode if choice.name is None else schema.EchoedToolName(choice.kind, choice.name)
 
 
-def _format(output: OutputFormat) -> wire.Format:
-    """The specification's echo of a schema is null; the schema itself would be refused."""
+def _format(output: OutputFormat) -> schema.EchoedTextFormat:
+    """Returns the text format. The specification requires a null schema here and rejects the real
+    one (a defect of its ResponseResource).
+    """
     if output.kind == "json-schema":
         name = output.name or "output"
-        return wire.Format("json_schema", name, output.description, None, output.strict)
-    return wire.Format("json_object" if output.kind == "json" else "text")
+        return schema.EchoedTextFormat("json_schema", name, output.description, None, output.strict)
+    return schema.EchoedTextFormat("json_object" if output.kind == "json" else "text")

@@ -1,4 +1,4 @@
-"""What must be there: the keys of events, response objects, items and parts, with their types."""
+"""The required keys of events, response objects, items and parts, with their types."""
 
 from typing import NamedTuple
 
@@ -76,7 +76,8 @@ EVENTS: dict[str, tuple[str, ...]] = {
     "response.audio.transcript.done": (),
     "error": (),
 }
-"""Every event the wire knows, and what it has besides `type` and `sequence_number`."""
+"""Every event type, and its keys besides `type` and `sequence_number` (Open Responses,
+Streaming; those of hosted tools from the original API)."""
 
 EVENT_KEYS: dict[str, str] = {
     "output_index": "integer",
@@ -108,12 +109,12 @@ CLIENT_KEYS = (
     "tool_choice",
     "parallel_tool_calls",
 )
-"""Of a response object: what the official client relies on."""
+"""Keys of the response object that the official client relies on."""
 
 ADDED_KEYS = ("completed_at", "presence_penalty", "frequency_penalty", "metadata")
-"""Of a response object: what the specification asks for beyond the original wire."""
+"""Keys of the response object that the specification adds to the original API."""
 
-SNAPSHOT: dict[str, str] = {
+RESPONSE_KEYS: dict[str, str] = {
     "id": "text",
     "object": "text",
     "created_at": "integer",
@@ -146,9 +147,9 @@ SNAPSHOT: dict[str, str] = {
     "safety_identifier": "text or null",
     "prompt_cache_key": "text or null",
 }
-"""Of a response object: every key that the specification wants in each snapshot."""
+"""Keys that the specification requires in every response object (ResponseResource)."""
 
-ITEMS: dict[str, dict[str, str]] = {
+ITEM_KEYS: dict[str, dict[str, str]] = {
     "message": {"id": "text", "role": "text", "content": "array"},
     "function_call": {"id": "text", "arguments": "text"},
     "custom_tool_call": {"id": "text", "input": "text"},
@@ -156,108 +157,114 @@ ITEMS: dict[str, dict[str, str]] = {
     "reasoning": {"id": "text", "summary": "array"},
     "compaction": {"id": "text", "encrypted_content": "text"},
 }
-"""What items of a type have. Name and call id of a call are rules of their own."""
+"""Required keys by item type. The name and the call id of a call have rules of their own."""
 
-ANY_ITEM = {"id": "text"}
+ANY_ITEM_KEYS = {"id": "text"}
 
-PARTS: dict[str, dict[str, str]] = {
+PART_KEYS: dict[str, dict[str, str]] = {
     "output_text": {"text": "text", "annotations": "array"},
     "refusal": {"refusal": "text"},
     "reasoning_text": {"text": "text"},
     "summary_text": {"text": "text"},
 }
 
-ALWAYS_STATUS = frozenset({"message", "function_call", "function_call_output"})
-USAGE = ("input_tokens", "output_tokens", "total_tokens")
+ITEMS_WITH_STATUS = frozenset({"message", "function_call", "function_call_output"})
+USAGE_KEYS = ("input_tokens", "output_tokens", "total_tokens")
 
-CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Items that the client answers, and the key of what they ask."""
+CALL_VALUES = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Calls that the client executes, and the key of their params."""
 
 
-class Flow(NamedTuple):
-    """A value that comes as deltas, then whole in a `.done` event, then inside its part or item."""
+class StreamedField(NamedTuple):
+    """A value that is streamed as deltas, then sent whole in a `.done` event, then in its part or
+    item.
+    """
 
     group: str
-    """The list of parts it belongs to; none for what stands in the item itself."""
+    """The list of parts it belongs to; empty for a field of the item itself."""
     key: str
     parts: tuple[str, ...] = ()
-    """The types of part it may stand in."""
+    """The types of part it may belong to."""
 
 
-FLOWS: dict[str, Flow] = {
-    "response.output_text": Flow("content", "text", ("output_text",)),
-    "response.refusal": Flow("content", "refusal", ("refusal",)),
-    "response.reasoning": Flow("content", "text", ("reasoning_text", "output_text")),
-    "response.reasoning_text": Flow("content", "text", ("reasoning_text", "output_text")),
-    "response.reasoning_summary_text": Flow("summary", "text", ("summary_text",)),
-    "response.function_call_arguments": Flow("", "arguments"),
-    "response.custom_tool_call_input": Flow("", "input"),
-    "response.mcp_call_arguments": Flow("", "arguments"),
-    "response.code_interpreter_call_code": Flow("", "code"),
-    _PATCH: Flow("", "diff"),
+STREAMED_FIELDS: dict[str, StreamedField] = {
+    "response.output_text": StreamedField("content", "text", ("output_text",)),
+    "response.refusal": StreamedField("content", "refusal", ("refusal",)),
+    "response.reasoning": StreamedField("content", "text", ("reasoning_text", "output_text")),
+    "response.reasoning_text": StreamedField("content", "text", ("reasoning_text", "output_text")),
+    "response.reasoning_summary_text": StreamedField("summary", "text", ("summary_text",)),
+    "response.function_call_arguments": StreamedField("", "arguments"),
+    "response.custom_tool_call_input": StreamedField("", "input"),
+    "response.mcp_call_arguments": StreamedField("", "arguments"),
+    "response.code_interpreter_call_code": StreamedField("", "code"),
+    _PATCH: StreamedField("", "diff"),
 }
 
-WRAPPERS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
-"""Events around a part, and the list it belongs to."""
+PART_EVENTS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
+"""Events that add and finish a part, and the list it belongs to."""
 
-INDEX = {"content": "content_index", "summary": "summary_index"}
+INDEX_KEYS = {"content": "content_index", "summary": "summary_index"}
 
 
-def fits(value: JsonValue, wanted: str) -> bool:
-    """Whether a value has one of the types, as in `integer or null`."""
+def has_type(value: JsonValue, expected: str) -> bool:
+    """Whether a value has one of the types in, for example, `integer or null`."""
     found = kind(value)
-    return found in wanted.split(" or ") or (found == "integer" and wanted.startswith("number"))
+    return found in expected.split(" or ") or (found == "integer" and expected.startswith("number"))
 
 
-class Shapes:
-    """Holds what comes against these tables."""
+class ShapeValidator:
+    """Checks keys and types against these tables."""
 
     def __init__(self, report: Once) -> None:
         self._report = report
 
     def event(self, type: str, event: JsonObject) -> None:
         for key in EVENTS.get(type, ()):
-            wanted = EVENT_KEYS[key]
-            if not fits(event.get(key), wanted):
-                detail = f"{type} has {_found(event, key)} as {key}; expected {wanted}"
+            expected = EVENT_KEYS[key]
+            if not has_type(event.get(key), expected):
+                detail = f"{type} has {_quoted(event, key)} as {key}; expected {expected}"
                 self._report("event-keys", (type, key), detail)
 
     def snapshot(self, where: str, response: JsonObject) -> None:
         missing: dict[str, list[str]] = {}
-        for key in SNAPSHOT:
+        for key in RESPONSE_KEYS:
             if key not in response:
-                missing.setdefault(_rule_of(key), []).append(key)
+                rule = "snapshot-keys" if key in CLIENT_KEYS else "snapshot-spec-keys"
+                rule = "snapshot-added-keys" if key in ADDED_KEYS else rule
+                missing.setdefault(rule, []).append(key)
         for rule, keys in missing.items():
             detail = f"{where} has a response without {', '.join(keys)}"
             self._report(rule, "", f"{detail}; expected each in every snapshot")
-        for key, wanted in SNAPSHOT.items():
-            if key in response and not fits(response[key], wanted):
+        for key, expected in RESPONSE_KEYS.items():
+            if key in response and not has_type(response[key], expected):
                 detail = f"{where} has a response with {shown(response[key])} as {key}"
-                self._report("snapshot-types", key, f"{detail}; expected {wanted}")
+                self._report("snapshot-types", key, f"{detail}; expected {expected}")
 
     def item(self, where: str, item: JsonObject) -> None:
         type = text(item.get("type"))
-        what = f"{plain(type or 'item')} {shown(item.get('id'))}"
-        for key, wanted in {"type": "text", **ITEMS.get(type, ANY_ITEM)}.items():
-            if not fits(item.get(key), wanted) or (key == "id" and not item[key]):
-                detail = f"{where} has {_found(item, key)} as {key} of {what}; expected {wanted}"
+        subject = f"{plain(type or 'item')} {shown(item.get('id'))}"
+        for key, expected in {"type": "text", **ITEM_KEYS.get(type, ANY_ITEM_KEYS)}.items():
+            if not has_type(item.get(key), expected) or (key == "id" and not item[key]):
+                detail = (
+                    f"{where} has {_quoted(item, key)} as {key} of {subject}; expected {expected}"
+                )
                 self._report("item-keys", (type, key), detail)
-        if type in ALWAYS_STATUS and not text(item.get("status")):
-            detail = f"{where} has {_found(item, 'status')} as status of {what}"
+        if type in ITEMS_WITH_STATUS and not text(item.get("status")):
+            detail = f"{where} has {_quoted(item, 'status')} as status of {subject}"
             expected = "expected in_progress, completed or incomplete"
             self._report("item-status-missing", type, f"{detail}; {expected}")
         nulls = [key for key in ("content", "encrypted_content") if item.get(key, "") is None]
         if type == "reasoning" and nulls:
-            detail = f"{where} has null as {' and '.join(nulls)} of {what}; expected no such key"
+            detail = f"{where} has null as {' and '.join(nulls)} of {subject}; expected no such key"
             self._report("reasoning-null", "", detail)
         for part in (*elements(item.get("content")), *elements(item.get("summary"))):
             self.part(where, fields(part))
 
     def part(self, where: str, part: JsonObject) -> None:
         type = text(part.get("type"))
-        for key, wanted in {"type": "text", **PARTS.get(type, {})}.items():
-            if not fits(part.get(key), wanted):
-                detail = f"{where} has {_found(part, key)} as {key} of a part; expected {wanted}"
+        for key, expected in {"type": "text", **PART_KEYS.get(type, {})}.items():
+            if not has_type(part.get(key), expected):
+                detail = f"{where} has {_quoted(part, key)} as {key} of a part; expected {expected}"
                 self._report("part-keys", (type, key), detail)
         if part.get("logprobs", "") is None:
             detail = f"{where} has null as logprobs of a part; expected an array, or no such key"
@@ -265,20 +272,22 @@ class Shapes:
 
     def usage(self, where: str, usage: JsonValue) -> None:
         if usage is None:
-            self._report("usage-missing", "", f"{where} tells no usage; expected the tokens")
+            self._report("usage-missing", "", f"{where} has no usage; expected token counts")
             return
-        told = fields(usage)
-        counts = [count(told.get(key)) for key in USAGE]
+        tokens = fields(usage)
+        counts = [count(tokens.get(key)) for key in USAGE_KEYS]
         if any(number is None for number in counts):
-            found = ", ".join(f"{key} {_found(told, key)}" for key in USAGE)
+            found = ", ".join(f"{key} {_quoted(tokens, key)}" for key in USAGE_KEYS)
             detail = f"usage of {where} has {found}; expected three integers, none below 0"
             self._report("usage-invalid", "", detail)
             return
-        asked, answered, total = (number or 0 for number in counts)
-        if asked + answered != total:
-            parts = f"{shown(asked)} in, {shown(answered)} out"
+        input_tokens, output_tokens, total = (number or 0 for number in counts)
+        if input_tokens + output_tokens != total:
+            parts = f"{shown(input_tokens)} in, {shown(output_tokens)} out"
             detail = f"usage of {where} has {parts} and {shown(total)} in all"
-            self._report("usage-total", "", f"{detail}; expected {shown(asked + answered)}")
+            self._report(
+                "usage-total", "", f"{detail}; expected {shown(input_tokens + output_tokens)}"
+            )
 
     def error(self, where: str, event: JsonObject) -> None:
         messages = (fields(event.get("error")).get("message"), event.get("message"))
@@ -287,11 +296,5 @@ class Shapes:
             self._report("error-shape", "", detail)
 
 
-def _rule_of(key: str) -> str:
-    if key in ADDED_KEYS:
-        return "snapshot-added-keys"
-    return "snapshot-keys" if key in CLIENT_KEYS else "snapshot-spec-keys"
-
-
-def _found(value: JsonObject, key: str) -> str:
+def _quoted(value: JsonObject, key: str) -> str:
     return shown(value[key]) if key in value else "nothing"

@@ -1,4 +1,4 @@
-"""Reads a Responses body into a request."""
+"""Parses a Responses body into a request."""
 
 from typing import get_args
 
@@ -9,52 +9,38 @@ from weft.context import Context
 from weft.dialects.asking.leftovers import kept, left
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
-from weft.dialects.openai_responses.asking import asked
-from weft.dialects.openai_responses.asking.asked_contents import Items
-from weft.dialects.openai_responses.asking.asked_tools import choice_of, tools_of
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.fields import SOURCE_PATHS
+from weft.dialects.openai_responses.requests.parse_items import ResponsesItemParser
+from weft.dialects.openai_responses.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
-FIELDS = {
-    "output": "text.format",
-    "verbosity": "text.verbosity",
-    "cache": "prompt_cache_retention",
-    "sampling.temperature": "temperature",
-    "sampling.top_p": "top_p",
-    "sampling.presence_penalty": "presence_penalty",
-    "sampling.frequency_penalty": "frequency_penalty",
-    "sampling.logprobs": "top_logprobs",
-    "tool_choice.allowed": "tool_choice.tools",
-}
-"""Where the fields of a request are in a body, if under another name."""
-
-LOGPROBS = "message.output_text.logprobs"
-
 _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 
 def parse(data: bytes, context: Context) -> Parsed:
-    """Raises BadRequest for a body that no server of this wire could answer."""
+    """Parses a body. Raises BadRequest for one that no Responses server could answer."""
     legible(data)
-    body = read(data, asked.Body)
-    places = Places(FIELDS)
-    items = Items(context, places)
+    body = read(data, schema.ResponseCreateParams)
+    places = Places(SOURCE_PATHS)
+    items = ResponsesItemParser(context, places)
     if isinstance(body.input, str):
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
         items.add(raw, f"input[{number}]")
-    text = body.text or asked.TextOptions()
+    text = body.text or schema.TextParam()
     extra = _extra(data, body)
     request = Request(
         body.model,
         dialect=NAME,
-        messages=tuple(items.found),
+        messages=tuple(items.messages),
         instructions=body.instructions,
-        tools=tools_of(body, items.found, places),
-        tool_choice=choice_of(body.tool_choice, extra),
+        tools=parse_tools(body, items.messages, places),
+        tool_choice=parse_tool_choice(body.tool_choice, extra),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tool_calls=body.max_tool_calls,
         max_output_tokens=body.max_output_tokens,
@@ -79,58 +65,60 @@ def parse(data: bytes, context: Context) -> Parsed:
     return Parsed(verbatim(request, data, items.sources), places)
 
 
-def _extra(data: bytes, body: asked.Body) -> dict[str, Raw]:
-    found = keys_of(telling(unknown(data, asked.Body)))
-    if "stream_options" in found:
-        read(found["stream_options"], asked.StreamOptions, "stream_options")
+def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
+    extra = keys_of(telling(unknown(data, schema.ResponseCreateParams)))
+    if "stream_options" in extra:
+        read(extra["stream_options"], schema.ResponsesStreamOptions, "stream_options")
     retention = body.prompt_cache_retention
     if retention is not None and retention not in RETAINED:
-        found["prompt_cache_retention"] = asked.raw(retention)
+        extra["prompt_cache_retention"] = schema.to_raw(retention)
     if body.text is not None:
-        found |= left(keys_of(Raw(data))["text"], asked.TextOptions, under="text")
-    return found
+        extra |= left(keys_of(Raw(data))["text"], schema.TextParam, under="text")
+    return extra
 
 
-def _sampling(body: asked.Body) -> Sampling:
-    silent = not body.top_logprobs and LOGPROBS not in (body.include or ())
+def _sampling(body: schema.ResponseCreateParams) -> Sampling:
+    without_logprobs = not body.top_logprobs and schema.INCLUDE_LOGPROBS not in (body.include or ())
     return Sampling(
         temperature=body.temperature,
         top_p=body.top_p,
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
-        logprobs=None if silent else body.top_logprobs or 0,
+        logprobs=None if without_logprobs else body.top_logprobs or 0,
     )
 
 
 def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
-    """The shape of the answer; one of a type that nobody knows is left over."""
+    """Returns the output format. A format of unknown type goes to `extra`."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
-    kind = read(raw, asked.Typed, "text.format").type
-    if kind == "json_object":
+    type = read(raw, schema.ItemHeader, "text.format").type
+    if type == "json_object":
         return OutputFormat("json")
-    if kind != "json_schema":
-        extra |= {} if kind == "text" else {"text.format": raw}
+    if type != "json_schema":
+        extra |= {} if type == "text" else {"text.format": raw}
         return OutputFormat()
-    format = read(raw, asked.TextFormat, "text.format")
+    format = read(raw, schema.TextFormatParam, "text.format")
     if format.name is None or not isinstance(format.schema, Raw):
         missing = "name" if format.name is None else "schema"
-        raise BadRequest(f"text.format.{missing}", "missing; a shape has a name and a schema")
+        raise BadRequest(
+            f"text.format.{missing}", "missing; a json_schema format has a name and a schema"
+        )
     return OutputFormat(
         "json-schema", format.name, format.description, format.schema, format.strict
     )
 
 
-def _reasoning(data: bytes, said: asked.Thinking | None) -> ReasoningOptions | None:
-    """What only this wire says of reasoning, words unknown to others included, is extra."""
-    if said is None:
+def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOptions | None:
+    """Returns the reasoning options. Fields and effort levels that only this dialect knows go to
+    `extra`.
+    """
+    if param is None:
         return None
-    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], asked.Thinking)))
-    effort = _EFFORTS.get(said.effort or "")
-    if said.effort and effort is None:
-        extra["effort"] = asked.raw(said.effort)
+    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], schema.ReasoningParam)))
+    effort = _EFFORTS.get(param.effort or "")
+    if param.effort and effort is None:
+        extra["effort"] = schema.to_raw(param.effort)
     return ReasoningOptions(
-        effort,
-        summary=said.summary or said.generate_summary,
-        extra=kept(extra),
+        effort, summary=param.summary or param.generate_summary, extra=kept(extra)
     )

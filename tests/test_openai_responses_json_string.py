@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import JSON, THOROUGH, cuts, spelled
-from weft.dialects.openai_responses.encoding.inner import InnerString
+from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
 def read(pieces: list[str], *path: str) -> tuple[str, bool]:
-    inner = InnerString(*path)
+    inner = JsonStringExtractor(*path)
     said = [inner.feed(piece) for piece in pieces]
     return "".join(said), inner.found
 

@@ -1,6 +1,7 @@
-"""The shapes of a Responses request: what is read of a body, and what is written.
+"""The shapes of a Responses request, read and written.
 
-What is carried as it came is `Raw`. A shape that is written leaves out what was not asked.
+Values that are passed through are `Raw`. A shape is written without the fields that hold their
+default.
 """
 
 from typing import Literal
@@ -14,8 +15,11 @@ from weft.parts import Json
 
 Role = Literal["user", "assistant", "system", "developer"]
 
-SIBLING = "openai-chat"
-"""The wire of the same family."""
+SIBLING_DIALECT = "openai-chat"
+"""The other dialect of the same API family."""
+
+INCLUDE_LOGPROBS = "message.output_text.logprobs"
+INCLUDE_ENCRYPTED = "reasoning.encrypted_content"
 
 HOSTED_ITEMS = frozenset(
     {
@@ -27,19 +31,19 @@ HOSTED_ITEMS = frozenset(
         "web_search_call",
     }
 )
-"""Items that tell what the upstream did itself."""
+"""Items that record what the upstream executed itself."""
 
 
-class Shape(msgspec.Struct, omit_defaults=True):
-    """The base: what holds its default is left out."""
+class ResponsesShape(msgspec.Struct, omit_defaults=True):
+    """A shape that is written without fields that hold their default."""
 
 
-class Tagged(Shape, tag_field="type"):
-    """The base of what says its own type."""
+class ResponsesTaggedShape(ResponsesShape, tag_field="type"):
+    """A shape with a `type`."""
 
 
-class Typed(Shape):
-    """As much of an object as tells what it is."""
+class ItemHeader(ResponsesShape):
+    """The fields that identify an item or a part."""
 
     type: str | None = None
     role: str | None = None
@@ -49,35 +53,35 @@ class Typed(Shape):
 # Content
 
 
-class InputText(Tagged, tag="input_text"):
+class InputTextParam(ResponsesTaggedShape, tag="input_text"):
     text: str
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-class OutputText(Tagged, tag="output_text"):
+class AssistantText(ResponsesTaggedShape, tag="output_text"):
     text: str
     annotations: list[Raw] | UnsetType = UNSET
     logprobs: list[Raw] | UnsetType | None = UNSET
 
 
-class PlainText(Tagged, tag="output_text"):
-    """A text of the assistant that cites nothing."""
+class BareAssistantText(ResponsesTaggedShape, tag="output_text"):
+    """An assistant text without annotations and logprobs."""
 
     text: str
 
 
-class Refusal(Tagged, tag="refusal"):
+class AssistantRefusal(ResponsesTaggedShape, tag="refusal"):
     refusal: str
 
 
-class InputImage(Tagged, tag="input_image"):
+class InputImageParam(ResponsesTaggedShape, tag="input_image"):
     image_url: str | None = None
     file_id: str | None = None
     detail: str | None = None
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-class InputFile(Tagged, tag="input_file"):
+class InputFileParam(ResponsesTaggedShape, tag="input_file"):
     file_data: str | None = None
     file_id: str | None = None
     file_url: str | None = None
@@ -85,8 +89,8 @@ class InputFile(Tagged, tag="input_file"):
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-class Thought(Shape):
-    """A part of a summary, or of the reasoning itself."""
+class ReasoningPartParam(ResponsesShape):
+    """A part of `summary` or `content` of a reasoning item."""
 
     type: str
     text: str
@@ -95,13 +99,13 @@ class Thought(Shape):
 # Items
 
 
-class Speaker(Shape):
-    """As much of a message as tells whose it is."""
+class MessageRole(ResponsesShape):
+    """The role of a message, before it is known to be one we support."""
 
     role: str
 
 
-class Message(Tagged, tag="message"):
+class MessageParam(ResponsesTaggedShape, tag="message"):
     role: Role
     content: str | list[Raw]
     id: str | None = None
@@ -109,7 +113,7 @@ class Message(Tagged, tag="message"):
     phase: str | None = None
 
 
-class FunctionCall(Tagged, tag="function_call"):
+class FunctionCallParam(ResponsesTaggedShape, tag="function_call"):
     call_id: str
     name: str
     arguments: str
@@ -118,7 +122,7 @@ class FunctionCall(Tagged, tag="function_call"):
     status: str | None = None
 
 
-class CustomToolCall(Tagged, tag="custom_tool_call"):
+class CustomToolCallParam(ResponsesTaggedShape, tag="custom_tool_call"):
     call_id: str
     name: str
     input: str
@@ -127,7 +131,7 @@ class CustomToolCall(Tagged, tag="custom_tool_call"):
     status: str | None = None
 
 
-class FunctionCallOutput(Tagged, tag="function_call_output"):
+class FunctionCallOutputParam(ResponsesTaggedShape, tag="function_call_output"):
     output: str | list[Raw]
     call_id: str | None = None
     id: str | None = None
@@ -135,62 +139,62 @@ class FunctionCallOutput(Tagged, tag="function_call_output"):
     status: str | None = None
 
 
-class CustomToolCallOutput(Tagged, tag="custom_tool_call_output"):
+class CustomToolCallOutputParam(ResponsesTaggedShape, tag="custom_tool_call_output"):
     output: str | list[Raw]
     call_id: str | None = None
     id: str | None = None
     status: str | None = None
 
 
-class Reasoning(Tagged, tag="reasoning"):
-    summary: list[Thought]
+class ReasoningItemParam(ResponsesTaggedShape, tag="reasoning"):
+    summary: list[ReasoningPartParam]
     id: str | None = None
-    content: list[Thought] | UnsetType | None = UNSET
+    content: list[ReasoningPartParam] | UnsetType | None = UNSET
     encrypted_content: str | None = None
     status: str | None = None
 
 
-class Compaction(Tagged, tag="compaction"):
+class CompactionParam(ResponsesTaggedShape, tag="compaction"):
     encrypted_content: str | None = None
 
 
 # Tools
 
 
-class Function(Tagged, tag="function"):
+class FunctionToolParam(ResponsesTaggedShape, tag="function"):
     name: str
     parameters: Raw | UnsetType = UNSET
     strict: bool | UnsetType | None = UNSET
     description: str | None = None
 
 
-class Format(Shape):
-    """What a free-form input looks like."""
+class CustomToolFormat(ResponsesShape):
+    """The grammar that the input of a custom tool follows."""
 
     type: str
     definition: str | None = None
     syntax: str | None = None
 
 
-class Custom(Tagged, tag="custom"):
+class CustomToolParam(ResponsesTaggedShape, tag="custom"):
     name: str
     description: str | None = None
-    format: Format | None = None
+    format: CustomToolFormat | None = None
 
 
-class Namespace(Tagged, tag="namespace"):
+class NamespaceToolParam(ResponsesTaggedShape, tag="namespace"):
     name: str
     tools: list[Raw]
     description: str | None = None
 
 
-class Filters(Shape):
+class WebSearchFilters(ResponsesShape):
     allowed_domains: list[str] | None = None
     blocked_domains: list[str] | None = None
 
 
-class Location(Shape):
-    """Where the user is, roughly."""
+class UserLocationParam(ResponsesShape):
+    """The approximate location of the user."""
 
     type: str | None = None
     city: str | None = None
@@ -199,59 +203,59 @@ class Location(Shape):
     timezone: str | None = None
 
 
-class WebSearch(Shape):
+class WebSearchToolParam(ResponsesShape):
     type: str
-    filters: Filters | None = None
+    filters: WebSearchFilters | None = None
     search_context_size: str | None = None
     user_location: Raw | UnsetType = UNSET
 
 
-class CodeInterpreter(Tagged, tag="code_interpreter"):
+class CodeInterpreterToolParam(ResponsesTaggedShape, tag="code_interpreter"):
     container: Raw
 
 
-class ToolNames(Shape):
+class McpToolFilter(ResponsesShape):
     tool_names: list[str] | None = None
 
 
-class Mcp(Tagged, tag="mcp"):
+class McpToolParam(ResponsesTaggedShape, tag="mcp"):
     server_label: str
     server_url: str | None = None
     authorization: str | None = None
-    allowed_tools: list[str] | ToolNames | None = None
+    allowed_tools: list[str] | McpToolFilter | None = None
     require_approval: Raw | UnsetType = UNSET
 
 
-class Named(Shape):
-    """A tool by its name, its type or its server."""
+class ToolReference(ResponsesShape):
+    """Refers to a tool by its name, type or server."""
 
     type: str
     name: str | None = None
     server_label: str | None = None
 
 
-class Choice(Shape):
+class ToolChoiceParam(ResponsesShape):
     type: str
     name: str | None = None
     server_label: str | None = None
     mode: str | None = None
-    tools: list[Named] | None = None
+    tools: list[ToolReference] | None = None
 
 
-class Declaring(Shape):
-    """An item that declares tools in the middle of a conversation."""
+class AdditionalToolsParam(ResponsesShape):
+    """An input item that adds tools in the middle of a conversation."""
 
     tools: list[Raw]
 
 
-DESCRIPTION = "namespace_description"
-"""Where the description of a namespace is kept: beside the first tool in it."""
+NAMESPACE_DESCRIPTION = "namespace_description"
+"""The key in `extra` of the first tool of a namespace that keeps the namespace's description."""
 
 
-# The body
+# Body
 
 
-class TextFormat(Shape):
+class TextFormatParam(ResponsesShape):
     type: str
     name: str | None = None
     schema: Raw | UnsetType = UNSET
@@ -259,22 +263,22 @@ class TextFormat(Shape):
     strict: bool | None = None
 
 
-class TextOptions(Shape):
+class TextParam(ResponsesShape):
     format: Json = UNSET
     verbosity: str | None = None
 
 
-class Thinking(Shape):
+class ReasoningParam(ResponsesShape):
     effort: str | None = None
     summary: str | None = None
     generate_summary: str | None = None
 
 
-class StreamOptions(Shape):
-    """Its keys are of no interest here; that it is an object is."""
+class ResponsesStreamOptions(ResponsesShape):
+    """Checks only that `stream_options` is an object."""
 
 
-class Body(Shape, kw_only=True):
+class ResponseCreateParams(ResponsesShape, kw_only=True):
     model: str
     input: str | list[Raw] | None = None
     instructions: str | None = None
@@ -288,8 +292,8 @@ class Body(Shape, kw_only=True):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     top_logprobs: int | None = None
-    text: TextOptions | None = None
-    reasoning: Thinking | None = None
+    text: TextParam | None = None
+    reasoning: ReasoningParam | None = None
     include: list[str] | None = None
     stream: bool | None = None
     store: bool | None = None
@@ -304,5 +308,5 @@ class Body(Shape, kw_only=True):
     prompt_cache_retention: str | None = None
 
 
-def raw(value: object) -> Raw:
+def to_raw(value: object) -> Raw:
     return Raw(large_json.write(value))

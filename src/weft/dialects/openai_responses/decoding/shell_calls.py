@@ -1,0 +1,130 @@
+"""Shell calls, executed by the client or in a container of the provider, and their output.
+
+The environment of the item decides who executes them, else the declared tools, else whether the
+output follows in the same response. In the last case the call waits for the next item.
+"""
+
+import msgspec
+from msgspec import Raw
+
+from weft.assembler import Buffer
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import DecodedItem, PendingShellCall
+from weft.dialects.openai_responses.decoding.state import (
+    DecoderState,
+    EventHandler,
+    ItemHandlers,
+    ignored_events,
+)
+from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
+from weft.partial_json import whole_characters
+from weft.parts import ToolCall
+
+_OUTPUT = "shell_call_output"
+
+
+def _call(
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw, name: str
+) -> ToolCall:
+    action = wire.present_fields(action=wire_item.action).get("action", Raw(b"{}"))
+    return msgspec.structs.replace(
+        state.new_call(item, wire_item.call_id, name, wire_item),
+        params=bytes(wire.raw_object({"action": action})).decode(),
+        extra=wire.unmapped_extra(raw, ("id", "type", "call_id", "action")),
+    )
+
+
+def _local_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    state.complete_call(item, _call(state, item, wire_item, raw, "local_shell"), wire_item)
+
+
+def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    pending = PendingShellCall(item, _call(state, item, wire_item, raw, "shell"), wire_item)
+    if wire.present_fields(environment=wire_item.environment):
+        _complete_call(state, pending, wire.is_container(state.salvage, wire_item.environment))
+    elif (tools := state.declared_tools()) and tools.shell_in_container is not None:
+        _complete_call(state, pending, tools.shell_in_container)
+    else:
+        state.pending_shell = pending
+
+
+def _complete_call(state: DecoderState, pending: PendingShellCall, hosted: bool) -> None:
+    item, call, wire_item = pending
+    if hosted:
+        call = msgspec.structs.replace(call, provider_executed=True, invalid=None)
+    state.complete_call(item, call, wire_item)
+
+
+def resolve_pending(state: DecoderState, wire_item: ResponsesItem | None) -> None:
+    """Emits a pending shell call. It is hosted if its output is the next item."""
+    pending, state.pending_shell = state.pending_shell, None
+    if pending is not None:
+        # capture: command-that-its-output-explains
+        output_follows = (
+            wire_item is not None
+            and wire_item.type == _OUTPUT
+            and wire_item.call_id == pending.call.id
+        )
+        _complete_call(state, pending, output_follows)
+
+
+# Output
+
+
+def _output_added(
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
+) -> None:
+    item.name = wire_item.call_id or item.name
+
+
+def _output_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    """Emits the output so far as a preliminary result, whenever it grew by an eighth."""
+    if not isinstance(event.delta, wire.CommandOutputDelta):
+        return
+    output = item.command_outputs.setdefault(
+        event.command_index or 0, wire.CommandOutput(Buffer(), Buffer())
+    )
+    output.stdout.add(event.delta.stdout or "")
+    output.stderr.add(event.delta.stderr or "")
+    item.output_length = sum(
+        command.stdout.length + command.stderr.length for command in item.command_outputs.values()
+    )
+    if item.name and item.output_length * 8 > item.emitted_length * 9:
+        item.emitted_length = item.output_length
+        values = {"output": _output_so_far(item)}
+        extra = wire.item_extra(wire.present_fields(type=_OUTPUT, id=item.id))
+        state.out.append(state.result_item(item.name, values, extra, preliminary=True))
+
+
+def _output_so_far(item: DecodedItem) -> Raw:
+    outputs = [
+        {
+            "stdout": whole_characters(item.command_outputs[index].stdout.text),
+            "stderr": whole_characters(item.command_outputs[index].stderr.text),
+        }
+        for index in sorted(item.command_outputs)
+    ]
+    return Raw(msgspec.json.encode(outputs))
+
+
+def _output_done(
+    state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
+) -> None:
+    output = wire_item.output if isinstance(wire_item.output, Raw) else _output_so_far(item)
+    remaining = wire.remaining_fields(raw, ("call_id", "output"))
+    extra = wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
+    id = wire_item.call_id or item.name or item.id
+    state.out.append(state.result_item(id, {"output": output}, extra, is_error=wire_item.failed))
+
+
+ITEMS = {
+    "local_shell_call": ItemHandlers(_local_done),
+    "shell_call": ItemHandlers(_shell_done),
+    _OUTPUT: ItemHandlers(_output_done, _output_added),
+}
+
+EVENTS: dict[str, EventHandler] = {
+    **ignored_events("shell_call_command", ("added", "delta", "done")),
+    "response.shell_call_output_content.delta": _output_delta,
+    **ignored_events("shell_call_output_content", ("done",)),
+}

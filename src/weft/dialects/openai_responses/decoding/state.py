@@ -1,0 +1,385 @@
+"""State that the handlers of one response share, and how calls are announced and emitted.
+
+- A call is announced once. Params that come earlier are held until then.
+- A call that is repeated under its id is not emitted again. A different call under a taken id gets
+  the id `<id>_2`.
+- `extra.item` keeps the fields of an item that no part has a field for. The encoder restores the
+  item from the params, the result and `extra`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from weft.assembler import Buffer
+from weft.context import Context
+from weft.dialects.base import Salvage
+from weft.dialects.envelope import Sealed
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.item import (
+    CallStage,
+    DecodedItem,
+    DecodedPart,
+    PendingShellCall,
+)
+from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
+from weft.findings import Findings
+from weft.ids import Claims
+from weft.partial_json import canonical, join_halves, parse, whole_characters
+from weft.parts import (
+    FinishReason,
+    Json,
+    ParamsFormat,
+    Part,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolParamsDelta,
+    ToolParamsEnd,
+    ToolParamsStart,
+    ToolResult,
+)
+
+DeltaPart = TextDelta | ReasoningDelta | ToolParamsDelta
+
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+class DecoderState:
+    """State of one response, shared by the handlers."""
+
+    def __init__(self, context: Context, findings: Findings) -> None:
+        self.context = context
+        self.findings = findings
+        self.out: list[Part] = []
+        """The parts of the current frame."""
+        self.salvage = Salvage(findings, wire.STREAMED_FIELDS)
+        self.store = context.request.store if context.request else None
+        self.listed_tools: list[Raw] | None = None
+        """The tools in the response object."""
+        self.finish_reason: FinishReason = "stop"
+        """The finish reason of a completed response: `stop` unless there was a call or a
+        refusal."""
+        self.items_by_call_id: dict[str, DecodedItem] = {}
+        """Items by their call id on the wire."""
+        self.open_searches: deque[DecodedItem] = deque()
+        """Hosted tool searches without a result."""
+        self.approvals: dict[str, str] | None = None
+        """Call ids by approval request id; None until they are needed."""
+        self.pending_shell: PendingShellCall | None = None
+        self.call_signatures: dict[str, Sealed] = {}
+        """Signatures of calls that are still to come, by call id."""
+        self._call_ids = Claims()
+        self._part_ids: dict[type[DeltaPart], Claims] = {
+            TextDelta: Claims(),
+            ReasoningDelta: Claims(),
+        }
+        self._declared_tools: wire.DeclaredTools | UnsetType | None = UNSET
+        self._surrogates: dict[tuple[type[DeltaPart], str], str] = {}
+
+    def take_metadata(self, response: wire.ResponseObject) -> None:
+        """Takes over whether the response is stored, and its tools."""
+        self.store = self.store if response.store is None else response.store
+        self.listed_tools = response.tools
+
+    @property
+    def holding(self) -> bool:
+        """Whether something is held until a later event, for whatever item."""
+        if self.pending_shell is not None or self._surrogates:
+            return True
+        return (
+            bool(self.call_signatures)
+            and not self.call_signatures.keys() <= self.items_by_call_id.keys()
+        )
+
+    # Text and reasoning
+
+    def open_part(
+        self, item: DecodedItem, kind: str, index: int, id: str, delta: type[DeltaPart]
+    ) -> DecodedPart:
+        """Starts a part. Its id is made unique, because items may share an id."""
+        free_id = self._part_ids[delta].claim(id)
+        if free_id != id:
+            self.findings.note("id-reused", f"{id!r} is taken; renamed to {free_id!r}")
+        item.parts[kind, index] = part = DecodedPart(free_id)
+        return part
+
+    def check_index(self, item: DecodedItem, what: str, index: int, next: int) -> None:
+        """Reports a part index that is not the next one."""
+        if index != next:
+            detail = f"{what} {index} of item {item.id!r}; expected {next}"
+            self.findings.once("index-disordered", f"{item.id} {what}", detail)
+
+    def emit_delta(
+        self, kind: type[DeltaPart], id: str, delta: str | wire.CommandOutputDelta | None
+    ) -> int:
+        """Emits a delta and returns its length. A trailing high surrogate is held back."""
+        text = delta if isinstance(delta, str) else ""
+        # capture: character-cut-in-two
+        if self._surrogates or not text.isascii():
+            text, held = join_halves(self._surrogates.pop((kind, id), ""), text)
+            if held:
+                self._surrogates[kind, id] = held
+                self.findings.once(
+                    "surrogate-lone", id, "a surrogate pair was split between two deltas"
+                )
+        if text:
+            self.out.append(kind(id, text))
+        return len(text)
+
+    def flush_surrogate(self, kind: type[DeltaPart], id: str) -> None:
+        """Emits a replacement character for a high surrogate that was never completed."""
+        surrogate = self._surrogates.pop((kind, id), "") if self._surrogates else ""
+        if surrogate:
+            self.out.append(kind(id, whole_characters(surrogate)))
+
+    # Calls
+
+    def new_call(
+        self,
+        item: DecodedItem,
+        id: str | None,
+        name: str,
+        wire_item: ResponsesItem,
+        *,
+        hosted: bool = False,
+        format: ParamsFormat = "json",
+    ) -> ToolCall:
+        """Returns the call of an item, without params."""
+        sealed = self.call_signatures.get(id or "")
+        return ToolCall(
+            id or item.id,
+            name,
+            "",
+            kind=item.type or "",
+            provider_executed=hosted,
+            invalid="bad-arguments" if wire_item.failed and not hosted else None,
+            format=format,
+            item_id=item.id,
+            namespace=wire_item.namespace,
+            caller=self.salvage.item(wire_item.caller, wire.ResponsesCaller).caller_id,
+            server_label=wire_item.server_label,
+            signature=sealed.proof.signature if sealed else None,
+            origin=sealed.origin if sealed else None,
+        )
+
+    def announce(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:
+        item.call = self._with_free_id(item, call)
+        item.call_stage = CallStage.OPEN
+        start = ToolParamsStart(
+            item.call.id,
+            call.name,
+            kind=call.kind,
+            item_id=item.id,
+            provider_executed=call.provider_executed,
+            format=call.format,
+            signature=call.signature,
+            origin=call.origin,
+            extra=wire_item.start_extra(call),
+        )
+        self.out.append(start)
+        # capture: deltas-before-their-item
+        if item.early_params.length:
+            self.emit_delta(ToolParamsDelta, item.call.id, item.early_params.text)
+            item.early_params = Buffer()
+
+    def _with_free_id(self, item: DecodedItem, call: ToolCall) -> ToolCall:
+        """Returns the call with an id that is not taken."""
+        id = self._call_ids.claim(call.id)
+        item.wire_call_id = call.id
+        self.items_by_call_id.setdefault(call.id, item)
+        if id == call.id:
+            return call
+        self.findings.note(
+            "call-id-collision", f"two calls have the id {call.id!r}; one is renamed to {id!r}"
+        )
+        # capture: one-id-for-two-calls
+        return msgspec.structs.replace(call, id=id)
+
+    def complete_call(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:
+        """Emits a call whose params are known, and announces it first if necessary."""
+        if not item.announced:
+            if self._repeats_call(item, call, wire_item):
+                return
+            streamed = item.early_params.length
+            self.announce(item, call, wire_item)
+            # capture: body, done-without-added
+            if call.params and not streamed:
+                self.out.append(ToolParamsDelta(item.call_id, call.params))
+        self.end_params(item, call.params)
+        self.emit_call(item, call)
+
+    def complete_named_call(
+        self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem
+    ) -> None:
+        """Emits a call that was announced without params."""
+        if item.call_stage is CallStage.OPEN:
+            self.out.append(ToolParamsDelta(item.call_id, call.params))
+        self.complete_call(item, call, wire_item)
+
+    def complete_undone_call(self, item: DecodedItem) -> None:
+        """Emits a call whose item is never done, if its params are complete."""
+        call = item.call
+        if call is None:  # a call without a name is never emitted; its params are all that is left
+            if item.wire_call_id is None:
+                self.emit_delta(
+                    ToolParamsDelta, item.id, item.early_params.text or item.streamed_text.text
+                )
+            return
+        # capture: items-never-done
+        if item.call_stage is CallStage.OPEN and item.full_value is not None:
+            call = msgspec.structs.replace(call, params=item.full_value)
+        elif item.call_stage is not CallStage.PARAMS_ENDED:
+            return
+        self.findings.note("end-missing", f"item {item.id!r} was never done")
+        self.complete_call(item, call, ResponsesItem())
+
+    def _repeats_call(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> bool:
+        """Whether another item announced this call. If so, that item's call is emitted."""
+        first = self.items_by_call_id.get(call.id, item)
+        if first is item or not _is_same_call(first, call):
+            return False
+        # capture: one-call-under-two-items
+        detail = f"call {call.id!r} is repeated by item {item.id!r}"
+        self.findings.once("call-repeated", call.id, detail)
+        self.complete_call(first, call, wire_item)
+        item.call, item.call_stage = first.call, CallStage.CALLED
+        return True
+
+    def end_params(self, item: DecodedItem, whole: str | None = None) -> None:
+        if item.call_stage is CallStage.OPEN:
+            item.call_stage = CallStage.PARAMS_ENDED
+            self.flush_surrogate(ToolParamsDelta, item.call_id)
+            self.out.append(ToolParamsEnd(item.call_id, whole=whole or None))
+
+    def emit_call(self, item: DecodedItem, call: ToolCall) -> None:
+        """Emits the tool-call of an item, once. What was announced takes precedence."""
+        if item.call_stage is CallStage.CALLED:
+            return
+        announced = item.call or self._with_free_id(item, call)
+        item.call_stage = CallStage.CALLED
+        item.call = call_part = msgspec.structs.replace(
+            call,
+            id=announced.id,
+            name=announced.name,
+            kind=announced.kind,
+            provider_executed=announced.provider_executed,
+            item_id=item.id,
+        )
+        self.out.append(call_part)
+        if not call_part.provider_executed and call_part.invalid is None:
+            self.finish_reason = "tool-calls"
+
+    def result(
+        self, item: DecodedItem, values: dict[str, Raw], extra: Json, *, is_error: bool = False
+    ) -> ToolResult:
+        """Returns the result of a call that is part of the call's own item."""
+        return ToolResult(item.call_id, wire.raw_object(values), is_error, extra=extra)
+
+    def result_item(
+        self,
+        id: str,
+        values: dict[str, Raw],
+        extra: Json = UNSET,
+        *,
+        is_error: bool = False,
+        preliminary: bool = False,
+    ) -> ToolResult:
+        """Returns the result of a call that is an item of its own. The call may be of an earlier
+        response.
+        """
+        call_item = self.items_by_call_id.get(id)
+        return ToolResult(
+            call_item.call_id if call_item else id,
+            wire.raw_object(values),
+            is_error,
+            preliminary,
+            earlier=call_item is None,
+            extra=extra,
+        )
+
+    # Values
+
+    def text_or_json(self, raw: Json, what: str) -> str:
+        """Returns a string, or the JSON text of any other value that stands in its place."""
+        if not isinstance(raw, Raw) or bytes(raw) == b"null":
+            return ""
+        try:
+            return whole_characters(_decode_text(raw))
+        except (ValueError, RecursionError):
+            pass
+        try:
+            value = parse(bytes(raw))
+        except ValueError:
+            return ""
+        if isinstance(value, str):
+            return value
+        self.findings.once("field-coerced", what, f"{what} is not a string")
+        return bytes(wire.one_line(raw)).decode()
+
+    def declared_tools(self) -> wire.DeclaredTools | None:
+        """Returns what is known about the tools of the model; None if nothing is."""
+        if isinstance(self._declared_tools, UnsetType):
+            self._declared_tools = wire.declared_tools(
+                self.salvage, self.listed_tools, self.context.request
+            )
+        return self._declared_tools
+
+
+def _is_same_call(first: DecodedItem, call: ToolCall) -> bool:
+    """Whether a call equals the one that an item announced or emitted."""
+    announced = first.call
+    if announced is None or announced.name != call.name:
+        return False
+    if first.call_stage is not CallStage.CALLED or call.params in ("", announced.params):
+        return True
+    canonical_params = canonical(announced.params)
+    return canonical_params is not None and canonical_params == canonical(call.params)
+
+
+EventHandler = Callable[[DecoderState, DecodedItem, ResponsesEvent], None]
+"""Handles an event about an item."""
+
+ItemHandler = Callable[[DecoderState, DecodedItem, ResponsesItem, Raw], None]
+"""Handles an item that was added or is done."""
+
+
+def ignore_event(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    """Ignores an event that only reports progress, or whose value comes again when the item is
+    done.
+    """
+
+
+def ignore_item(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
+    """Ignores an item until it is done."""
+
+
+def params_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    if item.call is None:
+        # capture: deltas-before-their-item
+        item.early_params.add(event.delta if isinstance(event.delta, str) else "")
+    else:
+        state.emit_delta(ToolParamsDelta, item.call.id, event.delta)
+
+
+def params_done(state: DecoderState, item: DecodedItem, event: ResponsesEvent) -> None:
+    whole = event.input if event.arguments is None else event.arguments
+    item.full_value = whole_characters(whole or "")
+
+
+class ItemHandlers(NamedTuple):
+    """How items of one type are handled."""
+
+    done: ItemHandler
+    added: ItemHandler = ignore_item
+    announceable: bool = False
+    """Whether an item may be announced before it has parts, because it is neither a call nor a
+    result. One that is never done is complete as it was added."""
+
+
+def ignored_events(prefix: str, names: Iterable[str]) -> dict[str, EventHandler]:
+    """Returns rows for events that are ignored."""
+    return dict.fromkeys((f"response.{prefix}.{name}" for name in names), ignore_event)

@@ -1,0 +1,1 @@
+"""Parses and renders Responses requests."""

@@ -1,0 +1,350 @@
+"""Parses the items of a Responses body. Each item becomes one message."""
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, get_args
+
+import msgspec
+from msgspec import Raw
+
+from weft.context import Context
+from weft.dialects.asking.leftovers import MESSAGE, kept
+from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
+from weft.dialects.envelope import Proof, Sealed, all_restored, opened, opened_summary, with_proof
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Places, keys_of, read, unknown
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import (
+    AnyContent,
+    CallContent,
+    FileContent,
+    ImageContent,
+    Message,
+    OpaqueContent,
+    ReasoningContent,
+    ResultContent,
+    TextContent,
+)
+
+_EMPTY_TEXT = (TextContent(""),)
+_RESULT_CONTENT = (TextContent, ImageContent, FileContent)
+_ROLES = frozenset(get_args(schema.Role))
+_CLIENT_ITEMS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
+_ERROR_PREFIX = "Error: "
+_SUMMARY_PREFIX = "What was said before, summed up:\n\n"
+
+ParsedItem = tuple[Message, Raw | None]
+"""A message, and the source bytes it may be passed through as."""
+
+
+class ResponsesItemParser:
+    """Parses items into messages, with the source bytes they may be passed through as."""
+
+    def __init__(self, context: Context, places: Places) -> None:
+        self.messages: list[Message] = []
+        self.sources: list[Raw | None] = []
+        self._origin = context.origin or NAME
+        self._places = places
+        self._call_ids: dict[str, str] = {}
+        """Call ids by the ids of their items."""
+        self._call_signatures: dict[str, Sealed] = {}
+        """Signatures of calls that are still to come, by call id."""
+
+    def add_text(self, text: str) -> None:
+        """Adds `input` given as a plain string: one user message."""
+        self._places.add("messages[0]", "input")
+        self._places.add("messages[0].content[0]", "input")
+        self.messages.append(Message("user", (TextContent(text),)))
+        self.sources.append(None)
+
+    def add(self, raw: Raw, path: str) -> None:
+        header = read(raw, schema.ItemHeader, path)
+        type = header.type or ("item_reference" if header.role is None and header.id else "message")
+        self._places.add(f"messages[{len(self.messages)}]", path)
+        parser = self._PARSERS.get(type)
+        parsed = parser(self, raw, path) if parser else self._opaque(raw, type)
+        if parsed is None:
+            return
+        message, source = parsed
+        for index in range(len(message.content) if type != "message" else 0):
+            self._places.add(f"messages[{len(self.messages)}].content[{index}]", path)
+        self.messages.append(message)
+        self.sources.append(source)
+
+    def _opaque(self, raw: Raw, type: str) -> ParsedItem:
+        """Returns an item of a type that is passed through without being interpreted."""
+        if type in schema.HOSTED_ITEMS:
+            return Message("assistant", (_hosted_call(raw, type),)), raw
+        from_client = type.endswith("_output") or type in _CLIENT_ITEMS or type == MESSAGE
+        content = OpaqueContent(self._origin, type, raw)
+        return Message("user" if from_client else "assistant", (content,)), raw
+
+    def _message(self, raw: Raw, path: str) -> ParsedItem:
+        if read(raw, schema.MessageRole, path).role not in _ROLES:
+            self._places.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
+            return self._opaque(raw, MESSAGE)
+        param = read(raw, schema.MessageParam, path)
+        message = Message(
+            param.role,
+            self._contents(param.content, path, "content"),
+            item_id=param.id,
+            phase=param.phase,
+            extra=_with_status(telling(unknown(raw, schema.MessageParam)), param.status),
+        )
+        return message, raw
+
+    def _function_call(self, raw: Raw, path: str) -> ParsedItem:
+        param = read(raw, schema.FunctionCallParam, path)
+        return self._call(param, param.arguments, raw), raw
+
+    def _custom_call(self, raw: Raw, path: str) -> ParsedItem:
+        param = read(raw, schema.CustomToolCallParam, path)
+        return self._call(param, param.input, raw), raw
+
+    def _call(
+        self, param: schema.FunctionCallParam | schema.CustomToolCallParam, params: str, raw: Raw
+    ) -> Message:
+        if param.id:
+            self._call_ids[param.id] = param.call_id
+        is_custom = isinstance(param, schema.CustomToolCallParam)
+        call = CallContent(
+            param.call_id,
+            param.name,
+            params,
+            kind="custom" if is_custom else "function",
+            format="text" if is_custom else "json",
+            item_id=param.id,
+            namespace=param.namespace,
+            extra=_with_status(telling(unknown(raw, type(param))), param.status),
+        )
+        sealed = self._call_signatures.pop(call.id, None)
+        return Message("assistant", (call if sealed is None else with_proof(call, sealed),))
+
+    def _function_output(self, raw: Raw, path: str) -> ParsedItem:
+        param = read(raw, schema.FunctionCallOutputParam, path)
+        return self._result(param, "function", param.name, raw, path)
+
+    def _custom_output(self, raw: Raw, path: str) -> ParsedItem:
+        param = read(raw, schema.CustomToolCallOutputParam, path)
+        return self._result(param, "custom", None, raw, path)
+
+    def _result(
+        self,
+        param: schema.FunctionCallOutputParam | schema.CustomToolCallOutputParam,
+        kind: str,
+        name: str | None,
+        raw: Raw,
+        path: str,
+    ) -> ParsedItem:
+        """Parses a tool result. Some clients refer to a call by its item id; upstreams require the
+        call id.
+        """
+        is_error = param.status == "incomplete"
+        contents = self._contents(param.output, path, "output")
+        call_id = param.call_id or ""
+        known_id = self._call_ids.get(call_id, call_id)
+        supported = tuple(content for content in contents if isinstance(content, _RESULT_CONTENT))
+        content = () if contents == _EMPTY_TEXT else supported
+        extra = keys_of(telling(unknown(raw, type(param), "id")))
+        if len(supported) < len(contents):
+            extra["output"] = schema.to_raw(param.output)
+        result = ResultContent(
+            known_id,
+            _without_error_prefix(content) if is_error else content,
+            kind=kind,
+            name=name,
+            is_error=is_error,
+            extra=_with_status(kept(extra), None if is_error else param.status),
+        )
+        return Message("tool", (result,), item_id=param.id), raw if known_id == call_id else None
+
+    def _reasoning(self, raw: Raw, path: str) -> ParsedItem | None:
+        """Parses a reasoning item. Returns None for one that only carries a call's signature."""
+        param = read(raw, schema.ReasoningItemParam, path)
+        sealed = opened(param.encrypted_content)
+        if sealed is not None and sealed.proof.call is not None:
+            self._call_signatures[sealed.proof.call] = sealed
+            if not param.summary and not param.content:
+                return None
+            sealed = Sealed(sealed.origin, sealed.model, Proof())
+        extra = _with_status(telling(unknown(raw, schema.ReasoningItemParam)), param.status)
+        texts = [("summary", part.text) for part in param.summary]
+        texts += [("raw", part.text) for part in param.content or ()]
+        contents = [
+            ReasoningContent(
+                text, "raw" if kind == "raw" else "summary", item_id=param.id, origin=self._origin
+            )
+            for kind, text in texts or [("summary", "")]
+        ]
+        last = contents.pop()
+        if sealed is None:
+            contents.append(
+                msgspec.structs.replace(last, encrypted=param.encrypted_content, extra=extra)
+            )
+            return Message("assistant", tuple(contents)), raw
+        proof = sealed.proof
+        if proof.text is not None:
+            return Message("assistant", all_restored(sealed)), None
+        contents = [
+            msgspec.structs.replace(part, origin=sealed.origin, item_id=proof.item_id)
+            for part in (*contents, last)
+        ]
+        contents[-1] = msgspec.structs.replace(
+            contents[-1],
+            signature=proof.signature,
+            encrypted=proof.encrypted,
+            redacted=proof.redacted,
+        )
+        return Message("assistant", tuple(contents)), None
+
+    def _compaction(self, raw: Raw, path: str) -> ParsedItem:
+        """Parses a compaction item. Our own summary becomes a user message; anybody else's can be
+        read only by its origin and is passed through.
+        """
+        param = read(raw, schema.CompactionParam, path)
+        summary = opened_summary(param.encrypted_content)
+        if summary is None:
+            return self._opaque(raw, "compaction")
+        return Message("user", (TextContent(_SUMMARY_PREFIX + summary),)), None
+
+    _PARSERS: ClassVar[
+        Mapping[str, Callable[["ResponsesItemParser", Raw, str], ParsedItem | None]]
+    ] = {
+        "message": _message,
+        "function_call": _function_call,
+        "custom_tool_call": _custom_call,
+        "function_call_output": _function_output,
+        "custom_tool_call_output": _custom_output,
+        "reasoning": _reasoning,
+        "compaction": _compaction,
+    }
+
+    def _contents(self, content: str | list[Raw], path: str, key: str) -> tuple[AnyContent, ...]:
+        """Parses content parts and records where each one came from."""
+        base = f"messages[{len(self.messages)}].content"
+        if key == "output":
+            self._places.add(f"{base}[0]", path)
+            base = f"{base}[0].content"
+        if isinstance(content, str):
+            self._places.add(f"{base}[0]", f"{path}.{key}")
+            return (TextContent(content),)
+        contents: list[AnyContent] = []
+        for number, raw in enumerate(content):
+            part_path = f"{path}.{key}[{number}]"
+            self._places.add(f"{base}[{number}]", part_path)
+            type = read(raw, schema.ItemHeader, part_path).type
+            if type is None:
+                expected = ", ".join(_PART_PARSERS)
+                raise BadRequest(f"{part_path}.type", f"missing; expected one of {expected}")
+            parser = _PART_PARSERS.get(type)
+            opaque = OpaqueContent(self._origin, f"message.{type}", raw)
+            contents.append(parser(raw, part_path) if parser else opaque)
+        return tuple(contents)
+
+
+def _with_status(extra: Json, status: str | None) -> Json:
+    """Adds a status to `extra`, unless it is `completed`, which is the default."""
+    if status is None or status == "completed":
+        return extra
+    encoded = Raw(msgspec.json.encode(status))
+    return Raw(msgspec.json.encode({**keys_of(extra), "status": encoded}))
+
+
+def _hosted_call(raw: Raw, kind: str) -> CallContent:
+    """Returns a provider-executed call whose params are all fields of its item."""
+    fields = keys_of(raw)
+    fields.pop("type")
+    id = _text(fields.pop("id", None))
+    return CallContent(
+        id,
+        _text(fields.get("name")) or kind.removesuffix("_call"),
+        msgspec.json.encode(fields).decode(),
+        kind=kind,
+        item_id=id or None,
+        provider_executed=True,
+    )
+
+
+def _text(raw: Raw | None) -> str:
+    try:
+        return msgspec.json.decode(raw, type=str) if raw is not None else ""
+    except ValueError:
+        return ""
+
+
+def _without_error_prefix(
+    content: tuple[TextContent | ImageContent | FileContent, ...],
+) -> tuple[TextContent | ImageContent | FileContent, ...]:
+    """Removes the prefix that marks a failed result, which this dialect has no field for."""
+    match content:
+        case (first, *rest) if first == TextContent(_ERROR_PREFIX):
+            return tuple(rest)
+        case (TextContent(text=text) as first, *rest) if text.startswith(_ERROR_PREFIX):
+            return (msgspec.structs.replace(first, text=text.removeprefix(_ERROR_PREFIX)), *rest)
+    return content
+
+
+# Content parts
+
+
+def _input_text(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, schema.InputTextParam, path)
+    extra = with_mark(telling(unknown(raw, schema.InputTextParam)), part.prompt_cache_breakpoint)
+    return TextContent(part.text, cache=cache_of(part.prompt_cache_breakpoint), extra=extra)
+
+
+def _output_text(raw: Raw, path: str) -> AnyContent:
+    """Keeps annotations in `extra`, unless there are none."""
+    part = read(raw, schema.AssistantText, path)
+    return TextContent(part.text, extra=telling(unknown(raw, schema.BareAssistantText)))
+
+
+def _refusal(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, schema.AssistantRefusal, path)
+    return TextContent(
+        part.refusal, refusal=True, extra=telling(unknown(raw, schema.AssistantRefusal))
+    )
+
+
+def _image(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, schema.InputImageParam, path)
+    if part.image_url is None and part.file_id is None:
+        raise BadRequest(path, "expected `image_url` or `file_id`")
+    inlined = inline(part.image_url or "")
+    return ImageContent(
+        media_type=inlined.media_type if inlined else None,
+        data=inlined.data if inlined else None,
+        url=None if inlined else part.image_url,
+        file_id=part.file_id,
+        detail=part.detail,
+        cache=cache_of(part.prompt_cache_breakpoint),
+        extra=with_mark(
+            telling(unknown(raw, schema.InputImageParam)), part.prompt_cache_breakpoint
+        ),
+    )
+
+
+def _file(raw: Raw, path: str) -> AnyContent:
+    part = read(raw, schema.InputFileParam, path)
+    if part.file_data is None and part.file_id is None and part.file_url is None:
+        raise BadRequest(path, "expected `file_data`, `file_url` or `file_id`")
+    inlined = inline(part.file_data or "")
+    return FileContent(
+        inlined.media_type if inlined else None,
+        inlined.data if inlined else part.file_data,
+        part.file_url,
+        part.file_id,
+        part.filename,
+        cache=cache_of(part.prompt_cache_breakpoint),
+        extra=with_mark(telling(unknown(raw, schema.InputFileParam)), part.prompt_cache_breakpoint),
+    )
+
+
+_PART_PARSERS: dict[str, Callable[[Raw, str], AnyContent]] = {
+    "input_text": _input_text,
+    "output_text": _output_text,
+    "refusal": _refusal,
+    "input_image": _image,
+    "input_file": _file,
+}

@@ -1,0 +1,193 @@
+"""Parses the tools of a Responses body, and the tool choice."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.dialects.asking.leftovers import kept
+from weft.dialects.asking.turns import DECLARING
+from weft.dialects.asking.wording import telling
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Places, keys_of, read, unknown
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
+
+_NULL = Raw(b"null")
+_CHOICE_MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
+_DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
+
+
+def parse_tools(
+    body: schema.ResponseCreateParams, messages: Sequence[Message], places: Places
+) -> tuple[Tool, ...]:
+    """Returns the declared tools, then those that input items add. The tools of a namespace are
+    listed one by one.
+    """
+    declared = _parse_tools(body.tools or (), "tools")
+    late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
+    tools: list[Tool] = []
+    for tool, path in [*declared, *late.values()]:
+        places.add(f"tools[{len(tools)}]", path)
+        places.add(f"tools[{len(tools)}].hosted", path)
+        places.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
+        tools.append(tool)
+    return tuple(tools)
+
+
+def late_tools(messages: Sequence[Message]) -> list[tuple[Tool, str]]:
+    """Returns the tools that input items add, and where each was declared."""
+    return [
+        tool_and_path
+        for number, message in enumerate(messages)
+        for content in message.content
+        if isinstance(content, OpaqueContent) and content.kind == DECLARING
+        for tool_and_path in _parse_tools(
+            read(content.raw, schema.AdditionalToolsParam, f"input[{number}]").tools,
+            f"input[{number}].tools",
+        )
+    ]
+
+
+def _parse_tools(raw_tools: Sequence[Raw], list_path: str) -> list[tuple[Tool, str]]:
+    parsed: list[tuple[Tool, str]] = []
+    for number, raw in enumerate(raw_tools):
+        path = f"{list_path}[{number}]"
+        type = read(raw, schema.ItemHeader, path).type
+        if type is None:
+            raise BadRequest(f"{path}.type", "missing; expected the type of a tool")
+        parsed += _namespace(raw, path) if type == "namespace" else [(_tool(raw, type, path), path)]
+    return parsed
+
+
+def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
+    param = read(raw, schema.NamespaceToolParam, path)
+    tools = []
+    for number, inner in enumerate(param.tools):
+        tool_path = f"{path}.tools[{number}]"
+        type = read(inner, schema.ItemHeader, tool_path).type or "function"
+        tool = msgspec.structs.replace(_tool(inner, type, tool_path), namespace=param.name)
+        if number == 0 and param.description:
+            description = {schema.NAMESPACE_DESCRIPTION: param.description}
+            tool = msgspec.structs.replace(
+                tool, extra=schema.to_raw(keys_of(tool.extra) | description)
+            )
+        tools.append((tool, tool_path))
+    return tools
+
+
+def _tool(raw: Raw, type: str, path: str) -> Tool:
+    parser = _PARSERS.get(type.partition("_20")[0])
+    return parser(raw, path) if parser else Tool(type, type, raw=raw, origin=NAME)
+
+
+def _function(raw: Raw, path: str) -> Tool:
+    param = read(raw, schema.FunctionToolParam, path)
+    parameters = param.parameters
+    return Tool(
+        param.name,
+        description=param.description,
+        parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
+        strict=param.strict if isinstance(param.strict, bool) else None,
+        extra=telling(unknown(raw, schema.FunctionToolParam)),
+    )
+
+
+def _custom(raw: Raw, path: str) -> Tool:
+    param = read(raw, schema.CustomToolParam, path)
+    extra = telling(unknown(raw, schema.CustomToolParam))
+    return Tool(param.name, "custom", param.description, raw=raw, origin=NAME, extra=extra)
+
+
+def _web_search(raw: Raw, path: str) -> Tool:
+    param = read(raw, schema.WebSearchToolParam, path)
+    filters = param.filters or schema.WebSearchFilters()
+    location = UNSET if param.user_location == _NULL else param.user_location
+    if isinstance(location, Raw):
+        read(location, schema.UserLocationParam, f"{path}.user_location")
+    hosted = Hosted(
+        allowed_domains=tuple(filters.allowed_domains or ()),
+        blocked_domains=tuple(filters.blocked_domains or ()),
+        context_size=param.search_context_size,
+        location=location,
+    )
+    extra = telling(unknown(raw, schema.WebSearchToolParam))
+    return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
+
+
+def _code_interpreter(raw: Raw, path: str) -> Tool:
+    param = read(raw, schema.CodeInterpreterToolParam, path)
+    extra = keys_of(telling(unknown(raw, schema.CodeInterpreterToolParam)))
+    if msgspec.json.format(bytes(param.container), indent=-1) not in _DEFAULT_CONTAINERS:
+        extra["container"] = param.container
+    return Tool(
+        "code_interpreter",
+        "code-execution",
+        hosted=Hosted(),
+        raw=raw,
+        origin=NAME,
+        extra=kept(extra),
+    )
+
+
+def _mcp(raw: Raw, path: str) -> Tool:
+    param = read(raw, schema.McpToolParam, path)
+    allowed = param.allowed_tools
+    names = allowed.tool_names if isinstance(allowed, schema.McpToolFilter) else allowed
+    extra = keys_of(telling(unknown(raw, schema.McpToolParam)))
+    if isinstance(allowed, schema.McpToolFilter):
+        extra_filter = telling(unknown(keys_of(raw)["allowed_tools"], schema.McpToolFilter))
+        extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
+    if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
+        b"null",
+        b'"never"',
+    ):
+        extra["require_approval"] = param.require_approval
+    hosted = Hosted(
+        server_label=param.server_label,
+        server_url=param.server_url,
+        authorization=param.authorization,
+        allowed_tools=tuple(names or ()),
+    )
+    return Tool(param.server_label, "mcp", hosted=hosted, raw=raw, origin=NAME, extra=kept(extra))
+
+
+_PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
+    "function": _function,
+    "custom": _custom,
+    "web_search": _web_search,
+    "web_search_preview": _web_search,
+    "code_interpreter": _code_interpreter,
+    "mcp": _mcp,
+}
+"""Parsers by tool type, without the date that some types end with."""
+
+
+def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
+    """Returns the tool choice. One that is not understood goes to `extra`."""
+    if not isinstance(raw, Raw) or raw == _NULL:
+        return None
+    if bytes(raw).startswith(b'"'):
+        mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
+        choice = ToolChoice(mode) if mode else None
+    else:
+        choice = _parse_named_choice(read(raw, schema.ToolChoiceParam, "tool_choice"))
+    if choice is None:
+        extra["tool_choice"] = raw
+    return choice
+
+
+def _parse_named_choice(choice: schema.ToolChoiceParam) -> ToolChoice | None:
+    if choice.type == "allowed_tools":
+        mode = _CHOICE_MODES.get(choice.mode or "auto")
+        allowed = tuple(tool.name or tool.server_label or tool.type for tool in choice.tools or ())
+        if not allowed:
+            raise BadRequest("tool_choice.tools", "expected at least one tool")
+        return ToolChoice(mode, allowed=allowed) if mode else None
+    if choice.type in ("function", "custom") and choice.name is None:
+        raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
+    name = choice.server_label or choice.name or choice.type
+    return ToolChoice("required", name, choice.type)

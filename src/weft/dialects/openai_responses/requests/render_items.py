@@ -1,0 +1,311 @@
+"""Renders the input items of a Responses body.
+
+A message from a Responses request becomes the one item it came from. Messages of other dialects are
+first arranged so that each call has its result; then texts become messages, and calls, results and
+reasoning become items of their own, in order.
+"""
+
+from itertools import groupby
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.context import Context
+from weft.dialects.asking.arranging import source_of
+from weft.dialects.asking.bridging import Names, is_object
+from weft.dialects.asking.leftovers import drop_beside, unheard
+from weft.dialects.asking.turns import Placed, Turn, spoken, turns
+from weft.dialects.asking.verbatim import messages_as_said, said_by
+from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Losses, Spelling, keys_of, origins
+from weft.parts import Json
+from weft.request import (
+    CallContent,
+    FileContent,
+    ImageContent,
+    Message,
+    OpaqueContent,
+    ReasoningContent,
+    Request,
+    ResultContent,
+    TextContent,
+)
+
+PREFILL_DIALECTS = frozenset({"anthropic-messages"})
+"""Dialects in which a trailing assistant message is a prefix of the answer."""
+
+_ERROR_PREFIX = "Error: "
+
+
+def render_items(request: Request, context: Context, names: Names, losses: Losses) -> list[Raw]:
+    """Renders the items. What they cannot express is reported as a loss."""
+    renderer = _ResponsesItemRenderer(request, context, names, losses)
+    if request.dialect != NAME:
+        for number, message in enumerate(request.messages):
+            path = f"messages[{number}]"
+            if message.name is not None:
+                losses.warned(f"{path}.name", f"dropped: messages have no name on {NAME}")
+            drop_beside(message.extra, path, losses, NAME)
+            renderer.kin.note(message.content, path)
+        paired = _without_instructions(turns(request, losses))
+        if paired and paired[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
+            detail = f"an answer cannot be continued on {NAME}; end with a user message"
+            losses.refused(paired[-1].path, detail)
+        return [raw for turn in paired for raw in renderer.turn(turn)]
+    sources = messages_as_said(said_by(request, NAME), request)
+    items: list[Raw] = []
+    for turn in _without_instructions(list(spoken(request, losses))):
+        losses_before = len(losses.found)
+        rendered = renderer.turn(turn)
+        source = source_of(turn, sources)
+        items += rendered if source is None or len(losses.found) > losses_before else [source]
+    return items
+
+
+def _without_instructions(found: list[Turn]) -> list[Turn]:
+    """Returns the turns without the instructions, which have a field of their own."""
+    return [turn for turn in found if turn.path != "instructions"]
+
+
+def _group_key(placed: Placed) -> str:
+    """Groups adjacent contents that share an item: texts in a message, and reasoning with the same
+    item id.
+    """
+    match placed.content:
+        case TextContent() | ImageContent() | FileContent():
+            return "message"
+        case ReasoningContent(item_id=id):
+            return f"reasoning {id}"
+        case OpaqueContent(kind=kind) if kind.startswith("message."):
+            return "message"
+    return placed.path
+
+
+class _ResponsesItemRenderer:
+    """Renders turns as items."""
+
+    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
+        self._is_native = request.dialect == NAME
+        self._origins = origins(context, NAME, native=self._is_native)
+        self._is_own = self._is_native or request.dialect is None
+        self.kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._names = names
+        self._ids = Spelling(r"\s\S", 64)
+        self._losses = losses
+        self._custom_call_ids: set[str] = set()
+        """Ids of custom tool calls, whose results have a type of their own."""
+
+    def turn(self, turn: Turn) -> list[Raw]:
+        if not turn.contents:
+            return [self._message(turn, [])] if self._is_own else []
+        items: list[Raw] = []
+        for kind, group in groupby(turn.contents, key=_group_key):
+            placed = list(group)
+            if kind == "message":
+                # An empty text among calls would, as an item, separate them from their results.
+                among_calls = turn.role == "assistant" and len(placed) < len(turn.contents)
+                if self._is_own or not among_calls or _single_text(placed) != "":
+                    items.append(self._message(turn, placed))
+            elif kind.startswith("reasoning "):
+                items += self._reasoning(placed)
+            else:
+                items += self._item(placed[0], turn)
+        return items
+
+    def _render_shape(self, value: schema.ResponsesShape, source_extra: Json = UNSET) -> Raw:
+        """Renders a shape together with the unknown fields it had, if it came from this dialect."""
+        extra = keys_of(source_extra if self._is_native else UNSET)
+        return schema.to_raw(extra | keys_of(schema.to_raw(value)))
+
+    # Messages
+
+    def _message(self, turn: Turn, contents: list[Placed]) -> Raw:
+        message = turn.message or Message("user", ())
+        is_assistant = turn.role == "assistant"
+        parts = [self._part(placed, is_assistant) for placed in contents]
+        text = _single_text(contents)
+        content = text if text is not None else [part for part in parts if part is not None]
+        id = message.item_id if self._is_own else None
+        value = schema.MessageParam(
+            turn.role, content, id, "completed" if id and is_assistant else None, message.phase
+        )
+        return self._render_shape(value, message.extra)
+
+    def _part(self, placed: Placed, is_assistant: bool) -> Raw | None:
+        path = placed.path
+        match placed.content:
+            case TextContent(refusal=True) as refusal:
+                return self._render_shape(schema.AssistantRefusal(refusal.text), refusal.extra)
+            case TextContent() as text if is_assistant:
+                if text.cache is not None:
+                    self._losses.warned(
+                        f"{path}.cache",
+                        f"dropped: assistant texts have no cache breakpoint on {NAME}",
+                    )
+                # `annotations` is required in assistant texts.
+                fields = keys_of(schema.to_raw(schema.AssistantText(text.text, [])))
+                return schema.to_raw(fields | keys_of(text.extra if self._is_native else UNSET))
+            case TextContent() as text:
+                breakpoint = self.kin.mark(text, path)
+                return self._render_shape(schema.InputTextParam(text.text, breakpoint), text.extra)
+            case ImageContent() | FileContent() if is_assistant and not self._is_native:
+                detail = f"files of the assistant are not available on {NAME}; move them"
+                self._losses.refused(path, f"{detail} to a user message")
+            case ImageContent() as image:
+                return self._image(path, image)
+            case FileContent() as file:
+                return self._file(path, file)
+            case OpaqueContent() as opaque:
+                return self._opaque(path, opaque, is_assistant)
+        return None
+
+    def _opaque(self, path: str, opaque: OpaqueContent, is_assistant: bool) -> Raw | None:
+        if self._is_own and opaque.origin in self._origins:
+            return opaque.raw
+        unheard(opaque, path, self._losses, NAME, ours=is_assistant)
+        return None
+
+    def _image(self, path: str, image: ImageContent) -> Raw | None:
+        breakpoint = self.kin.mark(image, path)
+        if image.file_id is not None and not self._is_own:
+            self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
+            return None
+        detail = image.detail if self._is_native else image.detail or "auto"
+        self.kin.fetched(image, path)
+        value = schema.InputImageParam(image_url(image), image.file_id, detail, breakpoint)
+        return self._render_shape(value, image.extra)
+
+    def _file(self, path: str, file: FileContent) -> Raw | None:
+        media, breakpoint = file.media_type or "", self.kin.mark(file, path)
+        if media.startswith(("audio/", "video/")):
+            self._losses.refused(path, f"{media[:5]} is not available on {NAME}; remove it")
+            return None
+        if file.file_id is not None and not self._is_own:
+            self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
+            return None
+        text = plain_text(file) if not self._is_own else None
+        if text is not None:
+            self._losses.adapted(path, "a plain-text document is sent as text")
+            return self._render_shape(schema.InputTextParam(text, breakpoint))
+        self.kin.fetched(file, path)
+        data = file.data if file.data is None or not media else data_url(media, file.data)
+        value = schema.InputFileParam(data, file.file_id, file.url, file.filename, breakpoint)
+        return self._render_shape(value, file.extra)
+
+    # Items
+
+    def _item(self, placed: Placed, turn: Turn) -> list[Raw]:
+        match placed.content:
+            case CallContent(provider_executed=True) as call:
+                return self._hosted(placed.path, call)
+            case CallContent() as call:
+                return [self._call(placed.path, call)]
+            case ResultContent() as result if turn.role == "assistant":
+                self._losses.warned(
+                    placed.path, f"dropped: {NAME} has no result item for {result.kind}"
+                )
+            case ResultContent() as result:
+                return [self._result(placed.path, result, turn)]
+            case OpaqueContent() as opaque:
+                raw = self._opaque(placed.path, opaque, turn.role == "assistant")
+                return [] if raw is None else [raw]
+        return []
+
+    def _hosted(self, path: str, call: CallContent) -> list[Raw]:
+        is_known = call.kind in schema.HOSTED_ITEMS and is_object(call.params)
+        if not self._is_own or not is_known:
+            self._losses.warned(
+                path, f"dropped: {NAME} takes hosted calls only from its own dialect"
+            )
+            return []
+        fields = {"type": call.kind, "id": call.item_id or call.id}
+        fields |= {} if self._is_native else {"status": "completed"}
+        return [schema.to_raw(fields | keys_of(Raw(call.params.encode())))]
+
+    def _call(self, path: str, call: CallContent) -> Raw:
+        if call.signature is not None:
+            self._losses.adapted(
+                f"{path}.signature", "dropped: a signature is valid only at its origin"
+            )
+        id = call.id if self._is_native else self._ids.spell(call.id)
+        namespace = call.namespace if self._is_own else None
+        name = call.name
+        if not self._is_native:
+            name = self._names.spell(call.name, None if self._is_own else call.namespace, path)
+        item_id = call.item_id if self._is_own else None
+        value: schema.ResponsesShape
+        if call.format == "text":
+            self._custom_call_ids.add(id)
+            value = schema.CustomToolCallParam(id, name, call.params, item_id, namespace)
+        else:
+            value = schema.FunctionCallParam(id, name, call.params or "{}", item_id, namespace)
+        return self._render_shape(value, call.extra)
+
+    def _result(self, path: str, result: ResultContent, turn: Turn) -> Raw:
+        contents = [
+            Placed(f"{path}.content[{number}]", content)
+            for number, content in enumerate(result.content)
+        ]
+        if result.is_error:
+            if not self._is_native:
+                detail = "sent as status incomplete, with the prefix `Error: `"
+                self._losses.adapted(f"{path}.is_error", detail)
+            contents = _with_error_prefix(path, contents)
+        contents = self.kin.marked(path, contents, result.cache)
+        text = _single_text(contents) if contents else ""
+        parts = [self._part(placed, False) for placed in contents]
+        output = text if text is not None else [part for part in parts if part is not None]
+        item_id = turn.message.item_id if turn.message and self._is_own else None
+        id = (result.id if self._is_native else self._ids.spell(result.id)) or None
+        status = "incomplete" if result.is_error else None
+        value: schema.ResponsesShape
+        if result.kind == "custom" or id in self._custom_call_ids:
+            value = schema.CustomToolCallOutputParam(output, id, item_id, status)
+        else:
+            value = schema.FunctionCallOutputParam(output, id, item_id, None, status)
+            value.name = result.name if self._is_native else None
+        return self._render_shape(value, result.extra)
+
+    def _reasoning(self, contents: list[Placed]) -> list[Raw]:
+        """Renders reasoning, which only its origin accepts, and only with its item id or encrypted
+        content.
+        """
+        reasonings = [
+            placed.content for placed in contents if isinstance(placed.content, ReasoningContent)
+        ]
+        last = reasonings[-1]
+        encrypted = next((one.encrypted for one in reasonings if one.encrypted is not None), None)
+        has_state = encrypted is not None or last.item_id is not None
+        if any(one.origin not in self._origins for one in reasonings) or not has_state:
+            for placed in contents:
+                self._losses.warned(
+                    placed.path, "dropped: reasoning is accepted only by its origin"
+                )
+            return []
+        texts: dict[str, list[schema.ReasoningPartParam]] = {"summary": [], "raw": []}
+        for one in reasonings:
+            if one.text:
+                type = "reasoning_text" if one.kind == "raw" else "summary_text"
+                texts[one.kind].append(schema.ReasoningPartParam(type, one.text))
+        value = schema.ReasoningItemParam(
+            texts["summary"], last.item_id, texts["raw"] or UNSET, encrypted
+        )
+        return [self._render_shape(value, last.extra)]
+
+
+def _single_text(contents: list[Placed]) -> str | None:
+    """Returns the text of a single plain text, which needs no list of parts."""
+    match contents:
+        case [Placed(_, TextContent(refusal=False, cache=None) as text)]:
+            return None if keys_of(text.extra) else text.text
+    return None
+
+
+def _with_error_prefix(path: str, contents: list[Placed]) -> list[Placed]:
+    match contents:
+        case [Placed(text_path, TextContent() as first), *rest]:
+            prefixed = msgspec.structs.replace(first, text=f"{_ERROR_PREFIX}{first.text}")
+            return [Placed(text_path, prefixed), *rest]
+    return [Placed(path, TextContent(_ERROR_PREFIX)), *contents]

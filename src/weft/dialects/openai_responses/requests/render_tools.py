@@ -1,0 +1,168 @@
+"""Renders the tools of a Responses body, and the tool choice."""
+
+from itertools import groupby
+
+import msgspec
+from msgspec import Raw
+
+from weft.dialects.asking.bridging import Names
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
+from weft.dialects.asking.wording import Kin, grammar_of
+from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.parse_tools import late_tools
+from weft.dialects.openai_responses.wire import NAME
+from weft.dialects.requests import Losses, keys_of
+from weft.request import Hosted, Request, Tool, ToolChoice
+
+_AUTO_CONTAINER = Raw(b'{"type":"auto"}')
+_NULL = Raw(b"null")
+_NEVER = Raw(b'"never"')
+
+
+class ResponsesToolRenderer:
+    """Renders the tools of one request."""
+
+    def __init__(self, request: Request, names: Names, losses: Losses) -> None:
+        self._request = request
+        self._kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._is_native = request.dialect == NAME
+        self._names = names
+        self._losses = losses
+
+    def tools(self) -> list[Raw]:
+        late = [tool for tool, _ in late_tools(self._request.messages)] if self._is_native else []
+        placed = [
+            numbered for numbered in enumerate(self._request.tools) if numbered[1] not in late
+        ]
+        if not self._kin.own:
+            return [raw for number, tool in placed for raw in self._tool(tool, number)]
+        declared: list[Raw] = []
+        for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
+            members = list(group)
+            rendered = [raw for number, tool in members for raw in self._tool(tool, number)]
+            declared += [_namespace(namespace, members[0][1], rendered)] if namespace else rendered
+        return declared
+
+    def _tool(self, tool: Tool, number: int) -> list[Raw]:
+        path = f"tools[{number}]"
+        if tool.cache is not None:
+            self._losses.warned(
+                f"{path}.cache", f"dropped: tools have no cache breakpoint on {NAME}"
+            )
+        if isinstance(tool.raw, Raw) and tool.origin == NAME:
+            return [tool.raw]
+        if not self._kin.own:
+            drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        if tool.kind == "function":
+            return [self._function(tool, path)]
+        if tool.kind == "custom":
+            return [self._custom(tool, path)]
+        return self._hosted(tool, path)
+
+    def _function(self, tool: Tool, path: str) -> Raw:
+        """Renders a function. `strict` is always written, because its default is true."""
+        strict = self._kin.strict(tool, path)
+        value = schema.FunctionToolParam(
+            self._name(tool, path),
+            tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
+            strict if self._is_native else bool(strict),
+            tool.description,
+        )
+        extra = keys_of(tool.extra) if self._is_native else {}
+        extra.pop(schema.NAMESPACE_DESCRIPTION, None)
+        return schema.to_raw(extra | keys_of(schema.to_raw(value)))
+
+    def _custom(self, tool: Tool, path: str) -> Raw:
+        grammar = grammar_of(tool.raw)
+        format = (
+            schema.CustomToolFormat("grammar", grammar.definition, grammar.syntax)
+            if grammar
+            else None
+        )
+        return schema.to_raw(
+            schema.CustomToolParam(self._name(tool, path), tool.description, format)
+        )
+
+    def _name(self, tool: Tool, path: str) -> str:
+        return self._spell_name(tool, f"{path}.name")
+
+    def _spell_name(self, tool: Tool, path: str) -> str:
+        if self._is_native:
+            return tool.name
+        namespace = None if self._kin.own else tool.namespace
+        return self._names.spell_at(path, tool.name, namespace)
+
+    def _hosted(self, tool: Tool, path: str) -> list[Raw]:
+        hosted = tool.hosted or Hosted()
+        if tool.kind == "web-search":
+            return [self._web_search(hosted, f"{path}.hosted")]
+        if tool.kind == "code-execution":
+            return [schema.to_raw(schema.CodeInterpreterToolParam(_AUTO_CONTAINER))]
+        if tool.kind == "mcp" and hosted.server_label is not None:
+            label, allowed = hosted.server_label, list(hosted.allowed_tools) or None
+            # Other dialects have no approvals.
+            return [
+                schema.to_raw(
+                    schema.McpToolParam(
+                        label, hosted.server_url, hosted.authorization, allowed, _NEVER
+                    )
+                )
+            ]
+        missing(tool, path, self._losses, NAME)
+        return []
+
+    def _web_search(self, hosted: Hosted, path: str) -> Raw:
+        for name, value in (
+            ("blocked_domains", hosted.blocked_domains),
+            ("max_uses", hosted.max_uses),
+        ):
+            if value:
+                detail = f"{name} is not available on {NAME}; remove it"
+                self._losses.refused(f"{path}.{name}", detail)
+        domains = list(hosted.allowed_domains)
+        filters = schema.WebSearchFilters(domains) if domains else None
+        return schema.to_raw(
+            schema.WebSearchToolParam("web_search", filters, hosted.context_size, hosted.location)
+        )
+
+    def tool_choice(self) -> str | schema.ToolChoiceParam | None:
+        choice = self._request.tool_choice
+        if choice is None or not self._kin.chooses():
+            return None
+        if choice.allowed:
+            tools = [
+                self._reference(name, f"tool_choice.allowed[{number}]")
+                for number, name in enumerate(choice.allowed)
+            ]
+            return schema.ToolChoiceParam("allowed_tools", mode=choice.mode, tools=tools)
+        if choice.name is None:
+            return choice.mode
+        return self._forced_choice(choice, choice.name)
+
+    def _forced_choice(self, choice: ToolChoice, name: str) -> schema.ToolChoiceParam | None:
+        if choice.kind in ("function", "custom"):
+            reference = self._reference(name, "tool_choice.name")
+            return schema.ToolChoiceParam(reference.type, reference.name)
+        if not self._kin.own:
+            detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
+            self._losses.refused("tool_choice", detail)
+            return None
+        if choice.kind == "mcp":
+            return schema.ToolChoiceParam("mcp", server_label=name)
+        return schema.ToolChoiceParam(choice.kind)
+
+    def _reference(self, name: str, path: str) -> schema.ToolReference:
+        tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
+        if tool.kind in ("function", "custom"):
+            return schema.ToolReference(tool.kind, self._spell_name(tool, path))
+        if tool.kind == "mcp":
+            return schema.ToolReference("mcp", server_label=name)
+        return schema.ToolReference(name)
+
+
+def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
+    raw_description = keys_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
+    description = (
+        msgspec.json.decode(raw_description, type=str) if raw_description is not None else ""
+    )
+    return schema.to_raw(schema.NamespaceToolParam(name, tools, description))

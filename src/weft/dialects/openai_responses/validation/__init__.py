@@ -1,0 +1,1 @@
+"""The rules of the dialect, and what checking a stream keeps track of."""
