@@ -30,7 +30,7 @@ from weft.assembler import ReasoningItem, Response
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.faults import CLASSES, ErrorClass, class_of
-from weft.dialects.gemini.asking.asked import SKIP
+from weft.dialects.gemini.requests.schema import SKIP
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.errors import UnknownDialect
 from weft.parts import Source

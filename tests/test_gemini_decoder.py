@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import lines, unminted
+from tests.recordings import FIXTURES
 from tests.strategies import OBJECTS, QUICK, cuts, examples
 from weft import (
     Context,
@@ -38,16 +39,15 @@ from weft import (
 )
 from weft.assembler import Assembler
 from weft.dialects.envelope import Proof, Sealed, in_base64, seal
-from weft.dialects.gemini.calls import Arguments, steps
-from weft.dialects.gemini.meaning import created_of, time_of
-from weft.dialects.gemini.spelling import respelled
+from weft.dialects.gemini.decoding.calls import Arguments, steps
+from weft.dialects.gemini.decoding.snake_case import respelled
+from weft.dialects.gemini.mapping import created_of, time_of
 from weft.dialects.gemini.wire import PartialArg
 from weft.lifecycle import violations
 
 CAPTURES = sorted((Path(__file__).parent / "captures" / "gemini").glob("*.sse"))
 SINGLE = [path for path in CAPTURES if path.stem != "two-candidates"]
-SHARED = Path("/work/shared/fixtures/google")
-FIXTURES = sorted(SHARED.glob("google-*")) if SHARED.exists() else []
+RECORDED = sorted((FIXTURES / "google").glob("google-*"))
 
 Json = dict[str, Any]
 SIGNED = {"thoughtSignature": "c2ln+/=="}
@@ -168,7 +168,7 @@ def test_a_cut_anywhere_never_looks_whole(capture: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("fixture", FIXTURES, ids=stem)
+@pytest.mark.parametrize("fixture", RECORDED, ids=stem)
 def test_a_recorded_stream_decodes_lawfully_and_without_findings(fixture: Path) -> None:
     raw = fixture.read_bytes()
     assert detect(raw) == "gemini"
@@ -178,7 +178,7 @@ def test_a_recorded_stream_decodes_lawfully_and_without_findings(fixture: Path) 
     assert one.response.finish_reason in ("stop", "tool-calls")
 
 
-@pytest.mark.parametrize("fixture", [one for one in FIXTURES if one.suffix == ".json"], ids=stem)
+@pytest.mark.parametrize("fixture", [one for one in RECORDED if one.suffix == ".json"], ids=stem)
 def test_a_recorded_stream_and_its_body_agree(fixture: Path) -> None:
     """Two runs of one prompt: texts and signatures differ, what kind of answer it is does not."""
     stream = fixture.with_suffix(".chunks.txt")

@@ -50,7 +50,7 @@ from weft import (
 )
 from weft.dialects.envelope import Proof, Sealed, opened
 from weft.dialects.gemini.encoder import body
-from weft.dialects.gemini.outgoing import arguments
+from weft.dialects.gemini.encoding.parts import arguments
 from weft.findings import Findings
 
 CAPTURES = sorted((Path(__file__).parent / "captures" / "gemini").glob("*.sse"))

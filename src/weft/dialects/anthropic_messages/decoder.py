@@ -16,8 +16,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.blocks import DELTAS, Block, Blocks, Use
-from weft.dialects.anthropic_messages.meaning import (
+from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, Block, Blocks, Use
+from weft.dialects.anthropic_messages.mapping import (
     error_of,
     finish_reason,
     merged,

@@ -10,10 +10,10 @@ from weft.dialects.anthropic_messages.decoder import MessagesDecoder
 from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
 from weft.dialects.anthropic_messages.errors import read_error, write_error
 from weft.dialects.anthropic_messages.http import HTTP
-from weft.dialects.anthropic_messages.invariants import RULES, MessagesInvariants
-from weft.dialects.anthropic_messages.meaning import ERRORS
+from weft.dialects.anthropic_messages.mapping import ERRORS
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
+from weft.dialects.anthropic_messages.validator import RULES, MessagesInvariants
 from weft.dialects.base import Dialect
 from weft.ids import Ids
 from weft.sse import Frame

@@ -21,8 +21,7 @@ from msgspec import UNSET, Raw
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.errors import type_of
-from weft.dialects.anthropic_messages.items import (
+from weft.dialects.anthropic_messages.encoding.items import (
     BodyWriter,
     Carrier,
     Item,
@@ -34,7 +33,8 @@ from weft.dialects.anthropic_messages.items import (
     flaw,
     is_cut,
 )
-from weft.dialects.anthropic_messages.meaning import (
+from weft.dialects.anthropic_messages.errors import type_of
+from weft.dialects.anthropic_messages.mapping import (
     REASONS,
     REFUSAL,
     WORDS,

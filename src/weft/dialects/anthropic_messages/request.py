@@ -3,8 +3,8 @@
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.anthropic_messages.asking.parsing import parse
-from weft.dialects.anthropic_messages.asking.rendering import render
+from weft.dialects.anthropic_messages.requests.parse import parse
+from weft.dialects.anthropic_messages.requests.render import render
 from weft.dialects.requests import RequestCodec, keys_of
 
 

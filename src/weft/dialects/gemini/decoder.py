@@ -19,10 +19,10 @@ from weft.context import Context
 from weft.dialects.base import Replays, Salvage, told
 from weft.dialects.envelope import unsealed
 from weft.dialects.gemini import wire
-from weft.dialects.gemini.calls import Calls
+from weft.dialects.gemini.decoding.calls import Calls
+from weft.dialects.gemini.decoding.snake_case import respelled
 from weft.dialects.gemini.grounding import Sources
-from weft.dialects.gemini.meaning import Ending, created_of, error_of
-from weft.dialects.gemini.spelling import respelled
+from weft.dialects.gemini.mapping import Ending, created_of, error_of
 from weft.dialects.gemini.wire import NAME
 from weft.findings import Findings
 from weft.ids import Ids

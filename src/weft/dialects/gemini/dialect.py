@@ -11,10 +11,10 @@ from weft.dialects.gemini.decoder import ContentDecoder
 from weft.dialects.gemini.encoder import ContentEncoder, body
 from weft.dialects.gemini.errors import read_error, write_error
 from weft.dialects.gemini.http import HTTP
-from weft.dialects.gemini.invariants import RULES, ContentInvariants
-from weft.dialects.gemini.meaning import is_status
+from weft.dialects.gemini.mapping import is_status
 from weft.dialects.gemini.quirks import ContentQuirks
 from weft.dialects.gemini.request import REQUEST
+from weft.dialects.gemini.validator import RULES, ContentInvariants
 from weft.findings import Findings
 from weft.sse import Frame
 

@@ -22,15 +22,15 @@ from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
 from weft.dialects.gemini import wire
+from weft.dialects.gemini.encoding.parts import Carried, details_of, leftover_of, one_line, unbroken
 from weft.dialects.gemini.errors import error_written
 from weft.dialects.gemini.grounding import grounding_written, segment_written
-from weft.dialects.gemini.meaning import (
+from weft.dialects.gemini.mapping import (
     finish_word,
     miscounted,
     time_of,
     usage_written,
 )
-from weft.dialects.gemini.outgoing import Carried, details_of, leftover_of, one_line, unbroken
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (

@@ -14,7 +14,7 @@ from weft.codec import Encoder
 from weft.context import Context
 from weft.dialects import dialect_named
 from weft.dialects.faults import fault, headers
-from weft.dialects.gemini.asking.asked import SKIP
+from weft.dialects.gemini.requests.schema import SKIP
 from weft.dialects.requests import Parsed
 from weft.errors import BadRequest, UnknownDialect
 from weft.findings import Findings

@@ -12,7 +12,7 @@ from weft.context import Context
 from weft.dialects.asking.bridging import holds_envelope, is_object
 from weft.dialects.asking.leftovers import UNSEEN_PARTS, kept
 from weft.dialects.envelope import opened, restored, with_proof
-from weft.dialects.gemini.asking import asked
+from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Places, keys_of
 from weft.errors import BadRequest
@@ -71,7 +71,7 @@ class Contents:
         """The contents of one turn, with where each of them was."""
         self.sealed = False
         found: list[AnyContent] = []
-        for place, raw in enumerate(asked.many(parts, f"{path}.parts")):
+        for place, raw in enumerate(schema.many(parts, f"{path}.parts")):
             where = f"{path}.parts[{place}]"
             for content in self._part(raw, where):
                 if isinstance(content, ReasoningContent) and not content.text and self.sealed:
@@ -81,7 +81,7 @@ class Contents:
         return tuple(found)
 
     def _part(self, raw: Raw, path: str) -> list[AnyContent]:
-        part, rest = asked.take(raw, asked.Part, path)
+        part, rest = schema.take(raw, schema.Part, path)
         sealed = opened(part.thought_signature)
         if sealed is None:
             return [self._payload(raw, part, rest, path)]
@@ -96,7 +96,7 @@ class Contents:
             return [thought]
         return [thought, self._payload(Raw(_json(fields)), bare, rest, path)]
 
-    def _payload(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
+    def _payload(self, raw: Raw, part: schema.Part, rest: dict[str, Raw], path: str) -> AnyContent:
         payloads = _payloads(part)
         others = [key for key in rest if key not in _SAID]
         kinds = [*payloads, *(["text"] if part.text is not None else [])]
@@ -108,7 +108,7 @@ class Contents:
             return _READ[key](self, payload, part, rest, f"{path}.{key}")
         return self._text(part, rest)
 
-    def _text(self, part: asked.Part, rest: dict[str, Raw]) -> AnyContent:
+    def _text(self, part: schema.Part, rest: dict[str, Raw]) -> AnyContent:
         text = part.text or ""
         if part.thought:
             signature = part.thought_signature
@@ -119,15 +119,15 @@ class Contents:
             )
         return TextContent(text, extra=kept(_about(part), _resolution(part), rest))
 
-    def _call(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
-        call, left = asked.below(raw, asked.FunctionCall, path, "functionCall")
-        args = asked.told(call.args)
+    def _call(self, raw: Raw, part: schema.Part, rest: dict[str, Raw], path: str) -> AnyContent:
+        call, left = schema.below(raw, schema.FunctionCall, path, "functionCall")
+        args = schema.told(call.args)
         if args is not None and not is_object(args):
             raise BadRequest(f"{path}.args", "expected an object")
         about = _about(part)
         about.pop(_SIGNATURE, None)
         found = CallContent(
-            call.id or self._ids.local(asked.UNNAMED),
+            call.id or self._ids.local(schema.UNNAMED),
             call.name,
             "{}" if args is None else bytes(args).decode(),
             signature=part.thought_signature,
@@ -137,13 +137,13 @@ class Contents:
         self._open.append(found)
         return found
 
-    def _result(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
-        told, left = asked.below(raw, asked.FunctionResponse, path, "functionResponse")
-        response = asked.told(told.response) or Raw(b"{}")
+    def _result(self, raw: Raw, part: schema.Part, rest: dict[str, Raw], path: str) -> AnyContent:
+        told, left = schema.below(raw, schema.FunctionResponse, path, "functionResponse")
+        response = schema.told(told.response) or Raw(b"{}")
         if not is_object(response):
             raise BadRequest(f"{path}.response", "expected an object")
         said, is_error = answer(response)
-        parts = enumerate(asked.many(told.parts, f"{path}.parts"))
+        parts = enumerate(schema.many(told.parts, f"{path}.parts"))
         every = [self._media(one, f"{path}.parts[{place}]") for place, one in parts]
         shown = [one for one in every if one is not None]
         if len(shown) < len(every) and isinstance(told.parts, Raw):
@@ -156,7 +156,7 @@ class Contents:
             extra=kept(rest, left, _about(part), _resolution(part)),
         )
 
-    def _answered(self, told: asked.FunctionResponse) -> str:
+    def _answered(self, told: schema.FunctionResponse) -> str:
         """The id of the call that this is the result of."""
         named = [one for one in self._open if one.name == told.name]
         if told.id is not None:
@@ -168,16 +168,16 @@ class Contents:
 
     def _media(self, raw: Raw, path: str) -> ImageContent | FileContent | None:
         """What a result shows; None for what there is no canonical content for."""
-        part, rest = asked.take(raw, asked.Part, path)
+        part, rest = schema.take(raw, schema.Part, path)
         found = self._payload(raw, part, rest, path)
         return found if isinstance(found, ImageContent | FileContent) else None
 
-    def _inline(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
-        blob, left = asked.below(raw, asked.Blob, path, "inlineData")
+    def _inline(self, raw: Raw, part: schema.Part, rest: dict[str, Raw], path: str) -> AnyContent:
+        blob, left = schema.below(raw, schema.Blob, path, "inlineData")
         return _shown(part, rest | left, blob.mime_type, blob.display_name, data=blob.data)
 
-    def _linked(self, raw: Raw, part: asked.Part, rest: dict[str, Raw], path: str) -> AnyContent:
-        file, left = asked.below(raw, asked.FileData, path, "fileData")
+    def _linked(self, raw: Raw, part: schema.Part, rest: dict[str, Raw], path: str) -> AnyContent:
+        file, left = schema.below(raw, schema.FileData, path, "fileData")
         stored = _STORED.match(file.file_uri) is not None
         url = None if stored else file.file_uri
         id = file.file_uri if stored else None
@@ -192,18 +192,18 @@ _READ = {
 }
 
 
-def _payloads(part: asked.Part) -> dict[str, Raw]:
+def _payloads(part: schema.Part) -> dict[str, Raw]:
     """What a part holds beside text: nearly always nothing, or one thing."""
     held = {
-        "functionCall": asked.told(part.function_call),
-        "functionResponse": asked.told(part.function_response),
-        "inlineData": asked.told(part.inline_data),
-        "fileData": asked.told(part.file_data),
+        "functionCall": schema.told(part.function_call),
+        "functionResponse": schema.told(part.function_response),
+        "inlineData": schema.told(part.inline_data),
+        "fileData": schema.told(part.file_data),
     }
     return {key: raw for key, raw in held.items() if raw is not None}
 
 
-def _about(part: asked.Part) -> dict[str, Raw]:
+def _about(part: schema.Part) -> dict[str, Raw]:
     """What is said about a payload, for the way back."""
     found: dict[str, Raw] = {}
     if part.thought_signature is not None:
@@ -213,13 +213,13 @@ def _about(part: asked.Part) -> dict[str, Raw]:
     return found
 
 
-def _resolution(part: asked.Part) -> dict[str, Raw]:
-    resolution = asked.told(part.media_resolution)
+def _resolution(part: schema.Part) -> dict[str, Raw]:
+    resolution = schema.told(part.media_resolution)
     return {} if resolution is None else {"mediaResolution": resolution}
 
 
 def _shown(
-    part: asked.Part,
+    part: schema.Part,
     rest: dict[str, Raw],
     media_type: str | None,
     name: str | None,
@@ -240,12 +240,12 @@ def _shown(
     return ImageContent(media_type, data, url, file_id, detail, extra=kept(about))
 
 
-def _detail(part: asked.Part) -> str | None:
+def _detail(part: schema.Part) -> str | None:
     """How closely to look, if nothing else is said about it."""
-    resolution = asked.told(part.media_resolution)
+    resolution = schema.told(part.media_resolution)
     if resolution is None or not is_object(resolution):
         return None
-    found, rest = asked.take(resolution, asked.Resolution)
+    found, rest = schema.take(resolution, schema.Resolution)
     return None if rest else _DETAILS.get(found.level or "")
 
 

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.asking.leftovers import kept
-from weft.dialects.gemini.asking import asked
-from weft.dialects.gemini.asking.schemas import json_schema
+from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.schema_subset import json_schema
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Places
 from weft.errors import BadRequest
@@ -32,7 +32,7 @@ class _Found(NamedTuple):
 
 def tools(raw: Json, places: Places) -> tuple[Tool, ...]:
     """All tools: an entry may hold many."""
-    entries = enumerate(asked.many(raw, "tools"))
+    entries = enumerate(schema.many(raw, "tools"))
     found = [one for place, entry in entries for one in _entry(entry, f"tools[{place}]")]
     for place, one in enumerate(found):
         places.add(f"tools[{place}]", one.path)
@@ -40,13 +40,13 @@ def tools(raw: Json, places: Places) -> tuple[Tool, ...]:
 
 
 def _entry(raw: Raw, path: str) -> list[_Found]:
-    entry, rest = asked.take(raw, asked.ToolEntry, path)
+    entry, rest = schema.take(raw, schema.ToolEntry, path)
     found: list[_Found] = []
-    functions = asked.many(entry.function_declarations, f"{path}.functionDeclarations")
+    functions = schema.many(entry.function_declarations, f"{path}.functionDeclarations")
     for place, declared in enumerate(functions):
         where = f"{path}.functionDeclarations[{place}]"
         found.append(_Found(_function(declared, where), where))
-    for place, server in enumerate(asked.many(entry.mcp_servers, f"{path}.mcpServers")):
+    for place, server in enumerate(schema.many(entry.mcp_servers, f"{path}.mcpServers")):
         where = f"{path}.mcpServers[{place}]"
         found.append(_Found(_remote(server, where), where))
     for key, options in rest.items():
@@ -57,11 +57,11 @@ def _entry(raw: Raw, path: str) -> list[_Found]:
 
 
 def _function(raw: Raw, path: str) -> Tool:
-    declared, rest = asked.take(raw, asked.Declaration, path)
-    plain, schema = asked.told(declared.parameters), asked.told(declared.parameters_json_schema)
-    if plain is not None and schema is not None:
+    declared, rest = schema.take(raw, schema.Declaration, path)
+    plain, full = schema.told(declared.parameters), schema.told(declared.parameters_json_schema)
+    if plain is not None and full is not None:
         raise BadRequest(f"{path}.parameters", "goes without parametersJsonSchema")
-    parameters: Json = schema if schema is not None else UNSET
+    parameters: Json = full if full is not None else UNSET
     if plain is not None:
         parameters = json_schema(plain)
     return Tool(
@@ -76,22 +76,22 @@ def _host_tool(key: str, options: Raw, path: str) -> Tool:
     """A tool of the host. What only this wire can tell it is left over, for those who map it."""
     key = _WORDS.sub(lambda found: found[1].upper(), key)
     raw = Raw(_json({key: options}))
-    kind = asked.HOSTED.get(key)
+    kind = schema.HOSTED.get(key)
     if kind is None:
         return Tool(key, key, raw=raw, origin=NAME)
-    told, rest = asked.take(options, asked.SearchOptions, path)
+    told, rest = schema.take(options, schema.SearchOptions, path)
     hosted = Hosted(blocked_domains=tuple(told.exclude_domains or ()))
     name = kind.replace("-", "_")
     return Tool(name, kind, hosted=hosted, raw=raw, origin=NAME, extra=kept(rest))
 
 
 def _remote(raw: Raw, path: str) -> Tool:
-    server, rest = asked.take(raw, asked.Server, path)
+    server, rest = schema.take(raw, schema.Server, path)
     key = "streamableHttpTransport"
-    there = asked.told(server.streamable_http_transport)
+    there = schema.told(server.streamable_http_transport)
     if there is None:
         raise BadRequest(f"{path}.{key}", "is needed to reach the server")
-    transport, left = asked.below(there, asked.Transport, f"{path}.{key}", key)
+    transport, left = schema.below(there, schema.Transport, f"{path}.{key}", key)
     headers = dict(transport.headers or {})
     token = headers.pop("Authorization", None)
     if headers:
@@ -107,12 +107,12 @@ def _remote(raw: Raw, path: str) -> Tool:
 
 
 def choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
-    config, rest = asked.inner(raw, asked.ToolConfig, "toolConfig")
+    config, rest = schema.inner(raw, schema.ToolConfig, "toolConfig")
     extra |= rest
     if config is None:
         return None
     path = "toolConfig.functionCallingConfig"
-    calling, rest = asked.inner(config.function_calling_config, asked.CallingConfig, path)
+    calling, rest = schema.inner(config.function_calling_config, schema.CallingConfig, path)
     if calling is None or (calling.mode is None and not calling.allowed_function_names):
         return None
     mode = _MODES.get((calling.mode or "AUTO").upper())

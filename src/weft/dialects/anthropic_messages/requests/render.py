@@ -11,11 +11,11 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.context import Context
-from weft.dialects.anthropic_messages.asking import asked, sent_options
-from weft.dialects.anthropic_messages.asking.sent_contents import Blocks, is_plain
-from weft.dialects.anthropic_messages.asking.sent_options import Plan
-from weft.dialects.anthropic_messages.asking.sent_tools import Tools
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks, quirks_of
+from weft.dialects.anthropic_messages.requests import render_options, schema
+from weft.dialects.anthropic_messages.requests.render_messages import Blocks, is_plain
+from weft.dialects.anthropic_messages.requests.render_options import Plan
+from weft.dialects.anthropic_messages.requests.render_tools import Tools
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.arranging import (
     behind_results,
@@ -48,7 +48,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     """Writes the body; what cannot be said as it was asked is in the losses."""
     native = request.dialect == NAME
     before = len(losses.found)
-    quirks = sent_options.for_model(quirks_of(context), request.model)
+    quirks = render_options.for_model(quirks_of(context), request.model)
     limit = max(quirks.name_limit, _LONGEST_NAME) if native else quirks.name_limit
     names = Names(request, "a-zA-Z0-9_-", limit, losses)
     blocks = Blocks(context, losses, names, native=native)
@@ -56,9 +56,9 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     system, messages = _Conversation(request, quirks, losses, blocks, native=native).written()
     choice = tools.choice()
     if native:
-        plan = sent_options.own_plan(request, quirks)
+        plan = render_options.own_plan(request, quirks)
     else:
-        plan = sent_options.plan(request, quirks, losses)
+        plan = render_options.plan(request, quirks, losses)
         _forced(plan, choice, losses)
         _unsaid(request, losses)
     if not native or len(losses.found) > before:
@@ -79,35 +79,35 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
 
 def _body(
     request: Request, plan: Plan, quirks: MessagesQuirks, losses: Losses, *, native: bool
-) -> asked.Written:
+) -> schema.Written:
     thinks = plan.thinking is not UNSET and plan.thinking.type != "disabled"
-    drawn = sent_options.own_sampling(request)
+    drawn = render_options.own_sampling(request)
     if not native:
-        drawn = sent_options.sampling(request, quirks, thinks, losses)
-    return asked.Written(
+        drawn = render_options.sampling(request, quirks, thinks, losses)
+    return schema.Written(
         request.model,
         plan.max_tokens,
         [],
         thinking=plan.thinking,
-        output_config=sent_options.output_config(request, plan.effort, losses, native=native),
+        output_config=render_options.output_config(request, plan.effort, losses, native=native),
         stop_sequences=_stops(request, native=native) or UNSET,
         temperature=drawn.temperature,
         top_p=drawn.top_p,
         top_k=drawn.top_k,
-        metadata=sent_options.metadata(request, losses, native=native),
-        service_tier=sent_options.tier(request, losses, native=native),
-        cache_control=asked.marked(request.cache, "", losses, ttl=quirks.cache_ttl),
+        metadata=render_options.metadata(request, losses, native=native),
+        service_tier=render_options.tier(request, losses, native=native),
+        cache_control=schema.marked(request.cache, "", losses, ttl=quirks.cache_ttl),
         stream=True if request.stream else UNSET,
     )
 
 
-def _whole(body: asked.Written, request: Request, *, native: bool) -> Raw:
+def _whole(body: schema.Written, request: Request, *, native: bool) -> Raw:
     """The body with what came beside it; options of thinking are below their own key."""
     if not native:
         return Raw(_json(body))
     options = keys_of(request.reasoning.extra) if request.reasoning else {}
     beside = {f"thinking.{key}": said for key, said in options.items() if key != "effort"}
-    return written(body, kept(keys_of(request.extra), beside), asked.INNER)
+    return written(body, kept(keys_of(request.extra), beside), schema.INNER)
 
 
 def _stops(request: Request, *, native: bool) -> tuple[str, ...]:
@@ -157,13 +157,13 @@ class _Message(msgspec.Struct):
         if self.source is not None:
             return self.source
         content = self.blocks if self.plain is None else self.plain
-        return written(asked.Turn(self.role, content), self.extra)
+        return written(schema.Turn(self.role, content), self.extra)
 
     def kind(self) -> str:
         """The type of its first block."""
         if not self.blocks:
             return ""
-        return msgspec.json.decode(self.blocks[0], type=asked.Typed).type
+        return msgspec.json.decode(self.blocks[0], type=schema.Typed).type
 
 
 class _Conversation:
@@ -265,7 +265,7 @@ class _Conversation:
         if first.role == "user":
             return []
         self._losses.adapted(first.path, "a short user turn is put first: this wire requires one")
-        return [_Message("user", [Raw(_json(asked.Text(_OPENING)))], _OPENING)]
+        return [_Message("user", [Raw(_json(schema.Text(_OPENING)))], _OPENING)]
 
     def _message(self, turn: Turn) -> _Message:
         if self._native and (whole := whole_message(turn)) is not None:
@@ -290,7 +290,7 @@ def _with_a_budget(plan: Plan) -> bool:
     return plan.thinking is not UNSET and plan.thinking.type == "enabled"
 
 
-def _forced(plan: Plan, choice: asked.Choice | UnsetType, losses: Losses) -> None:
+def _forced(plan: Plan, choice: schema.Choice | UnsetType, losses: Losses) -> None:
     if _with_a_budget(plan) and choice is not UNSET and choice.type in ("any", "tool"):
         losses.refused("tool_choice", "a model that thinks cannot be forced to call a tool")
 
@@ -301,7 +301,7 @@ def _thinkable(plan: Plan, messages: list[_Message], losses: Losses) -> Plan:
         case [called, answered] if _with_a_budget(plan) and answered.kind() == "tool_result":
             if called.kind() not in _THINKING:
                 losses.warned("reasoning", "no thinking: that of the calls is not there any more")
-                return plan._replace(thinking=asked.Thinking("disabled"))
+                return plan._replace(thinking=schema.Thinking("disabled"))
     return plan
 
 

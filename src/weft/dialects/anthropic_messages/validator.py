@@ -7,8 +7,8 @@ can tell is looked at when the message ends.
 from collections.abc import Callable
 from enum import Enum
 
-from weft.dialects.anthropic_messages.checking.promises import RULES
-from weft.dialects.anthropic_messages.checking.watched import CUT, OVER, Blocks
+from weft.dialects.anthropic_messages.validation.rules import RULES
+from weft.dialects.anthropic_messages.validation.state import CUT, OVER, Blocks
 from weft.dialects.checking.once import JsonObject, Once
 from weft.dialects.checking.untyped import Framing, count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue

@@ -14,8 +14,8 @@ from weft.dialects.asking.bridging import Names, arguments, is_object
 from weft.dialects.asking.leftovers import UNSEEN_PARTS, drop_beside, unheard, written
 from weft.dialects.asking.turns import Placed
 from weft.dialects.asking.wording import plain_text
-from weft.dialects.gemini.asking import asked
 from weft.dialects.gemini.quirks import quirks_of
+from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses, keys_of, origins
 from weft.parts import Json
@@ -81,10 +81,10 @@ class Parts:
         part = _WRITERS[type(content)](self, placed.path, content, role)
         return [] if part is None else [part]
 
-    def _with(self, part: asked.Part, extra: Json, path: str) -> Raw:
+    def _with(self, part: schema.Part, extra: Json, path: str) -> Raw:
         """A part with what came beside it, if that is of this wire."""
         if self._native:
-            return written(part, extra, asked.INNER)
+            return written(part, extra, schema.INNER)
         drop_beside(extra, path, self._losses, NAME)
         return Raw(_json(part))
 
@@ -101,7 +101,7 @@ class Parts:
                 if content != TextContent(""):
                     self._losses.adapted(path, "text without words is left out")
                 return None
-        return self._with(asked.Part(content.text), content.extra, path)
+        return self._with(schema.Part(content.text), content.extra, path)
 
     def image(self, path: str, content: ImageContent, role: str = "user") -> Raw | None:
         self._uncached(content, path)
@@ -134,14 +134,14 @@ class Parts:
             return None
         self._losses.adapted(path, "a file of plain text is sent as text")
         titled = f"{content.filename}\n\n{text}" if content.filename else text
-        return self._with(asked.Part(titled), content.extra, path)
+        return self._with(schema.Part(titled), content.extra, path)
 
     def _shown(
         self, path: str, content: ImageContent | FileContent, kind: str | None, name: str | None
-    ) -> asked.Part | None:
+    ) -> schema.Part | None:
         if content.data is not None and kind is not None:
-            blob = asked.Blob(kind, content.data, name if self._native else None)
-            return asked.Part(inline_data=Raw(_json(blob)))
+            blob = schema.Blob(kind, content.data, name if self._native else None)
+            return schema.Part(inline_data=Raw(_json(blob)))
         if content.data is not None:
             self._losses.refused(path, "the type of the data must be told here")
             return None
@@ -159,16 +159,16 @@ class Parts:
             self._losses.warned(path, "nothing tells its type: it is sent as any file")
         if kind != content.media_type:
             self._losses.adapted(f"{path}.media_type", f"taken for {kind}, as its name tells")
-        file = asked.FileData(address, kind, name if self._native else None)
-        return asked.Part(file_data=Raw(_json(file)))
+        file = schema.FileData(address, kind, name if self._native else None)
+        return schema.Part(file_data=Raw(_json(file)))
 
     def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
         own = content.origin in self._origins and content.encrypted is None
         if own and content.signature is not None:
-            part = asked.Part(content.text, thought=True, thought_signature=content.signature)
+            part = schema.Part(content.text, thought=True, thought_signature=content.signature)
             return self._with(part, content.extra, path)
         if content.origin is None and self._native:
-            return self._with(asked.Part(content.text, thought=True), content.extra, path)
+            return self._with(schema.Part(content.text, thought=True), content.extra, path)
         self._skips = self._quirks.signed_calls
         foreign = content.origin is not None and content.origin not in self._origins
         whose = f"reasoning of {content.origin}" if foreign else "reasoning without a signature"
@@ -187,8 +187,8 @@ class Parts:
         name = self._names.spell(content.name, content.namespace, path)
         self._calls[content.id] = name
         args = arguments(content, path, self._losses)
-        call = asked.FunctionCall(name, _id(content.id), args)
-        part = asked.Part(function_call=Raw(_json(call)))
+        call = schema.FunctionCall(name, _id(content.id), args)
+        part = schema.Part(function_call=Raw(_json(call)))
         part.thought_signature = self._signature(path, content)
         self._skips = False
         return self._with(part, content.extra, path)
@@ -201,7 +201,7 @@ class Parts:
             self._skips = self._quirks.signed_calls
         if self._skips:
             self._losses.adapted(f"{path}.signature", "nobody here signed this call; marked so")
-            return asked.SKIP
+            return schema.SKIP
         if call.signature is not None:
             self._losses.adapted(f"{path}.signature", f"left out: it is for {call.origin}")
         return None
@@ -215,8 +215,8 @@ class Parts:
         if name is None:
             name = self._names.chosen(content.name or content.id, f"{path}.name")
         inside = None if UNSEEN_PARTS in keys_of(content.extra) else self._inside(path, content)
-        told = asked.Responded(name, _id(content.id), self._response(path, content), inside)
-        part = asked.Part(function_response=Raw(_json(told)))
+        told = schema.Responded(name, _id(content.id), self._response(path, content), inside)
+        part = schema.Part(function_response=Raw(_json(told)))
         return self._with(part, content.extra, path)
 
     def _response(self, path: str, content: ResultContent) -> Raw:
@@ -286,7 +286,7 @@ def _responded(text: str, *, is_error: bool) -> Raw:
 
 
 def _id(id: str) -> str | None:
-    return None if asked.is_unnamed(id) else id
+    return None if schema.is_unnamed(id) else id
 
 
 def _guessed(address: str | None) -> str | None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from weft.dialects.checking.once import JsonObject, Once
 from weft.dialects.checking.untyped import count, elements, fields, shown, text
-from weft.dialects.gemini.checking.promises import RULES
-from weft.dialects.gemini.checking.watched import Candidate
+from weft.dialects.gemini.validation.rules import RULES
+from weft.dialects.gemini.validation.state import Candidate
 from weft.dialects.rules import JsonValue
 from weft.findings import Findings
 from weft.sse import DONE, Frame

@@ -1,4 +1,4 @@
-"""The rules of the generateContent wire, one by one. `invariants.py` watches for each of them.
+"""The rules of the generateContent wire. `validator.py` checks each of them.
 
 Frames are bare on this wire, and the official client for Python is no reader of server-sent
 events: what others forgive, it raises at.

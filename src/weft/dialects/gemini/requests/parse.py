@@ -10,10 +10,10 @@ from weft.context import Context
 from weft.dialects.asking.leftovers import MESSAGE, kept
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import legible
-from weft.dialects.gemini.asking import asked
-from weft.dialects.gemini.asking.asked_contents import Contents
-from weft.dialects.gemini.asking.asked_tools import choice, tools
-from weft.dialects.gemini.asking.schemas import json_schema
+from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.parse_messages import Contents
+from weft.dialects.gemini.requests.parse_tools import choice, tools
+from weft.dialects.gemini.requests.schema_subset import json_schema
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Parsed, Places
 from weft.errors import BadRequest
@@ -51,14 +51,14 @@ def parse(body: bytes, context: Context) -> Parsed:
 
 def _parse(body: bytes, context: Context) -> Parsed:
     legible(body)
-    found, extra = asked.take(body, asked.Body)
-    places = Places(asked.FIELDS)
+    found, extra = schema.take(body, schema.Body)
+    places = Places(schema.FIELDS)
     turns = _Turns(context, places)
     turns.instruct(found.system_instruction)
-    for place, raw in enumerate(asked.many(found.contents, "contents")):
+    for place, raw in enumerate(schema.many(found.contents, "contents")):
         turns.add(raw, f"contents[{place}]")
-    config, rest = asked.inner(found.generation_config, asked.GenerationConfig, _CONFIG)
-    config = config or asked.GenerationConfig()
+    config, rest = schema.inner(found.generation_config, schema.GenerationConfig, _CONFIG)
+    config = config or schema.GenerationConfig()
     extra |= rest
     request = Request(
         found.model or "",
@@ -77,7 +77,7 @@ def _parse(body: bytes, context: Context) -> Parsed:
     if bytes(extra.get(f"{_CONFIG}.responseModalities", b"")).upper() == bytes(_TEXT_ONLY):
         del extra[f"{_CONFIG}.responseModalities"]  # what every answer is
     request = msgspec.structs.replace(request, extra=kept(extra))
-    return Parsed(verbatim(request, asked.spelled(body), turns.sources), places)
+    return Parsed(verbatim(request, schema.spelled(body), turns.sources), places)
 
 
 class _Turns:
@@ -90,17 +90,17 @@ class _Turns:
         self.sources: list[Raw | None] = []
 
     def instruct(self, raw: Json) -> None:
-        told = asked.told(raw)
+        told = schema.told(raw)
         if told is None:
             return
-        content, _ = asked.take(told, asked.Content, "systemInstruction")
+        content, _ = schema.take(told, schema.Content, "systemInstruction")
         parts = self._contents.read(content.parts, "systemInstruction", "messages[0]")
         self._places.add("messages[0]", "systemInstruction")
         self.messages.append(Message("system", parts))
         self.sources.append(None)
 
     def add(self, raw: Raw, path: str) -> None:
-        content, rest = asked.take(raw, asked.Content, path)
+        content, rest = schema.take(raw, schema.Content, path)
         role = _ROLES.get(content.role or "user")
         canonical = f"messages[{len(self.messages)}]"
         self._places.add(canonical, path)
@@ -114,7 +114,7 @@ class _Turns:
         self.sources.append(None if self._contents.sealed else raw)
 
 
-def _sampling(config: asked.GenerationConfig, extra: dict[str, Raw]) -> Sampling:
+def _sampling(config: schema.GenerationConfig, extra: dict[str, Raw]) -> Sampling:
     top_k = config.top_k
     if top_k is not None and not top_k.is_integer():
         raise BadRequest(f"{_CONFIG}.topK", "expected a whole number")
@@ -134,29 +134,29 @@ def _sampling(config: asked.GenerationConfig, extra: dict[str, Raw]) -> Sampling
     )
 
 
-def _output(config: asked.GenerationConfig, extra: dict[str, Raw], places: Places) -> OutputFormat:
-    plain, schema = asked.told(config.response_schema), asked.told(config.response_json_schema)
+def _output(config: schema.GenerationConfig, extra: dict[str, Raw], places: Places) -> OutputFormat:
+    plain, full = schema.told(config.response_schema), schema.told(config.response_json_schema)
     mime = config.response_mime_type
-    if mime not in (None, "text/plain", asked.JSON_TYPE):  # a word from a list, and the like
+    if mime not in (None, "text/plain", schema.JSON_TYPE):  # a word from a list, and the like
         extra[f"{_CONFIG}.responseMimeType"] = Raw(_json(mime))
         if plain is not None:
             extra[f"{_CONFIG}.responseSchema"] = plain
-        if schema is not None:
-            extra[f"{_CONFIG}.responseJsonSchema"] = schema
+        if full is not None:
+            extra[f"{_CONFIG}.responseJsonSchema"] = full
         return OutputFormat()
-    if schema is None and plain is not None:
+    if full is None and plain is not None:
         places.add("output.schema", f"{_CONFIG}.responseSchema")
-        schema = json_schema(plain)
-    if mime != asked.JSON_TYPE:
-        if schema is not None:
-            detail = f"a schema needs the type {asked.JSON_TYPE}"
+        full = json_schema(plain)
+    if mime != schema.JSON_TYPE:
+        if full is not None:
+            detail = f"a schema needs the type {schema.JSON_TYPE}"
             raise BadRequest(f"{_CONFIG}.responseMimeType", detail)
         return OutputFormat()
-    return OutputFormat("json") if schema is None else OutputFormat("json-schema", schema=schema)
+    return OutputFormat("json") if full is None else OutputFormat("json-schema", schema=full)
 
 
 def _reasoning(raw: Json, extra: dict[str, Raw]) -> ReasoningOptions | None:
-    config, rest = asked.inner(raw, asked.ThinkingConfig, _THINKING)
+    config, rest = schema.inner(raw, schema.ThinkingConfig, _THINKING)
     extra |= rest
     if config is None:
         return None

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.anthropic_messages.asking import asked
-from weft.dialects.anthropic_messages.asking.models import model_named
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.anthropic_messages.requests import schema
+from weft.dialects.anthropic_messages.requests.models import model_named
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import BUDGETS, effort_of
 from weft.dialects.asking.leftovers import drop_beside
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
     """How much may be written, and how much of it is thinking."""
 
     max_tokens: int
-    thinking: asked.Thinking | UnsetType = UNSET
+    thinking: schema.Thinking | UnsetType = UNSET
     effort: Effort | None = None
 
 
@@ -54,11 +54,11 @@ def own_plan(request: Request, quirks: MessagesQuirks) -> Plan:
     effort = _WORDS.get(options.effort or "none")
     if options.effort == "none":
         kept = keys_of(options.extra).get("effort")
-        return Plan(limit, asked.Thinking("disabled"), _effort(kept))
+        return Plan(limit, schema.Thinking("disabled"), _effort(kept))
     if options.budget_tokens is not None:
-        return Plan(limit, asked.Thinking("enabled", options.budget_tokens, display), effort)
+        return Plan(limit, schema.Thinking("enabled", options.budget_tokens, display), effort)
     if options.adaptive:
-        return Plan(limit, asked.Thinking("adaptive", display=display), effort)
+        return Plan(limit, schema.Thinking("adaptive", display=display), effort)
     return Plan(limit, effort=effort)
 
 
@@ -113,17 +113,17 @@ def _limit(request: Request, quirks: MessagesQuirks, losses: Losses) -> int:
     return wanted
 
 
-def _switched_off(quirks: MessagesQuirks, losses: Losses) -> asked.Thinking:
+def _switched_off(quirks: MessagesQuirks, losses: Losses) -> schema.Thinking:
     if not quirks.may_not_think:
         losses.refused("reasoning.effort", "this model cannot be kept from thinking")
-    return asked.Thinking("disabled")
+    return schema.Thinking("disabled")
 
 
 def _adaptive(
     options: ReasoningOptions, limit: int, quirks: MessagesQuirks, losses: Losses
 ) -> Plan:
     effort, budget = options.effort, options.budget_tokens
-    thinking = asked.Thinking("adaptive", display=_display(options))
+    thinking = schema.Thinking("adaptive", display=_display(options))
     if effort is None and budget is None:
         return Plan(limit, thinking)
     word = _word(effort or effort_of(budget or 0), quirks)
@@ -157,7 +157,7 @@ def _budgeted(
             raised, budget = most, min(budget, most // 2)
         limit = max(raised, LEAST_BUDGET + 1)
         losses.warned("max_output_tokens", f"raised to {limit}: it holds the thinking too")
-    return Plan(limit, asked.Thinking("enabled", budget, _display(options)))
+    return Plan(limit, schema.Thinking("enabled", budget, _display(options)))
 
 
 # The rest
@@ -165,13 +165,13 @@ def _budgeted(
 
 def output_config(
     request: Request, effort: Effort | None, losses: Losses, *, native: bool
-) -> asked.OutputConfig | UnsetType:
+) -> schema.OutputConfig | UnsetType:
     output = request.output
-    found = asked.OutputConfig(effort)
+    found = schema.OutputConfig(effort)
     if output.kind == "json":
         losses.warned("output", f"dropped: {NAME} has no JSON mode without a schema")
     elif output.kind == "json-schema" and isinstance(output.schema, Raw):
-        found.format = Raw(_json(asked.Format("json_schema", output.schema)))
+        found.format = Raw(_json(schema.Format("json_schema", output.schema)))
     elif output.kind == "json-schema":
         losses.refused("output.schema", "a schema is needed")
     if not native:
@@ -180,7 +180,7 @@ def output_config(
                 losses.adapted(f"output.{key}", "left out: only the schema is sent")
         if output.strict is not None:
             losses.adapted("output.strict", "left out: the schema is always followed")
-    return UNSET if found == asked.OutputConfig() else found
+    return UNSET if found == schema.OutputConfig() else found
 
 
 class Drawn(NamedTuple):
@@ -229,7 +229,7 @@ def tier(request: Request, losses: Losses, *, native: bool) -> str | UnsetType:
     return UNSET
 
 
-def metadata(request: Request, losses: Losses, *, native: bool) -> asked.Metadata | UnsetType:
+def metadata(request: Request, losses: Losses, *, native: bool) -> schema.Metadata | UnsetType:
     """Whose request it is. A name that is too long becomes a hash of it."""
     if native or not request.safety_identifier:
         user, path = request.user, "user"
@@ -243,4 +243,4 @@ def metadata(request: Request, losses: Losses, *, native: bool) -> asked.Metadat
     if identifier(user) != user and not native:
         losses.warned(path, "too long: a hash of it is sent")
         user = identifier(user)
-    return asked.Metadata(user)
+    return schema.Metadata(user)

@@ -13,16 +13,16 @@ from weft.context import Context
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
 from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
 from weft.dialects.asking.wording import described
-from weft.dialects.gemini.asking import asked
-from weft.dialects.gemini.asking.schemas import Subset
 from weft.dialects.gemini.quirks import quirks_of
+from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.schema_subset import Subset
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
 _MODES: dict[ToolMode, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
-_KEYS = {kind: key for key, kind in asked.HOSTED.items()}
+_KEYS = {kind: key for key, kind in schema.HOSTED.items()}
 _CLIENT = ("function", "custom")
 _json = msgspec.json.Encoder().encode
 
@@ -49,7 +49,7 @@ class Tools:
 
     def _flush(self) -> None:
         if self._functions:
-            entry = asked.Declared(function_declarations=self._functions)
+            entry = schema.Declared(function_declarations=self._functions)
             self.entries.append(Raw(_json(entry)))
             self._functions = []
 
@@ -57,7 +57,7 @@ class Tools:
         self._flush()
         self.entries.append(raw)
 
-    def choice(self) -> asked.CallingConfig | UnsetType:
+    def choice(self) -> schema.CallingConfig | UnsetType:
         chosen = self._request.tool_choice
         if not self._native and not self.entries:
             if chosen not in (None, ToolChoice()):
@@ -68,16 +68,16 @@ class Tools:
         self._one_at_a_time(chosen)
         strict = self._strict and not self._native
         if chosen is None:
-            return asked.CallingConfig("VALIDATED") if strict else UNSET
+            return schema.CallingConfig("VALIDATED") if strict else UNSET
         return self._chosen(chosen, strict)
 
-    def _chosen(self, chosen: ToolChoice, strict: bool) -> asked.CallingConfig | UnsetType:
+    def _chosen(self, chosen: ToolChoice, strict: bool) -> schema.CallingConfig | UnsetType:
         if chosen.kind not in ("function", "custom"):
             self._losses.refused("tool_choice", f"a {chosen.kind} cannot be chosen here")
             return UNSET
         if chosen.name is not None:
             only = self._names.chosen(chosen.name, "tool_choice.name")
-            return asked.CallingConfig("ANY", [only])
+            return schema.CallingConfig("ANY", [only])
         mode = _MODES[chosen.mode]
         if mode == "AUTO" and (chosen.allowed or strict):
             mode = "VALIDATED"
@@ -85,7 +85,7 @@ class Tools:
             self._names.chosen(name, f"tool_choice.allowed[{place}]")
             for place, name in enumerate(chosen.allowed)
         ]
-        return asked.CallingConfig(mode, allowed or None)
+        return schema.CallingConfig(mode, allowed or None)
 
     def _one_at_a_time(self, chosen: ToolChoice | None) -> None:
         if self._request.parallel_tool_calls is not False:
@@ -114,7 +114,7 @@ class Tools:
 
     def _function(self, tool: Tool, path: str) -> Raw:
         name = self._names.spell(tool.name, tool.namespace, path)
-        declared = asked.Declaration(name, tool.description)
+        declared = schema.Declaration(name, tool.description)
         if tool.strict:
             self._strict = True
             self._losses.adapted(f"{path}.strict", "all calls are made to fit their schemas")
@@ -124,10 +124,9 @@ class Tools:
         drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         return Raw(_json(declared))
 
-    def _fill(self, declared: asked.Declaration, parameters: Json, path: str) -> None:
+    def _fill(self, declared: schema.Declaration, parameters: Json, path: str) -> None:
         """Parameters; a tool that takes none has none."""
-        schema = schema_of(parameters)
-        if not isinstance(parameters, Raw) or not schema:
+        if not isinstance(parameters, Raw) or not schema_of(parameters):
             return
         if self._quirks.json_schema:
             declared.parameters_json_schema = parameters
@@ -138,7 +137,7 @@ class Tools:
         self._losses.adapted(path, "free text is taken as an object with the key input")
         self.bridged |= {tool.name}
         name = self._names.spell(tool.name, tool.namespace, path)
-        declared = asked.Declaration(name, described(tool, path, self._losses))
+        declared = schema.Declaration(name, described(tool, path, self._losses))
         self._fill(declared, FREE, path)
         self._functions.append(Raw(_json(declared)))
 
@@ -157,9 +156,9 @@ class Tools:
         )
         if hosted.context_size is not None:
             self._losses.warned(f"{path}.hosted.context_size", "cannot be told here; left out")
-        options = asked.SearchOptions(list(hosted.blocked_domains) or None)
+        options = schema.SearchOptions(list(hosted.blocked_domains) or None)
         drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
-        self._entry(Raw(_json({asked.SEARCH: options})))
+        self._entry(Raw(_json({schema.SEARCH: options})))
 
     def _plain(self, tool: Tool, hosted: Hosted, path: str) -> None:
         self._refused(
@@ -179,9 +178,9 @@ class Tools:
         unasked(tool, path, self._losses, NAME)
         token = hosted.authorization
         headers = {"Authorization": f"Bearer {token}"} if token else None
-        transport = asked.Transport(hosted.server_url, headers)
-        server = asked.Server(hosted.server_label or tool.name, Raw(_json(transport)))
-        self._entry(Raw(_json(asked.Declared(mcp_servers=[Raw(_json(server))]))))
+        transport = schema.Transport(hosted.server_url, headers)
+        server = schema.Server(hosted.server_label or tool.name, Raw(_json(transport)))
+        self._entry(Raw(_json(schema.Declared(mcp_servers=[Raw(_json(server))]))))
 
     def _refused(self, path: str, **said: bool) -> None:
         for key, wanted in said.items():

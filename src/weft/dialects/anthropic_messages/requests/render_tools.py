@@ -10,8 +10,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.context import Context
-from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
+from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
 from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
@@ -21,7 +21,7 @@ from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
 _EMPTY = Raw(b'{"type":"object","properties":{}}')
-_NAMES = {kind: name for name, kind in asked.HOSTED.items()}
+_NAMES = {kind: name for name, kind in schema.HOSTED.items()}
 _TYPES: dict[ToolMode, str] = {"auto": "auto", "required": "any", "none": "none"}
 _json = msgspec.json.Encoder().encode
 
@@ -48,7 +48,7 @@ class Tools:
             else:
                 losses.adapted(f"tools[{place}]", "not declared: it may not be called")
 
-    def choice(self) -> asked.Choice | UnsetType:
+    def choice(self) -> schema.Choice | UnsetType:
         """What is said about the choice; the switch for parallel calls lives in it."""
         chosen, parallel = self._request.tool_choice, self._request.parallel_tool_calls
         if not self._native and not self.declared:
@@ -75,20 +75,20 @@ class Tools:
         if parallel is False:
             self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
 
-    def _chosen(self, chosen: ToolChoice) -> asked.Choice | UnsetType:
+    def _chosen(self, chosen: ToolChoice) -> schema.Choice | UnsetType:
         if chosen.name is not None or chosen.kind in _NAMES:
             return self._forced(chosen)
         if chosen.allowed:
             self._losses.warned("tool_choice.allowed", "only these tools are declared")
-        return asked.Choice(_TYPES[chosen.mode])
+        return schema.Choice(_TYPES[chosen.mode])
 
-    def _forced(self, chosen: ToolChoice) -> asked.Choice | UnsetType:
+    def _forced(self, chosen: ToolChoice) -> schema.Choice | UnsetType:
         if chosen.kind in _NAMES:
-            return asked.Choice("tool", _NAMES[chosen.kind])
+            return schema.Choice("tool", _NAMES[chosen.kind])
         if chosen.name is None or chosen.kind not in ("function", "custom"):
             self._losses.refused("tool_choice", f"a {chosen.kind} cannot be chosen here")
             return UNSET
-        return asked.Choice("tool", self._names.chosen(chosen.name, "tool_choice.name"))
+        return schema.Choice("tool", self._names.chosen(chosen.name, "tool_choice.name"))
 
     def _allowed(self, tool: Tool) -> bool:
         chosen = self._request.tool_choice
@@ -117,7 +117,7 @@ class Tools:
             self.servers.append(both["mcp_server"])
 
     def _function(self, tool: Tool, path: str) -> Raw:
-        declared = asked.Custom(
+        declared = schema.Custom(
             self._names.spell(tool.name, tool.namespace, path),
             self._schema(tool.parameters, path),
             tool.description,
@@ -131,15 +131,15 @@ class Tools:
         self.bridged |= {tool.name}
         name = self._names.spell(tool.name, tool.namespace, path)
         about = described(tool, path, self._losses)
-        declared = asked.Custom(name, FREE, about, cache_control=self._cache(tool, path))
+        declared = schema.Custom(name, FREE, about, cache_control=self._cache(tool, path))
         self.declared.append(Raw(_json(declared)))
 
     def _cache(self, tool: Tool, path: str) -> Json:
-        return asked.marked(tool.cache, path, self._losses, ttl=self._quirks.cache_ttl)
+        return schema.marked(tool.cache, path, self._losses, ttl=self._quirks.cache_ttl)
 
     def _with(self, declared: msgspec.Struct, tool: Tool, path: str) -> Raw:
         if self._native:
-            return written(declared, tool.extra, asked.INNER)
+            return written(declared, tool.extra, schema.INNER)
         drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
         return Raw(_json(declared))
 
@@ -177,14 +177,14 @@ class Tools:
 
     def _code(self, tool: Tool, hosted: Hosted, path: str) -> None:
         kind = self._quirks.code_execution
-        declared = asked.HostTool(kind, "code_execution", cache_control=self._cache(tool, path))
+        declared = schema.HostTool(kind, "code_execution", cache_control=self._cache(tool, path))
         self._refused(path, max_uses=hosted.max_uses is not None)
         self.declared.append(self._with(declared, tool, path))
 
     def _host_tool(
         self, kind: str, name: str, tool: Tool, hosted: Hosted, path: str
-    ) -> asked.HostTool:
-        return asked.HostTool(
+    ) -> schema.HostTool:
+        return schema.HostTool(
             kind,
             name,
             list(hosted.allowed_domains) or None,
@@ -199,11 +199,11 @@ class Tools:
             return
         unasked(tool, path, self._losses, NAME)
         name = hosted.server_label or tool.name
-        server = asked.Server("url", name, hosted.server_url, hosted.authorization)
-        toolset = asked.Toolset("mcp_toolset", name, cache_control=self._cache(tool, path))
+        server = schema.Server("url", name, hosted.server_url, hosted.authorization)
+        toolset = schema.Toolset("mcp_toolset", name, cache_control=self._cache(tool, path))
         if hosted.allowed_tools:
-            toolset.default_config = asked.ToolConfig(enabled=False)
-            toolset.configs = {one: asked.ToolConfig(enabled=True) for one in hosted.allowed_tools}
+            toolset.default_config = schema.ToolConfig(enabled=False)
+            toolset.configs = {one: schema.ToolConfig(enabled=True) for one in hosted.allowed_tools}
         self.servers.append(Raw(_json(server)))
         self.declared.append(Raw(_json(toolset)))
 

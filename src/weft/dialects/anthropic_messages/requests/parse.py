@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.anthropic_messages.asking import asked
-from weft.dialects.anthropic_messages.asking.asked_contents import contents, instruction, sealed
-from weft.dialects.anthropic_messages.asking.asked_tools import choice, tools
+from weft.dialects.anthropic_messages.requests import schema
+from weft.dialects.anthropic_messages.requests.parse_messages import contents, instruction, sealed
+from weft.dialects.anthropic_messages.requests.parse_tools import choice, tools
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import is_object
 from weft.dialects.asking.leftovers import MESSAGE, kept, left
@@ -49,14 +49,14 @@ _json = msgspec.json.Encoder().encode
 def parse(body: bytes, context: Context) -> Parsed:
     """Reads a body; raises BadRequest for what no request of this wire can be."""
     legible(body)
-    found = read(body, asked.Body)
-    places = Places(asked.FIELDS)
-    extra = left(body, asked.Body)
+    found = read(body, schema.Body)
+    places = Places(schema.FIELDS)
+    extra = left(body, schema.Body)
     instructions, messages, sources = _conversation(found, context.origin or NAME, places)
     chosen, parallel = choice(found.tool_choice, extra)
-    cache, marks = asked.cached(found.cache_control, "")
-    config = _inner(found.output_config, asked.OutputConfig, "output_config", extra)
-    metadata = _inner(found.metadata, asked.Metadata, "metadata", extra)
+    cache, marks = schema.cached(found.cache_control, "")
+    config = _inner(found.output_config, schema.OutputConfig, "output_config", extra)
+    metadata = _inner(found.metadata, schema.Metadata, "metadata", extra)
     request = Request(
         found.model,
         dialect=NAME,
@@ -96,7 +96,7 @@ def _inner(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -> S | N
 
 
 def _conversation(
-    body: asked.Body, origin: str, places: Places
+    body: schema.Body, origin: str, places: Places
 ) -> tuple[str | None, tuple[Message, ...], list[Raw | None]]:
     instructions = body.system if isinstance(body.system, str) else None
     messages: list[Message] = []
@@ -110,25 +110,25 @@ def _conversation(
     for place, raw in enumerate(body.messages):
         path, canonical = f"messages[{place}]", f"messages[{len(messages)}]"
         places.add(canonical, path)
-        role = read(raw, asked.Speaker, path).role
+        role = read(raw, schema.Speaker, path).role
         if role not in _ROLES:
             places.add(f"{canonical}.content[0]", f"{path}.role")
             messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
             sources.append(raw)
             continue
-        said = read(raw, asked.Said, path)
+        said = read(raw, schema.Said, path)
         if said.content is None and said.role != "system":
             raise BadRequest(f"{path}.content", "is missing")
         found = contents(said.content or [], path, said.role, origin)
         for number, (_, where) in enumerate(found):
             places.add(f"{canonical}.content[{number}]", where)
         held = tuple(content for content, _ in found)
-        messages.append(Message(said.role, held, extra=kept(left(raw, asked.Said))))
+        messages.append(Message(said.role, held, extra=kept(left(raw, schema.Said))))
         sources.append(None if sealed(said.content or []) else raw)
     return instructions, tuple(messages), sources
 
 
-def _effort(config: asked.OutputConfig | None, extra: dict[str, Raw]) -> Effort | None:
+def _effort(config: schema.OutputConfig | None, extra: dict[str, Raw]) -> Effort | None:
     """How hard to think; a word that nobody knows is left over."""
     wanted = config.effort if config else None
     effort = _EFFORTS.get(wanted)
@@ -137,16 +137,16 @@ def _effort(config: asked.OutputConfig | None, extra: dict[str, Raw]) -> Effort 
     return effort
 
 
-def _output(config: asked.OutputConfig | None, extra: dict[str, Raw]) -> OutputFormat:
+def _output(config: schema.OutputConfig | None, extra: dict[str, Raw]) -> OutputFormat:
     path = "output_config.format"
     raw = config.format if config else UNSET
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
-    if read(raw, asked.Typed, path).type != "json_schema":
+    if read(raw, schema.Typed, path).type != "json_schema":
         extra[path] = raw
         return OutputFormat()
-    format = read(raw, asked.Format, path)
-    extra |= left(raw, asked.Format, under=path)
+    format = read(raw, schema.Format, path)
+    extra |= left(raw, schema.Format, under=path)
     if not is_object(format.schema):
         raise BadRequest(f"{path}.schema", "expected an object")
     return OutputFormat("json-schema", schema=format.schema)
@@ -157,17 +157,17 @@ def _reasoning(
 ) -> ReasoningOptions | None:
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return None if effort is None else ReasoningOptions(effort)
-    thinking = read(raw, asked.Thinking, "thinking")
+    thinking = read(raw, schema.Thinking, "thinking")
     summary = _SUMMARIES.get(thinking.display)
     display = _unknown_display(thinking)
     match thinking.type:
         case "enabled":
             if thinking.budget_tokens is None:
                 raise BadRequest("thinking.budget_tokens", "is needed to enable thinking")
-            rest = kept(left(raw, asked.Thinking), display)
+            rest = kept(left(raw, schema.Thinking), display)
             return ReasoningOptions(effort, thinking.budget_tokens, False, summary, rest)
         case "adaptive":
-            rest = kept(left(raw, asked.Typed, "display"), display)
+            rest = kept(left(raw, schema.Typed, "display"), display)
             return ReasoningOptions(effort, None, True, summary, rest)
         case "disabled":
             return _disabled(raw, effort, places)
@@ -176,7 +176,7 @@ def _reasoning(
             return None if effort is None else ReasoningOptions(effort)
 
 
-def _unknown_display(thinking: asked.Thinking) -> dict[str, Raw]:
+def _unknown_display(thinking: schema.Thinking) -> dict[str, Raw]:
     """How to show thinking, in a word that nobody knows."""
     if thinking.display in _SUMMARIES:
         return {}
@@ -187,4 +187,4 @@ def _disabled(raw: Raw, effort: Effort | None, places: Places) -> ReasoningOptio
     """No thinking. An effort beside it speaks of the answer, and is left over."""
     places.add("reasoning.effort", "thinking.type")
     said = {} if effort is None else {"effort": Raw(_json(effort))}
-    return ReasoningOptions("none", extra=kept(left(raw, asked.Typed), said))
+    return ReasoningOptions("none", extra=kept(left(raw, schema.Typed), said))

@@ -1,4 +1,4 @@
-"""The rules of the Messages wire, one by one. `invariants.py` watches for each of them.
+"""The rules of the Messages wire. `validator.py` checks each of them.
 
 `error` is what the official client raises at, loses or joins wrongly, or what makes the next
 request fail; the rest is as bad as it says.

@@ -5,7 +5,7 @@ import re
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.anthropic_messages.asking import asked
+from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import is_object
 from weft.dialects.asking.leftovers import kept, left
@@ -33,7 +33,7 @@ class _Kind(msgspec.Struct):
     cache_control: Json = UNSET
 
 
-def tools(body: asked.Body, places: Places) -> tuple[Tool, ...]:
+def tools(body: schema.Body, places: Places) -> tuple[Tool, ...]:
     """All tools: the client's, the host's, and those of remote servers."""
     servers = _servers(body.mcp_servers or ())
     found: list[Tool] = []
@@ -51,11 +51,11 @@ def choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | None, bool | 
     """The choice, and whether several calls at once are welcome."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return None, None
-    if read(raw, asked.Typed, "tool_choice").type not in _MODES:
+    if read(raw, schema.Typed, "tool_choice").type not in _MODES:
         extra["tool_choice"] = raw
         return None, None
-    found = read(raw, asked.Choice, "tool_choice")
-    extra |= left(raw, asked.Choice, under="tool_choice")
+    found = read(raw, schema.Choice, "tool_choice")
+    extra |= left(raw, schema.Choice, under="tool_choice")
     if (found.type == "tool") != (found.name is not None):
         raise BadRequest("tool_choice.name", "goes with the type tool, and only with it")
     parallel = found.disable_parallel_tool_use
@@ -66,7 +66,7 @@ def choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | None, bool | 
 def _servers(raws: list[Raw] | tuple[()]) -> dict[str, tuple[int, Raw]]:
     found: dict[str, tuple[int, Raw]] = {}
     for place, raw in enumerate(raws):
-        name = read(raw, asked.Server, f"mcp_servers[{place}]").name
+        name = read(raw, schema.Server, f"mcp_servers[{place}]").name
         if name in found:
             raise BadRequest(f"mcp_servers[{place}].name", f"{name} is there twice")
         found[name] = (place, raw)
@@ -78,37 +78,37 @@ def _tool(raw: Raw, path: str, servers: dict[str, tuple[int, Raw]]) -> Tool:
     if kind in (None, "custom"):
         return _custom(raw, path)
     if kind == _TOOLSET:
-        name = read(raw, asked.Toolset, path).mcp_server_name
+        name = read(raw, schema.Toolset, path).mcp_server_name
         _, server = servers.pop(name, (0, None))
         return _remote(server, raw, path)
     return _host_tool(raw, path)
 
 
 def _custom(raw: Raw, path: str) -> Tool:
-    tool = read(raw, asked.Custom, path)
+    tool = read(raw, schema.Custom, path)
     if not is_object(tool.input_schema):
         raise BadRequest(f"{path}.input_schema", "expected an object")
-    cache, marks = asked.cached(tool.cache_control, path)
+    cache, marks = schema.cached(tool.cache_control, path)
     return Tool(
         tool.name,
         description=tool.description,
         parameters=tool.input_schema,
         strict=tool.strict,
         cache=cache,
-        extra=kept(left(raw, asked.Custom), marks),
+        extra=kept(left(raw, schema.Custom), marks),
     )
 
 
 def _host_tool(raw: Raw, path: str) -> Tool:
     """A tool of the host. What only this wire can tell it is left over, for those who map it."""
     declared = read(raw, _Kind, path)
-    cache, marks = asked.cached(declared.cache_control, path)
+    cache, marks = schema.cached(declared.cache_control, path)
     kind = declared.type or ""
     name = declared.name or kind
     known = _HOSTED.fullmatch(kind)
     if known is None:
         return Tool(name, kind, cache=cache, raw=raw, origin=NAME)
-    tool = read(raw, asked.HostTool, path)
+    tool = read(raw, schema.HostTool, path)
     hosted = Hosted(
         tuple(tool.allowed_domains or ()),
         tuple(tool.blocked_domains or ()),
@@ -117,12 +117,12 @@ def _host_tool(raw: Raw, path: str) -> Tool:
     )
     return Tool(
         name,
-        asked.HOSTED[known[1]],
+        schema.HOSTED[known[1]],
         cache=cache,
         hosted=hosted,
         raw=raw,
         origin=NAME,
-        extra=kept(left(raw, asked.HostTool), marks),
+        extra=kept(left(raw, schema.HostTool), marks),
     )
 
 
@@ -132,14 +132,14 @@ def _said(raw: Json) -> bool:
 
 def _remote(server: Raw | None, toolset: Raw | None, path: str) -> Tool:
     """The tools of a remote server: who it is, and which of them may be used."""
-    who = read(server, asked.Server, path) if server is not None else None
-    which = read(toolset, asked.Toolset, path) if toolset is not None else None
-    cache, marks = asked.cached(which.cache_control if which else UNSET, path)
+    who = read(server, schema.Server, path) if server is not None else None
+    which = read(toolset, schema.Toolset, path) if toolset is not None else None
+    cache, marks = schema.cached(which.cache_control if which else UNSET, path)
     allowed, rest = _allowed(who, which)
     if toolset is not None:
-        rest |= left(toolset, asked.Toolset)
+        rest |= left(toolset, schema.Toolset)
     if server is not None:
-        rest |= left(server, asked.Server)
+        rest |= left(server, schema.Server)
     name = who.name if who else (which.mcp_server_name if which else "")
     hosted = Hosted(
         server_label=name,
@@ -147,7 +147,7 @@ def _remote(server: Raw | None, toolset: Raw | None, path: str) -> Tool:
         authorization=who.authorization_token if who else None,
         allowed_tools=allowed,
     )
-    declared = asked.Remote(
+    declared = schema.Remote(
         UNSET if toolset is None else toolset, UNSET if server is None else server
     )
     raw = Raw(_json(declared))
@@ -156,7 +156,7 @@ def _remote(server: Raw | None, toolset: Raw | None, path: str) -> Tool:
 
 
 def _allowed(
-    who: asked.Server | None, which: asked.Toolset | None
+    who: schema.Server | None, which: schema.Toolset | None
 ) -> tuple[tuple[str, ...], dict[str, Raw]]:
     """The only tools that may be used, none being all; and settings that say it otherwise."""
     configs = which.configs or {} if which else {}

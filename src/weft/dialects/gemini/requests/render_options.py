@@ -6,16 +6,16 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.asking.bridging import effort_of
 from weft.dialects.asking.leftovers import drop_beside
-from weft.dialects.gemini.asking import asked
-from weft.dialects.gemini.asking.schemas import Subset
 from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.schema_subset import Subset
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses
 from weft.request import Effort, ReasoningOptions, Request
 
 N = TypeVar("N", int, float)
 
-_LEVELS: dict[Effort, asked.Level] = {
+_LEVELS: dict[Effort, schema.Level] = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
     "low": "LOW",
@@ -38,10 +38,10 @@ _MOST_STOPS = 5
 
 def config(
     request: Request, quirks: ContentQuirks, losses: Losses, *, native: bool
-) -> asked.Config | UnsetType:
+) -> schema.Config | UnsetType:
     """The generation config; nothing if nothing was asked."""
     told = request.sampling
-    found = asked.Config(
+    found = schema.Config(
         _set(told.temperature),
         _set(told.top_p),
         _set(told.top_k),
@@ -60,7 +60,7 @@ def config(
         found.thinking_config = thinking(request.reasoning, quirks, losses)
         _limits(request, losses)
     _output(request, found, quirks, losses, native=native)
-    return UNSET if found == asked.Config() else found
+    return UNSET if found == schema.Config() else found
 
 
 def cut(request: Request) -> tuple[str, ...]:
@@ -82,12 +82,12 @@ def _limits(request: Request, losses: Losses) -> None:
 
 
 def _output(
-    request: Request, found: asked.Config, quirks: ContentQuirks, losses: Losses, *, native: bool
+    request: Request, found: schema.Config, quirks: ContentQuirks, losses: Losses, *, native: bool
 ) -> None:
     output = request.output
     if output.kind == "text":
         return
-    found.response_mime_type = asked.JSON_TYPE
+    found.response_mime_type = schema.JSON_TYPE
     if output.kind == "json-schema" and isinstance(output.schema, Raw):
         if quirks.json_schema:
             found.response_json_schema = output.schema
@@ -109,7 +109,7 @@ def _output(
 # Thinking
 
 
-def own_thinking(options: ReasoningOptions | None) -> asked.ThinkingConfig | UnsetType:
+def own_thinking(options: ReasoningOptions | None) -> schema.ThinkingConfig | UnsetType:
     """As it was asked in this dialect."""
     if options is None:
         return UNSET
@@ -120,15 +120,15 @@ def own_thinking(options: ReasoningOptions | None) -> asked.ThinkingConfig | Uns
 
 def _with_thoughts(
     options: ReasoningOptions, budget: int | None, level: str | None
-) -> asked.ThinkingConfig | UnsetType:
+) -> schema.ThinkingConfig | UnsetType:
     shown = None if options.summary is None else options.summary != "none"
-    found = asked.ThinkingConfig(shown, budget, level)
-    return UNSET if found == asked.ThinkingConfig() else found
+    found = schema.ThinkingConfig(shown, budget, level)
+    return UNSET if found == schema.ThinkingConfig() else found
 
 
 def thinking(
     options: ReasoningOptions | None, quirks: ContentQuirks, losses: Losses
-) -> asked.ThinkingConfig | UnsetType:
+) -> schema.ThinkingConfig | UnsetType:
     """As it was asked in another: a level, or on older models a budget."""
     if options is None:
         return UNSET
@@ -140,7 +140,7 @@ def thinking(
     return _with_thoughts(options, None, _level(options, losses))
 
 
-def _level(options: ReasoningOptions, losses: Losses) -> asked.Level | None:
+def _level(options: ReasoningOptions, losses: Losses) -> schema.Level | None:
     effort = options.effort
     if options.budget_tokens is not None:
         effort = effort or effort_of(options.budget_tokens)

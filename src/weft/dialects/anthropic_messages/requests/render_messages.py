@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
+from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import ID_LETTERS, ID_LIMIT, NAME
 from weft.dialects.asking.bridging import Names, arguments
 from weft.dialects.asking.leftovers import drop_beside, unheard, written
@@ -55,12 +55,12 @@ class Blocks:
         return writer(self, placed.path, content, role)
 
     def _cache(self, mark: Cache | None, path: str) -> Json:
-        return asked.marked(mark, path, self._losses, ttl=self._quirks.cache_ttl)
+        return schema.marked(mark, path, self._losses, ttl=self._quirks.cache_ttl)
 
     def _with(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
         """A block with what came beside it, if that is of this wire."""
         if self._native:
-            return written(block, extra, asked.INNER)
+            return written(block, extra, schema.INNER)
         drop_beside(extra, path, self._losses, NAME)
         return Raw(_json(block))
 
@@ -73,7 +73,7 @@ class Blocks:
             if content != TextContent(""):
                 self._losses.adapted(path, "text without words is left out")
             return None
-        block = asked.Text(content.text, self._cache(content.cache, path))
+        block = schema.Text(content.text, self._cache(content.cache, path))
         return self._with(block, content.extra, path)
 
     def image(self, path: str, content: ImageContent, role: str = "user") -> Raw | None:
@@ -82,20 +82,20 @@ class Blocks:
             return None
         if content.detail not in (None, "auto"):
             self._losses.warned(f"{path}.detail", "how closely to look cannot be told")
-        block = asked.Image(source, self._cache(content.cache, path))
+        block = schema.Image(source, self._cache(content.cache, path))
         return self._with(block, content.extra, path)
 
-    def _image_source(self, path: str, content: ImageContent) -> asked.ImageSource | None:
+    def _image_source(self, path: str, content: ImageContent) -> schema.ImageSource | None:
         if content.data is not None:
             kind = content.media_type or ""
-            if kind in asked.IMAGES or self._native:
-                return asked.Inline(kind, content.data)
+            if kind in schema.IMAGES or self._native:
+                return schema.Inline(kind, content.data)
             self._losses.refused(path, f"{kind or 'its format'}: send jpeg, png, gif or webp")
         elif content.url is not None:
             self._untyped(path, content)
-            return asked.Linked(content.url)
+            return schema.Linked(content.url)
         elif content.file_id is not None and self._native:
-            return asked.Stored(content.file_id)
+            return schema.Stored(content.file_id)
         else:
             self._losses.refused(path, "files of another upstream cannot be found; send the bytes")
         return None
@@ -107,7 +107,7 @@ class Blocks:
         source = self._document_source(path, content, kind)
         if source is None:
             return None
-        block = asked.Document(source, content.filename, self._cache(content.cache, path))
+        block = schema.Document(source, content.filename, self._cache(content.cache, path))
         return self._with(block, content.extra, path)
 
     def _untyped(self, path: str, content: ImageContent | FileContent) -> None:
@@ -127,40 +127,40 @@ class Blocks:
 
     def _document_source(
         self, path: str, content: FileContent, kind: str
-    ) -> asked.DocumentSource | None:
+    ) -> schema.DocumentSource | None:
         if content.data is not None:
             return self._document_data(path, content.data, kind)
         if content.url is not None:
             self._untyped(path, content)
-            return asked.Linked(content.url)
+            return schema.Linked(content.url)
         if content.file_id is not None and self._native:
-            return asked.Stored(content.file_id)
+            return schema.Stored(content.file_id)
         self._losses.refused(path, "files of another upstream cannot be found; send the bytes")
         return None
 
-    def _document_data(self, path: str, data: str, kind: str) -> asked.DocumentSource | None:
-        if kind == asked.PDF or (not kind and data.startswith(_PDF_BASE64)):
-            return asked.Inline(asked.PDF, data)
+    def _document_data(self, path: str, data: str, kind: str) -> schema.DocumentSource | None:
+        if kind == schema.PDF or (not kind and data.startswith(_PDF_BASE64)):
+            return schema.Inline(schema.PDF, data)
         if kind.startswith(_TEXTS):
             text = _decoded(data)
             if text is not None:
-                if kind != asked.PLAIN:
+                if kind != schema.PLAIN:
                     self._losses.adapted(f"{path}.media_type", f"{kind} is sent as plain text")
-                return asked.Plain(text)
+                return schema.Plain(text)
         if self._native:
-            return asked.Inline(kind, data)
+            return schema.Inline(kind, data)
         self._losses.refused(path, f"{kind or 'a file of unknown type'}: send a PDF or text")
         return None
 
     def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
         own = content.origin in self._origins
         if own and content.redacted is not None:
-            return self._with(asked.Redacted(content.redacted), content.extra, path)
+            return self._with(schema.Redacted(content.redacted), content.extra, path)
         if own and content.signature and content.encrypted is None:
-            block = asked.Thought(content.text, content.signature)
+            block = schema.Thought(content.text, content.signature)
             return self._with(block, content.extra, path)
         if content.origin is None and self._native and self._quirks.unsigned_thinking:
-            block = asked.Thought(content.text, content.signature)
+            block = schema.Thought(content.text, content.signature)
             return self._with(block, content.extra, path)
         whose = (
             f"reasoning of {content.origin}" if content.origin else "reasoning without a signature"
@@ -180,13 +180,13 @@ class Blocks:
             self._losses.adapted(f"{path}.item_id", "left out: items have no ids here")
         name = self._names.spell(content.name, content.namespace, path)
         input = arguments(content, path, self._losses)
-        block = asked.Use("tool_use", self.id(content.id, path), name, input)
+        block = schema.Use("tool_use", self.id(content.id, path), name, input)
         return self._with(block, content.extra, path)
 
     def _executed(self, path: str, content: CallContent) -> Raw | None:
         if self._native and content.kind in _EXECUTED:
             params = Raw(content.params.encode())
-            block = asked.Use(content.kind, content.id, content.name, params)
+            block = schema.Use(content.kind, content.id, content.name, params)
             return self._with(block, content.extra, path)
         self._losses.warned(path, f"{content.kind} of another upstream is left out")
         return None
@@ -195,7 +195,7 @@ class Blocks:
         if role == "assistant" and not self._native:
             self._losses.warned(path, "a result of another upstream's tool is left out")
             return None
-        block = asked.Result(
+        block = schema.Result(
             self.id(content.id, path),
             self._result_content(path, content),
             content.is_error or None,

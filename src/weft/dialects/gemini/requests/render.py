@@ -24,10 +24,10 @@ from weft.dialects.asking.bridging import Names
 from weft.dialects.asking.leftovers import drop, drop_beside, written
 from weft.dialects.asking.turns import Placed, Turn, leading, merged, spoken, turns
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, messages_as_said, said_by
-from weft.dialects.gemini.asking import asked, sent_options
-from weft.dialects.gemini.asking.sent_contents import Parts
-from weft.dialects.gemini.asking.sent_tools import Tools
 from weft.dialects.gemini.quirks import quirks_of
+from weft.dialects.gemini.requests import render_options, schema
+from weft.dialects.gemini.requests.render_messages import Parts
+from weft.dialects.gemini.requests.render_tools import Tools
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
 from weft.request import Request, TextContent
@@ -56,22 +56,22 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     names = Names(request, "a-zA-Z0-9_.:-", 128, losses, first="a-zA-Z_")
     parts = Parts(context, losses, names, native=native)
     tools = Tools(request, context, losses, names, native=native)
-    body = asked.Written([])
+    body = schema.Written([])
     body.tools = tools.entries or UNSET
     if (choice := tools.choice()) is not UNSET:
-        body.tool_config = asked.Chosen(choice)
-    body.generation_config = sent_options.config(request, quirks, losses, native=native)
+        body.tool_config = schema.Chosen(choice)
+    body.generation_config = render_options.config(request, quirks, losses, native=native)
     body.system_instruction, contents = _Conversation(
         request, losses, parts, native=native
     ).written()
     if not native:
         _unsaid(request, losses)
-    fields = keys_of(written(body, request.extra if native else UNSET, asked.INNER))
+    fields = keys_of(written(body, request.extra if native else UNSET, schema.INNER))
     if native and lost_in_turns(request, losses.found[before:]):
         fields = fields_as_said(said_by(request, NAME), request, fields, MEANING)
     fields["contents"] = Raw(_json(contents))
     kept = {key: value for key, value in fields.items() if key not in _ADDRESS}
-    cut = () if native else sent_options.cut(request)
+    cut = () if native else render_options.cut(request)
     return Rendered(_json(kept), names.restored, tools.bridged, cut)
 
 
@@ -85,7 +85,7 @@ class _Conversation:
         self._native = native
         self._sources = messages_as_said(said_by(request, NAME), request)
 
-    def written(self) -> tuple[asked.Instruction | UnsetType, list[Raw]]:
+    def written(self) -> tuple[schema.Instruction | UnsetType, list[Raw]]:
         """The instructions at the beginning, and the contents."""
         found = (
             list(spoken(self._request, self._losses))
@@ -100,7 +100,7 @@ class _Conversation:
             contents = [Raw(_json(one)) for one in self._alternating(said)]
         return self._system(found[:first]), contents
 
-    def _system(self, found: list[Turn]) -> asked.Instruction | UnsetType:
+    def _system(self, found: list[Turn]) -> schema.Instruction | UnsetType:
         parts: list[Raw] = []
         for turn in found:
             before = len(parts)
@@ -112,7 +112,7 @@ class _Conversation:
                 else:
                     self._losses.refused(placed.path, "instructions are text here")
             nameless(turn, self._losses, said=len(parts) > before)
-        return asked.Instruction(parts) if parts else UNSET
+        return schema.Instruction(parts) if parts else UNSET
 
     def _arranged(self, said: list[Turn]) -> list[Turn]:
         """The turns, with late instructions told by the user."""
@@ -133,22 +133,22 @@ class _Conversation:
         if (whole := whole_message(turn)) is not None:
             return whole
         before = len(self._losses.found)
-        said = asked.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
+        said = schema.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
         source = source_of(turn, self._sources)
         if source is not None and len(self._losses.found) == before:
             return source
         return written(said, turn.message.extra if turn.message else UNSET)
 
-    def _alternating(self, found: list[Turn]) -> list[asked.Said]:
+    def _alternating(self, found: list[Turn]) -> list[schema.Said]:
         """One content for all that is said in a row."""
         for turn in found:
             nameless(turn, self._losses)
             if turn.message is not None:
                 drop_beside(turn.message.extra, turn.path, self._losses, NAME)
-        out: list[asked.Said] = []
+        out: list[schema.Said] = []
         spoken: list[Turn] = []
         for turn in merged(found):
-            said = asked.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
+            said = schema.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
             spoken += [turn] if said.parts else []
             if out and out[-1].role == said.role:
                 out[-1].parts += said.parts

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.anthropic_messages.asking import asked
+from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import holds_envelope, is_object
 from weft.dialects.asking.leftovers import kept, left
@@ -62,24 +62,24 @@ def contents(
 
 def sealed(said: str | list[Raw]) -> bool:
     """Whether a message carries a proof of another origin, which must not go out as it is."""
-    blocks = [read(raw, asked.Proven) for raw in said] if isinstance(said, list) else []
+    blocks = [read(raw, schema.Proven) for raw in said] if isinstance(said, list) else []
     return any(holds_envelope(one.signature) or holds_envelope(one.data) for one in blocks)
 
 
 def instruction(raw: Raw, path: str) -> AnyContent:
     """A block of the instructions: a text, or what only this wire understands."""
-    kind = read(raw, asked.Typed, path).type
+    kind = read(raw, schema.Typed, path).type
     return text(raw, path) if kind == "text" else _opaque(raw, kind)
 
 
 def text(raw: Raw, path: str) -> TextContent:
-    block = read(raw, asked.Text, path)
-    cache, marks = asked.cached(block.cache_control, path)
-    return TextContent(block.text, cache=cache, extra=kept(left(raw, asked.Text), marks))
+    block = read(raw, schema.Text, path)
+    cache, marks = schema.cached(block.cache_control, path)
+    return TextContent(block.text, cache=cache, extra=kept(left(raw, schema.Text), marks))
 
 
 def _content(raw: Raw, path: str, role: str, origin: str) -> AnyContent | Sealed:
-    kind = read(raw, asked.Typed, path).type
+    kind = read(raw, schema.Typed, path).type
     if _SPEAKERS.get(kind, role) != role:
         raise BadRequest(f"{path}.type", f"{kind} cannot be said by the {role}")
     reader = _READERS.get(kind)
@@ -96,16 +96,16 @@ def _text(raw: Raw, path: str, origin: str) -> AnyContent:
 
 def image(raw: Raw, path: str) -> ImageContent | None:
     """An image; None for one that comes from where nobody here knows."""
-    if _source(raw, path) not in asked.IMAGE_SOURCES:
+    if _source(raw, path) not in schema.IMAGE_SOURCES:
         return None
-    block = read(raw, asked.Image, path)
-    cache, marks = asked.cached(block.cache_control, path)
-    extra = kept(left(raw, asked.Image), _beside(raw, type(block.source)), marks)
+    block = read(raw, schema.Image, path)
+    cache, marks = schema.cached(block.cache_control, path)
+    extra = kept(left(raw, schema.Image), _beside(raw, type(block.source)), marks)
     source = block.source
     match source:
-        case asked.Inline(media_type, data):
+        case schema.Inline(media_type, data):
             return ImageContent(media_type, data, cache=cache, extra=extra)
-        case asked.Linked(url):
+        case schema.Linked(url):
             return ImageContent(url=url, cache=cache, extra=extra)
     return ImageContent(file_id=source.file_id, cache=cache, extra=extra)
 
@@ -115,32 +115,32 @@ def _image(raw: Raw, path: str, origin: str) -> AnyContent:
 
 
 def _source(raw: Raw, path: str) -> str:
-    source = read(raw, asked.Sourced, path).source
-    return read(source, asked.Typed, f"{path}.source").type
+    source = read(raw, schema.Sourced, path).source
+    return read(source, schema.Typed, f"{path}.source").type
 
 
 def _beside(raw: Raw, shape: type[msgspec.Struct]) -> dict[str, Raw]:
     """What else a source says."""
-    return left(read(raw, asked.Sourced).source, shape, under="source")
+    return left(read(raw, schema.Sourced).source, shape, under="source")
 
 
 def document(raw: Raw, path: str) -> FileContent | None:
     """A file; None for a document that is made of blocks, or of what nobody here knows."""
-    if _source(raw, path) not in asked.DOCUMENT_SOURCES:
+    if _source(raw, path) not in schema.DOCUMENT_SOURCES:
         return None
-    block = read(raw, asked.Document, path)
-    cache, marks = asked.cached(block.cache_control, path)
-    extra = kept(left(raw, asked.Document), _beside(raw, type(block.source)), marks)
+    block = read(raw, schema.Document, path)
+    cache, marks = schema.cached(block.cache_control, path)
+    extra = kept(left(raw, schema.Document), _beside(raw, type(block.source)), marks)
     title, source = block.title, block.source
     match source:
-        case asked.Inline(media_type, data):
+        case schema.Inline(media_type, data):
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
-        case asked.Linked(url):
+        case schema.Linked(url):
             return FileContent(url=url, filename=title, cache=cache, extra=extra)
-        case asked.Plain(data, media_type):
+        case schema.Plain(data, media_type):
             data = b64encode(data.encode()).decode()
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
-        case asked.Blocks():
+        case schema.Blocks():
             return None
     return FileContent(file_id=source.file_id, filename=title, cache=cache, extra=extra)
 
@@ -155,7 +155,7 @@ def _search_result(raw: Raw, path: str, origin: str) -> AnyContent:
 
 def search_result(raw: Raw, path: str) -> TextContent | None:
     """What was found, as a text that others can read too; None if it is to be cited."""
-    block = read(raw, asked.SearchResult, path)
+    block = read(raw, schema.SearchResult, path)
     if block.citations and block.citations.enabled:
         return None
     passages = "\n".join(passage.text for passage in block.content)
@@ -165,8 +165,8 @@ def search_result(raw: Raw, path: str) -> TextContent | None:
 
 
 def _thought(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, asked.Thought, path)
-    extra = kept(left(raw, asked.Thought))
+    block = read(raw, schema.Thought, path)
+    extra = kept(left(raw, schema.Thought))
     envelope = opened(block.signature)
     if envelope is None:
         signer = origin if block.signature else None
@@ -177,16 +177,16 @@ def _thought(raw: Raw, path: str, origin: str) -> AnyContent:
 
 
 def _redacted(raw: Raw, path: str, origin: str) -> AnyContent | Sealed:
-    block = read(raw, asked.Redacted, path)
+    block = read(raw, schema.Redacted, path)
     envelope = opened(block.data)
     if envelope is None:
-        extra = kept(left(raw, asked.Redacted))
+        extra = kept(left(raw, schema.Redacted))
         return ReasoningContent(redacted=block.data, origin=origin, extra=extra)
     return envelope if envelope.proof.call is not None else restored(envelope, "", "raw")
 
 
 def _use(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, asked.Use, path)
+    block = read(raw, schema.Use, path)
     if not is_object(block.input):
         raise BadRequest(f"{path}.input", "expected an object")
     executed = block.type != "tool_use"
@@ -196,7 +196,7 @@ def _use(raw: Raw, path: str, origin: str) -> AnyContent:
         bytes(block.input).decode(),
         kind=block.type if executed else "function",
         provider_executed=executed,
-        extra=kept(_without_direct(left(raw, asked.Use))),
+        extra=kept(_without_direct(left(raw, schema.Use))),
     )
 
 
@@ -209,9 +209,9 @@ def _without_direct(beside: dict[str, Raw]) -> dict[str, Raw]:
 
 
 def _result(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, asked.Result, path)
-    cache, marks = asked.cached(block.cache_control, path)
-    extra = left(raw, asked.Result) | marks
+    block = read(raw, schema.Result, path)
+    cache, marks = schema.cached(block.cache_control, path)
+    extra = left(raw, schema.Result) | marks
     found: tuple[Readable, ...] = ()
     if isinstance(block.content, str):
         found = (TextContent(block.content),) if block.content else ()
@@ -234,7 +234,7 @@ def _list(raws: Sequence[Raw]) -> bytes:
 
 
 def _readable(raw: Raw, path: str) -> Readable | None:
-    reader = _IN_RESULTS.get(read(raw, asked.Typed, path).type)
+    reader = _IN_RESULTS.get(read(raw, schema.Typed, path).type)
     return reader(raw, path) if reader else None
 
 

@@ -1,0 +1,1 @@
+"""Reads frames into parts."""

@@ -1,0 +1,1 @@
+"""Writes parts as events."""
