@@ -1,8 +1,8 @@
-"""What models of this wire take in a request, by their names.
+"""What each family of models accepts in a request, by model name.
 
-One row for each family, the first that fits counts; patterns are searched for, so that prefixes and
-suffixes of hosts (`eu.`, `-v1:0`, `@20250805`) do not matter. A model that no row knows is taken
-for one of the newest: it takes no sampling parameters, and the usual limit.
+The first row that matches counts. Patterns are searched for anywhere in the name, so that prefixes
+and suffixes of hosts (`eu.`, `-v1:0`, `@20250805`) do not matter. A model that no row matches is
+treated as one of the newest: no sampling parameters, and the default limit.
 """
 
 import re
@@ -10,37 +10,35 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """What one family of models takes."""
-
+class ModelFamily:
     pattern: re.Pattern[str]
     sampling: bool
-    """Takes temperature, top_p and top_k. The newest models answer 400 to them."""
+    """Accepts temperature, top_p and top_k. The newest models answer them with HTTP 400."""
 
-    most_tokens: int | None
-    """The highest limit of an answer, if it is known."""
-
-
-def _model(pattern: str, most_tokens: int) -> Model:
-    return Model(re.compile(pattern), True, most_tokens)
+    max_tokens: int | None
+    """The highest `max_tokens`, if it is known."""
 
 
-_NO_LATER = r"(?![.\d]|-\d{1,2}(?!\d))"
-"""A version ends here; a date may follow."""
+def _family(pattern: str, max_tokens: int) -> ModelFamily:
+    return ModelFamily(re.compile(pattern), True, max_tokens)
 
-MODELS = (
-    _model(r"3[.-]5-(sonnet|haiku)", 8_192),
-    _model(r"3[.-]7-sonnet", 64_000),
-    _model(r"3-(opus|sonnet|haiku)", 4_096),
-    _model(rf"opus-4([.-][01])?{_NO_LATER}", 32_000),
-    _model(rf"opus-4[.-]5{_NO_LATER}", 64_000),
-    _model(rf"opus-4[.-]6{_NO_LATER}", 128_000),
-    _model(rf"(sonnet|haiku)-4([.-][0-6])?{_NO_LATER}", 64_000),
+
+_VERSION_END = r"(?![.\d]|-\d{1,2}(?!\d))"
+"""No further version number follows; a date may."""
+
+FAMILIES = (
+    _family(r"3[.-]5-(sonnet|haiku)", 8_192),
+    _family(r"3[.-]7-sonnet", 64_000),
+    _family(r"3-(opus|sonnet|haiku)", 4_096),
+    _family(rf"opus-4([.-][01])?{_VERSION_END}", 32_000),
+    _family(rf"opus-4[.-]5{_VERSION_END}", 64_000),
+    _family(rf"opus-4[.-]6{_VERSION_END}", 128_000),
+    _family(rf"(sonnet|haiku)-4([.-][0-6])?{_VERSION_END}", 64_000),
 )
-"""All that came before the parameters were taken away."""
+"""All models that accept sampling parameters."""
 
-_NEWEST = Model(re.compile(""), False, None)
+_NEWEST = ModelFamily(re.compile(""), False, None)
 
 
-def model_named(name: str) -> Model:
-    return next((one for one in MODELS if one.pattern.search(name)), _NEWEST)
+def family_of(model: str) -> ModelFamily:
+    return next((family for family in FAMILIES if family.pattern.search(model)), _NEWEST)

@@ -1,7 +1,7 @@
-"""A request body of the Messages wire, read into a canonical request.
+"""Parses a Messages request body into a canonical request.
 
-A `system` text is the instructions; `system` blocks are one system message each, so that every
-cache mark has its place. Blocks that only this wire has are kept as they are.
+A `system` string becomes the instructions. `system` blocks become one system message each, so that
+each keeps its cache control. Blocks that only this API has are kept unparsed.
 """
 
 from typing import TypeVar
@@ -11,8 +11,12 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.requests.parse_messages import contents, instruction, sealed
-from weft.dialects.anthropic_messages.requests.parse_tools import choice, tools
+from weft.dialects.anthropic_messages.requests.parse_messages import (
+    holds_foreign_signature,
+    parse_content,
+    parse_system_block,
+)
+from weft.dialects.anthropic_messages.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.bridging import is_object
 from weft.dialects.asking.leftovers import MESSAGE, kept, left
@@ -47,144 +51,131 @@ _json = msgspec.json.Encoder().encode
 
 
 def parse(body: bytes, context: Context) -> Parsed:
-    """Reads a body; raises BadRequest for what no request of this wire can be."""
+    """Raises BadRequest for a body that no request of this API can have."""
     legible(body)
-    found = read(body, schema.Body)
-    places = Places(schema.FIELDS)
-    extra = left(body, schema.Body)
-    instructions, messages, sources = _conversation(found, context.origin or NAME, places)
-    chosen, parallel = choice(found.tool_choice, extra)
-    cache, marks = schema.cached(found.cache_control, "")
-    config = _inner(found.output_config, schema.OutputConfig, "output_config", extra)
-    metadata = _inner(found.metadata, schema.Metadata, "metadata", extra)
+    source = read(body, schema.MessagesRequest)
+    places = Places(schema.FIELD_PATHS)
+    extra = left(body, schema.MessagesRequest)
+    messages, source_messages = _parse_messages(source, context.origin or NAME, places)
+    tool_choice, parallel = parse_tool_choice(source.tool_choice, extra)
+    cache, unknown = schema.parse_cache_control(source.cache_control, "")
+    output_config = _parse_nested(source.output_config, schema.OutputConfig, "output_config", extra)
+    metadata = _parse_nested(source.metadata, schema.Metadata, "metadata", extra)
     request = Request(
-        found.model,
+        source.model,
         dialect=NAME,
-        instructions=instructions,
+        instructions=source.system if isinstance(source.system, str) else None,
         messages=messages,
-        tools=tools(found, places),
-        tool_choice=chosen,
+        tools=parse_tools(source, places),
+        tool_choice=tool_choice,
         parallel_tool_calls=parallel,
-        max_output_tokens=found.max_tokens,
-        sampling=Sampling(found.temperature, found.top_p, found.top_k),
-        stop=tuple(found.stop_sequences or ()),
-        output=_output(config, extra),
-        reasoning=_reasoning(found.thinking, _effort(config, extra), extra, places),
-        stream=bool(found.stream),
-        service_tier=_TIERS.get(found.service_tier or "", found.service_tier),
+        max_output_tokens=source.max_tokens,
+        sampling=Sampling(source.temperature, source.top_p, source.top_k),
+        stop=tuple(source.stop_sequences or ()),
+        output=_parse_output_format(output_config, extra),
+        reasoning=_parse_reasoning(source.thinking, output_config, extra, places),
+        stream=bool(source.stream),
+        service_tier=_TIERS.get(source.service_tier or "", source.service_tier),
         user=metadata.user_id if metadata else None,
         cache=cache,
     )
-    request = msgspec.structs.replace(request, extra=kept(extra, marks))
-    return Parsed(_as_said(request, body, sources), places)
+    request = msgspec.structs.replace(request, extra=kept(extra, unknown))
+    pairs = zip(messages, source_messages, strict=True)
+    first = next((message for message, raw in pairs if raw is not None), None)
+    if first is None or first.role != "system":  # one at the head is rendered into `system`
+        request = verbatim(request, body, source_messages)
+    return Parsed(request, places)
 
 
-def _as_said(request: Request, body: bytes, sources: list[Raw | None]) -> Request:
-    """Keeps how it was said; not if instructions head the messages: they belong to `system`."""
-    first = next((one for one in zip(request.messages, sources, strict=True) if one[1]), None)
-    hoisted = first is not None and first[0].role == "system"
-    return request if hoisted else verbatim(request, body, sources)
-
-
-def _inner(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -> S | None:
-    """An object inside a body; what a shape does not know of it is left over."""
-    if not isinstance(raw, Raw) or bytes(raw) == b"null":
+def _parse_nested(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -> S | None:
+    """Parses an optional object of the body; its unknown keys go to `extra`."""
+    present = schema.non_null(raw)
+    if present is None:
         return None
-    found = read(raw, shape, path)
-    extra |= left(raw, shape, under=path)
-    return found
+    parsed = read(present, shape, path)
+    extra |= left(present, shape, under=path)
+    return parsed
 
 
-def _conversation(
-    body: schema.Body, origin: str, places: Places
-) -> tuple[str | None, tuple[Message, ...], list[Raw | None]]:
-    instructions = body.system if isinstance(body.system, str) else None
+def _parse_messages(
+    body: schema.MessagesRequest, origin: str, places: Places
+) -> tuple[tuple[Message, ...], list[Raw | None]]:
+    """Returns the messages, and for each the bytes it may be sent in again, if there are any."""
     messages: list[Message] = []
     sources: list[Raw | None] = []
-    for place, raw in enumerate(body.system if isinstance(body.system, list) else ()):
-        path = f"system[{place}]"
-        places.add(f"messages[{place}]", path)
-        places.add(f"messages[{place}].content[0]", path)
-        messages.append(Message("system", (instruction(raw, path),)))
+    for index, raw in enumerate(body.system if isinstance(body.system, list) else ()):
+        path = f"system[{index}]"
+        places.add(f"messages[{index}]", path)
+        places.add(f"messages[{index}].content[0]", path)
+        messages.append(Message("system", (parse_system_block(raw, path),)))
         sources.append(None)
-    for place, raw in enumerate(body.messages):
-        path, canonical = f"messages[{place}]", f"messages[{len(messages)}]"
+    for index, raw in enumerate(body.messages):
+        path, canonical = f"messages[{index}]", f"messages[{len(messages)}]"
         places.add(canonical, path)
-        role = read(raw, schema.Speaker, path).role
-        if role not in _ROLES:
+        if read(raw, schema.RoleField, path).role not in _ROLES:
             places.add(f"{canonical}.content[0]", f"{path}.role")
             messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
             sources.append(raw)
             continue
-        said = read(raw, schema.Said, path)
-        if said.content is None and said.role != "system":
-            raise BadRequest(f"{path}.content", "is missing")
-        found = contents(said.content or [], path, said.role, origin)
-        for number, (_, where) in enumerate(found):
-            places.add(f"{canonical}.content[{number}]", where)
-        held = tuple(content for content, _ in found)
-        messages.append(Message(said.role, held, extra=kept(left(raw, schema.Said))))
-        sources.append(None if sealed(said.content or []) else raw)
-    return instructions, tuple(messages), sources
+        message = read(raw, schema.MessageParam, path)
+        if message.content is None and message.role != "system":
+            raise BadRequest(f"{path}.content", "is required")
+        content = message.content or []
+        parsed = parse_content(content, path, message.role, origin)
+        for number, (_, block_path) in enumerate(parsed):
+            places.add(f"{canonical}.content[{number}]", block_path)
+        blocks = tuple(block for block, _ in parsed)
+        extra = kept(left(raw, schema.MessageParam))
+        messages.append(Message(message.role, blocks, extra=extra))
+        sources.append(None if holds_foreign_signature(content) else raw)
+    return tuple(messages), sources
 
 
-def _effort(config: schema.OutputConfig | None, extra: dict[str, Raw]) -> Effort | None:
-    """How hard to think; a word that nobody knows is left over."""
-    wanted = config.effort if config else None
-    effort = _EFFORTS.get(wanted)
-    if wanted is not None and effort is None:
-        extra["output_config.effort"] = Raw(_json(wanted))
-    return effort
-
-
-def _output(config: schema.OutputConfig | None, extra: dict[str, Raw]) -> OutputFormat:
+def _parse_output_format(config: schema.OutputConfig | None, extra: dict[str, Raw]) -> OutputFormat:
     path = "output_config.format"
-    raw = config.format if config else UNSET
-    if not isinstance(raw, Raw) or bytes(raw) == b"null":
+    raw = schema.non_null(config.format if config else UNSET)
+    if raw is None:
         return OutputFormat()
-    if read(raw, schema.Typed, path).type != "json_schema":
+    if read(raw, schema.TypeField, path).type != "json_schema":
         extra[path] = raw
         return OutputFormat()
-    format = read(raw, schema.Format, path)
-    extra |= left(raw, schema.Format, under=path)
-    if not is_object(format.schema):
+    output_format = read(raw, schema.JsonOutputFormat, path)
+    extra |= left(raw, schema.JsonOutputFormat, under=path)
+    if not is_object(output_format.schema):
         raise BadRequest(f"{path}.schema", "expected an object")
-    return OutputFormat("json-schema", schema=format.schema)
+    return OutputFormat("json-schema", schema=output_format.schema)
 
 
-def _reasoning(
-    raw: Json, effort: Effort | None, extra: dict[str, Raw], places: Places
+def _parse_reasoning(
+    raw: Json, config: schema.OutputConfig | None, extra: dict[str, Raw], places: Places
 ) -> ReasoningOptions | None:
-    if not isinstance(raw, Raw) or bytes(raw) == b"null":
+    requested = config.effort if config else None
+    effort = _EFFORTS.get(requested)
+    if requested is not None and effort is None:
+        extra["output_config.effort"] = Raw(_json(requested))
+    present = schema.non_null(raw)
+    if present is None:
         return None if effort is None else ReasoningOptions(effort)
-    thinking = read(raw, schema.Thinking, "thinking")
+    thinking = read(present, schema.ThinkingConfigParam, "thinking")
     summary = _SUMMARIES.get(thinking.display)
-    display = _unknown_display(thinking)
+    unknown: dict[str, Raw] = {}
+    if thinking.display not in _SUMMARIES:
+        unknown["display"] = Raw(_json(thinking.display))
     match thinking.type:
         case "enabled":
             if thinking.budget_tokens is None:
-                raise BadRequest("thinking.budget_tokens", "is needed to enable thinking")
-            rest = kept(left(raw, schema.Thinking), display)
+                raise BadRequest("thinking.budget_tokens", "is required with type enabled")
+            rest = kept(left(present, schema.ThinkingConfigParam), unknown)
             return ReasoningOptions(effort, thinking.budget_tokens, False, summary, rest)
         case "adaptive":
-            rest = kept(left(raw, schema.Typed, "display"), display)
+            rest = kept(left(present, schema.TypeField, "display"), unknown)
             return ReasoningOptions(effort, None, True, summary, rest)
         case "disabled":
-            return _disabled(raw, effort, places)
-        case _:  # only this wire has it
-            extra["thinking"] = raw
+            places.add("reasoning.effort", "thinking.type")
+            rest_fields = left(present, schema.TypeField)
+            if effort is not None:  # it then applies to the answer, and is kept for this API only
+                rest_fields["effort"] = Raw(_json(effort))
+            return ReasoningOptions("none", extra=kept(rest_fields))
+        case _:  # a type that only this API has
+            extra["thinking"] = present
             return None if effort is None else ReasoningOptions(effort)
-
-
-def _unknown_display(thinking: schema.Thinking) -> dict[str, Raw]:
-    """How to show thinking, in a word that nobody knows."""
-    if thinking.display in _SUMMARIES:
-        return {}
-    return {"display": Raw(_json(thinking.display))}
-
-
-def _disabled(raw: Raw, effort: Effort | None, places: Places) -> ReasoningOptions:
-    """No thinking. An effort beside it speaks of the answer, and is left over."""
-    places.add("reasoning.effort", "thinking.type")
-    said = {} if effort is None else {"effort": Raw(_json(effort))}
-    return ReasoningOptions("none", extra=kept(left(raw, schema.Typed), said))

@@ -1,7 +1,7 @@
-"""The blocks of a message, read. A type that is not known here is kept as it is."""
+"""Parses the content blocks of a message. Blocks of unknown types are kept unparsed."""
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw
@@ -24,10 +24,10 @@ from weft.request import (
     TextContent,
 )
 
-Readable = TextContent | ImageContent | FileContent
+ResultPart = TextContent | ImageContent | FileContent
 
-_DIRECT = b'{"type":"direct"}'
-_SPEAKERS = {
+_DIRECT_CALLER = b'{"type":"direct"}'
+_BLOCK_ROLES = {
     "thinking": "assistant",
     "redacted_thinking": "assistant",
     "tool_use": "assistant",
@@ -35,160 +35,167 @@ _SPEAKERS = {
     "mcp_tool_use": "assistant",
     "tool_result": "user",
 }
-"""Blocks that only one side of a conversation can say."""
+"""Blocks that only one role may have."""
 
 
-def contents(
-    said: str | list[Raw], path: str, role: str, origin: str
+def parse_content(
+    content: str | list[Raw], path: str, role: str, origin: str
 ) -> list[tuple[AnyContent, str]]:
-    """What a message holds, and where; a text is one content. A block that carries the signature
-    of a call is none.
+    """Returns the contents of a message, each with its path in the body.
+
+    A redacted_thinking block that only carries the signature of a call (see the encoder) becomes
+    the signature of that call.
     """
-    if isinstance(said, str):
-        return [(TextContent(said), f"{path}.content")]
-    found: list[tuple[AnyContent, str]] = []
-    proofs: dict[str, Sealed] = {}
-    for place, raw in enumerate(said):
-        where = f"{path}.content[{place}]"
-        content = _content(raw, where, role, origin)
-        if isinstance(content, Sealed):
-            proofs[content.proof.call or ""] = content
-        elif isinstance(content, CallContent) and content.id in proofs:
-            found.append((with_proof(content, proofs[content.id]), where))
+    if isinstance(content, str):
+        return [(TextContent(content), f"{path}.content")]
+    parsed: list[tuple[AnyContent, str]] = []
+    signatures: dict[str, Sealed] = {}
+    for index, raw in enumerate(content):
+        block_path = f"{path}.content[{index}]"
+        block_type = read(raw, schema.TypeField, block_path).type
+        if _BLOCK_ROLES.get(block_type, role) != role:
+            detail = f"{block_type} blocks are not allowed in {role} messages"
+            raise BadRequest(f"{block_path}.type", detail)
+        block: AnyContent | Sealed | None = None
+        if block_type in _RESULT_PARSERS:
+            block = _RESULT_PARSERS[block_type](raw, block_path)
+        elif block_type in _PARSERS:
+            block = _PARSERS[block_type](raw, block_path, origin)
+        if block is None:
+            block = _opaque(raw, block_type)
+        if isinstance(block, Sealed):
+            signatures[block.proof.call or ""] = block
+        elif isinstance(block, CallContent) and block.id in signatures:
+            parsed.append((with_proof(block, signatures[block.id]), block_path))
         else:
-            found.append((content, where))
-    return found
+            parsed.append((block, block_path))
+    return parsed
 
 
-def sealed(said: str | list[Raw]) -> bool:
-    """Whether a message carries a proof of another origin, which must not go out as it is."""
-    blocks = [read(raw, schema.Proven) for raw in said] if isinstance(said, list) else []
-    return any(holds_envelope(one.signature) or holds_envelope(one.data) for one in blocks)
+def holds_foreign_signature(content: str | list[Raw]) -> bool:
+    """Whether a message carries a wrapped signature of another origin. Its bytes must not be sent
+    upstream as they are.
+    """
+    if isinstance(content, str):
+        return False
+    blocks = [read(raw, schema.SignatureFields) for raw in content]
+    return any(holds_envelope(block.signature) or holds_envelope(block.data) for block in blocks)
 
 
-def instruction(raw: Raw, path: str) -> AnyContent:
-    """A block of the instructions: a text, or what only this wire understands."""
-    kind = read(raw, schema.Typed, path).type
-    return text(raw, path) if kind == "text" else _opaque(raw, kind)
+def parse_system_block(raw: Raw, path: str) -> AnyContent:
+    block_type = read(raw, schema.TypeField, path).type
+    return _text(raw, path) if block_type == "text" else _opaque(raw, block_type)
 
 
-def text(raw: Raw, path: str) -> TextContent:
-    block = read(raw, schema.Text, path)
-    cache, marks = schema.cached(block.cache_control, path)
-    return TextContent(block.text, cache=cache, extra=kept(left(raw, schema.Text), marks))
+def _opaque(raw: Raw, block_type: str) -> OpaqueContent:
+    return OpaqueContent(NAME, block_type, raw)
 
 
-def _content(raw: Raw, path: str, role: str, origin: str) -> AnyContent | Sealed:
-    kind = read(raw, schema.Typed, path).type
-    if _SPEAKERS.get(kind, role) != role:
-        raise BadRequest(f"{path}.type", f"{kind} cannot be said by the {role}")
-    reader = _READERS.get(kind)
-    return reader(raw, path, origin) if reader else _opaque(raw, kind)
+# Blocks that a tool_result may hold too. None: there is no canonical content for this one.
 
 
-def _opaque(raw: Raw, kind: str) -> OpaqueContent:
-    return OpaqueContent(NAME, kind, raw)
+def _text(raw: Raw, path: str) -> TextContent:
+    block = read(raw, schema.TextBlockParam, path)
+    cache, unknown = schema.parse_cache_control(block.cache_control, path)
+    return TextContent(
+        block.text, cache=cache, extra=kept(left(raw, schema.TextBlockParam), unknown)
+    )
 
 
-def _text(raw: Raw, path: str, origin: str) -> AnyContent:
-    return text(raw, path)
+def _source_type(raw: Raw, path: str) -> str:
+    source = read(raw, schema.SourceField, path).source
+    return read(source, schema.TypeField, f"{path}.source").type
 
 
-def image(raw: Raw, path: str) -> ImageContent | None:
-    """An image; None for one that comes from where nobody here knows."""
-    if _source(raw, path) not in schema.IMAGE_SOURCES:
+def _unknown_in_source(raw: Raw, shape: type[msgspec.Struct]) -> dict[str, Raw]:
+    return left(read(raw, schema.SourceField).source, shape, under="source")
+
+
+def _image(raw: Raw, path: str) -> ImageContent | None:
+    if _source_type(raw, path) not in schema.IMAGE_SOURCES:
         return None
-    block = read(raw, schema.Image, path)
-    cache, marks = schema.cached(block.cache_control, path)
-    extra = kept(left(raw, schema.Image), _beside(raw, type(block.source)), marks)
+    block = read(raw, schema.ImageBlockParam, path)
     source = block.source
+    cache, unknown = schema.parse_cache_control(block.cache_control, path)
+    extra = kept(left(raw, schema.ImageBlockParam), _unknown_in_source(raw, type(source)), unknown)
     match source:
-        case schema.Inline(media_type, data):
+        case schema.Base64Source(media_type, data):
             return ImageContent(media_type, data, cache=cache, extra=extra)
-        case schema.Linked(url):
+        case schema.UrlSource(url):
             return ImageContent(url=url, cache=cache, extra=extra)
     return ImageContent(file_id=source.file_id, cache=cache, extra=extra)
 
 
-def _image(raw: Raw, path: str, origin: str) -> AnyContent:
-    return image(raw, path) or _opaque(raw, "image")
-
-
-def _source(raw: Raw, path: str) -> str:
-    source = read(raw, schema.Sourced, path).source
-    return read(source, schema.Typed, f"{path}.source").type
-
-
-def _beside(raw: Raw, shape: type[msgspec.Struct]) -> dict[str, Raw]:
-    """What else a source says."""
-    return left(read(raw, schema.Sourced).source, shape, under="source")
-
-
-def document(raw: Raw, path: str) -> FileContent | None:
-    """A file; None for a document that is made of blocks, or of what nobody here knows."""
-    if _source(raw, path) not in schema.DOCUMENT_SOURCES:
+def _document(raw: Raw, path: str) -> FileContent | None:
+    if _source_type(raw, path) not in schema.DOCUMENT_SOURCES:
         return None
-    block = read(raw, schema.Document, path)
-    cache, marks = schema.cached(block.cache_control, path)
-    extra = kept(left(raw, schema.Document), _beside(raw, type(block.source)), marks)
+    block = read(raw, schema.DocumentBlockParam, path)
     title, source = block.title, block.source
+    cache, unknown = schema.parse_cache_control(block.cache_control, path)
+    extra = kept(
+        left(raw, schema.DocumentBlockParam), _unknown_in_source(raw, type(source)), unknown
+    )
     match source:
-        case schema.Inline(media_type, data):
+        case schema.Base64Source(media_type, data):
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
-        case schema.Linked(url):
+        case schema.UrlSource(url):
             return FileContent(url=url, filename=title, cache=cache, extra=extra)
-        case schema.Plain(data, media_type):
+        case schema.PlainTextSource(data, media_type):
             data = b64encode(data.encode()).decode()
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
-        case schema.Blocks():
+        case schema.ContentBlockSource():
             return None
     return FileContent(file_id=source.file_id, filename=title, cache=cache, extra=extra)
 
 
-def _document(raw: Raw, path: str, origin: str) -> AnyContent:
-    return document(raw, path) or _opaque(raw, "document")
-
-
-def _search_result(raw: Raw, path: str, origin: str) -> AnyContent:
-    return search_result(raw, path) or _opaque(raw, "search_result")
-
-
-def search_result(raw: Raw, path: str) -> TextContent | None:
-    """What was found, as a text that others can read too; None if it is to be cited."""
-    block = read(raw, schema.SearchResult, path)
+def _search_result(raw: Raw, path: str) -> TextContent | None:
+    """As text, which every target accepts; None if citations of it are enabled."""
+    block = read(raw, schema.SearchResultBlockParam, path)
     if block.citations and block.citations.enabled:
         return None
     passages = "\n".join(passage.text for passage in block.content)
-    return TextContent(
-        f"{block.title}\n{block.source}\n{passages}", extra=kept({"search_result": raw})
-    )
+    text = f"{block.title}\n{block.source}\n{passages}"
+    return TextContent(text, extra=kept({"search_result": raw}))
 
 
-def _thought(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, schema.Thought, path)
-    extra = kept(left(raw, schema.Thought))
+_RESULT_PARSERS: dict[str, Callable[[Raw, str], ResultPart | None]] = {
+    "text": _text,
+    "image": _image,
+    "document": _document,
+    "search_result": _search_result,
+}
+
+
+# Other blocks
+
+
+def _thinking(raw: Raw, path: str, origin: str) -> AnyContent:
+    block = read(raw, schema.ThinkingBlockParam, path)
+    extra = kept(left(raw, schema.ThinkingBlockParam))
     envelope = opened(block.signature)
-    if envelope is None:
-        signer = origin if block.signature else None
-        return ReasoningContent(
-            block.thinking, signature=block.signature, origin=signer, extra=extra
-        )
-    return restored(envelope, block.thinking, "raw", extra)
+    if envelope is not None:
+        return restored(envelope, block.thinking, "raw", extra)
+    signer = origin if block.signature else None
+    return ReasoningContent(block.thinking, signature=block.signature, origin=signer, extra=extra)
 
 
-def _redacted(raw: Raw, path: str, origin: str) -> AnyContent | Sealed:
-    block = read(raw, schema.Redacted, path)
+def _redacted_thinking(raw: Raw, path: str, origin: str) -> AnyContent | Sealed:
+    block = read(raw, schema.RedactedThinkingBlockParam, path)
     envelope = opened(block.data)
     if envelope is None:
-        extra = kept(left(raw, schema.Redacted))
+        extra = kept(left(raw, schema.RedactedThinkingBlockParam))
         return ReasoningContent(redacted=block.data, origin=origin, extra=extra)
     return envelope if envelope.proof.call is not None else restored(envelope, "", "raw")
 
 
-def _use(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, schema.Use, path)
+def _tool_use(raw: Raw, path: str, origin: str) -> AnyContent:
+    block = read(raw, schema.ToolUseBlockParam, path)
     if not is_object(block.input):
         raise BadRequest(f"{path}.input", "expected an object")
+    extra = left(raw, schema.ToolUseBlockParam)
+    caller = extra.get("caller")
+    if caller is not None and msgspec.json.format(bytes(caller), indent=-1) == _DIRECT_CALLER:
+        del extra["caller"]  # the default: every call that the model itself made has it
     executed = block.type != "tool_use"
     return CallContent(
         block.id,
@@ -196,64 +203,40 @@ def _use(raw: Raw, path: str, origin: str) -> AnyContent:
         bytes(block.input).decode(),
         kind=block.type if executed else "function",
         provider_executed=executed,
-        extra=kept(_without_direct(left(raw, schema.Use))),
+        extra=kept(extra),
     )
 
 
-def _without_direct(beside: dict[str, Raw]) -> dict[str, Raw]:
-    """Every call of a model says that the model made it: that is no news."""
-    caller = beside.get("caller")
-    if caller is not None and msgspec.json.format(bytes(caller), indent=-1) == _DIRECT:
-        return {key: value for key, value in beside.items() if key != "caller"}
-    return beside
-
-
-def _result(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, schema.Result, path)
-    cache, marks = schema.cached(block.cache_control, path)
-    extra = left(raw, schema.Result) | marks
-    found: tuple[Readable, ...] = ()
+def _tool_result(raw: Raw, path: str, origin: str) -> AnyContent:
+    block = read(raw, schema.ToolResultBlockParam, path)
+    cache, unknown = schema.parse_cache_control(block.cache_control, path)
+    extra = left(raw, schema.ToolResultBlockParam) | unknown
+    content: list[ResultPart] = []
     if isinstance(block.content, str):
-        found = (TextContent(block.content),) if block.content else ()
+        content = [TextContent(block.content)] if block.content else []
     elif block.content:
-        every = [_readable(one, f"{path}.content[{n}]") for n, one in enumerate(block.content)]
-        found = tuple(one for one in every if one is not None)
-        if len(found) < len(every):  # some have no canonical content: they go back as they were
-            extra["content"] = Raw(_list(block.content))
+        for index, part in enumerate(block.content):
+            part_path = f"{path}.content[{index}]"
+            parser = _RESULT_PARSERS.get(read(part, schema.TypeField, part_path).type)
+            parsed = parser(part, part_path) if parser else None
+            if parsed is not None:
+                content.append(parsed)
+        if len(content) < len(block.content):  # the whole list is needed to send it back
+            extra["content"] = Raw(b"[" + b",".join(map(bytes, block.content)) + b"]")
     return ResultContent(
         block.tool_use_id,
-        found,
+        tuple(content),
         is_error=bool(block.is_error),
         cache=cache,
         extra=kept(extra),
     )
 
 
-def _list(raws: Sequence[Raw]) -> bytes:
-    return b"[" + b",".join(bytes(raw) for raw in raws) + b"]"
-
-
-def _readable(raw: Raw, path: str) -> Readable | None:
-    reader = _IN_RESULTS.get(read(raw, schema.Typed, path).type)
-    return reader(raw, path) if reader else None
-
-
-_READERS: dict[str, Callable[[Raw, str, str], AnyContent | Sealed]] = {
-    "text": _text,
-    "image": _image,
-    "document": _document,
-    "search_result": _search_result,
-    "thinking": _thought,
-    "redacted_thinking": _redacted,
-    "tool_use": _use,
-    "server_tool_use": _use,
-    "mcp_tool_use": _use,
-    "tool_result": _result,
-}
-
-_IN_RESULTS: dict[str, Callable[[Raw, str], Readable | None]] = {
-    "text": text,
-    "image": image,
-    "document": document,
-    "search_result": search_result,
+_PARSERS: dict[str, Callable[[Raw, str, str], AnyContent | Sealed]] = {
+    "thinking": _thinking,
+    "redacted_thinking": _redacted_thinking,
+    "tool_use": _tool_use,
+    "server_tool_use": _tool_use,
+    "mcp_tool_use": _tool_use,
+    "tool_result": _tool_result,
 }

@@ -1,4 +1,4 @@
-"""Tools and the choice among them, read. Whose a tool is, its type tells, not its name."""
+"""Parses tools and tool_choice. The type of a tool, not its name, says who runs it."""
 
 import re
 
@@ -20,150 +20,137 @@ _MODES: dict[str, ToolMode] = {
     "tool": "required",
     "none": "none",
 }
-_HOSTED = re.compile(r"(web_search|web_fetch|code_execution)_\d+")
-_TOOLSET = "mcp_toolset"
+_SERVER_TOOL = re.compile(r"(web_search|web_fetch|code_execution)_\d+")
+_MCP_TOOLSET = "mcp_toolset"
 _json = msgspec.json.Encoder().encode
 
 
-class _Kind(msgspec.Struct):
-    """As much of a tool as all of them have."""
-
-    type: str | None = None
-    name: str | None = None
-    cache_control: Json = UNSET
-
-
-def tools(body: schema.Body, places: Places) -> tuple[Tool, ...]:
-    """All tools: the client's, the host's, and those of remote servers."""
-    servers = _servers(body.mcp_servers or ())
-    found: list[Tool] = []
-    for place, raw in enumerate(body.tools or ()):
-        path = f"tools[{place}]"
+def parse_tools(body: schema.MessagesRequest, places: Places) -> tuple[Tool, ...]:
+    """Returns client tools, server tools, and one tool for each MCP server."""
+    servers: dict[str, tuple[int, Raw]] = {}
+    for index, raw in enumerate(body.mcp_servers or ()):
+        name = read(raw, schema.McpServer, f"mcp_servers[{index}]").name
+        if name in servers:
+            raise BadRequest(f"mcp_servers[{index}].name", f"duplicate server name {name}")
+        servers[name] = (index, raw)
+    tools: list[Tool] = []
+    for index, raw in enumerate(body.tools or ()):
+        path = f"tools[{index}]"
         places.add(f"{path}.parameters", f"{path}.input_schema")
-        found.append(_tool(raw, path, servers))
-    for place, server in servers.values():  # those that no toolset names offer all they have
-        places.add(f"tools[{len(found)}]", f"mcp_servers[{place}]")
-        found.append(_remote(server, None, f"mcp_servers[{place}]"))
-    return tuple(found)
+        tool_type = read(raw, schema.ToolFields, path).type
+        if tool_type in (None, "custom"):
+            tools.append(_client_tool(raw, path))
+        elif tool_type == _MCP_TOOLSET:
+            name = read(raw, schema.McpToolset, path).mcp_server_name
+            _, server = servers.pop(name, (0, None))
+            tools.append(_mcp_tool(server, raw, path))
+        else:
+            tools.append(_server_tool(raw, path))
+    for index, server in servers.values():  # a server without a toolset offers all its tools
+        places.add(f"tools[{len(tools)}]", f"mcp_servers[{index}]")
+        tools.append(_mcp_tool(server, None, f"mcp_servers[{index}]"))
+    return tuple(tools)
 
 
-def choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | None, bool | None]:
-    """The choice, and whether several calls at once are welcome."""
-    if not isinstance(raw, Raw) or bytes(raw) == b"null":
+def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | None, bool | None]:
+    """Returns the choice and `parallel_tool_calls`."""
+    present = schema.non_null(raw)
+    if present is None:
         return None, None
-    if read(raw, schema.Typed, "tool_choice").type not in _MODES:
-        extra["tool_choice"] = raw
+    if read(present, schema.TypeField, "tool_choice").type not in _MODES:
+        extra["tool_choice"] = present
         return None, None
-    found = read(raw, schema.Choice, "tool_choice")
-    extra |= left(raw, schema.Choice, under="tool_choice")
-    if (found.type == "tool") != (found.name is not None):
-        raise BadRequest("tool_choice.name", "goes with the type tool, and only with it")
-    parallel = found.disable_parallel_tool_use
-    chosen = ToolChoice(_MODES[found.type], found.name)
-    return chosen, None if parallel is None else not parallel
+    choice = read(present, schema.ToolChoiceParam, "tool_choice")
+    extra |= left(present, schema.ToolChoiceParam, under="tool_choice")
+    if (choice.type == "tool") != (choice.name is not None):
+        detail = "required with type tool, and not allowed with any other type"
+        raise BadRequest("tool_choice.name", detail)
+    disabled = choice.disable_parallel_tool_use
+    return ToolChoice(_MODES[choice.type], choice.name), None if disabled is None else not disabled
 
 
-def _servers(raws: list[Raw] | tuple[()]) -> dict[str, tuple[int, Raw]]:
-    found: dict[str, tuple[int, Raw]] = {}
-    for place, raw in enumerate(raws):
-        name = read(raw, schema.Server, f"mcp_servers[{place}]").name
-        if name in found:
-            raise BadRequest(f"mcp_servers[{place}].name", f"{name} is there twice")
-        found[name] = (place, raw)
-    return found
-
-
-def _tool(raw: Raw, path: str, servers: dict[str, tuple[int, Raw]]) -> Tool:
-    kind = read(raw, _Kind, path).type
-    if kind in (None, "custom"):
-        return _custom(raw, path)
-    if kind == _TOOLSET:
-        name = read(raw, schema.Toolset, path).mcp_server_name
-        _, server = servers.pop(name, (0, None))
-        return _remote(server, raw, path)
-    return _host_tool(raw, path)
-
-
-def _custom(raw: Raw, path: str) -> Tool:
-    tool = read(raw, schema.Custom, path)
+def _client_tool(raw: Raw, path: str) -> Tool:
+    tool = read(raw, schema.ClientToolParam, path)
     if not is_object(tool.input_schema):
         raise BadRequest(f"{path}.input_schema", "expected an object")
-    cache, marks = schema.cached(tool.cache_control, path)
+    cache, unknown = schema.parse_cache_control(tool.cache_control, path)
     return Tool(
         tool.name,
         description=tool.description,
         parameters=tool.input_schema,
         strict=tool.strict,
         cache=cache,
-        extra=kept(left(raw, schema.Custom), marks),
+        extra=kept(left(raw, schema.ClientToolParam), unknown),
     )
 
 
-def _host_tool(raw: Raw, path: str) -> Tool:
-    """A tool of the host. What only this wire can tell it is left over, for those who map it."""
-    declared = read(raw, _Kind, path)
-    cache, marks = schema.cached(declared.cache_control, path)
-    kind = declared.type or ""
-    name = declared.name or kind
-    known = _HOSTED.fullmatch(kind)
-    if known is None:
-        return Tool(name, kind, cache=cache, raw=raw, origin=NAME)
-    tool = read(raw, schema.HostTool, path)
+def _server_tool(raw: Raw, path: str) -> Tool:
+    """Options without a canonical field stay in `extra`, for renderers of other dialects."""
+    fields = read(raw, schema.ToolFields, path)
+    cache, unknown = schema.parse_cache_control(fields.cache_control, path)
+    tool_type = fields.type or ""
+    name = fields.name or tool_type
+    versioned = _SERVER_TOOL.fullmatch(tool_type)
+    if versioned is None:
+        return Tool(name, tool_type, cache=cache, raw=raw, origin=NAME)
+    tool = read(raw, schema.ServerToolParam, path)
     hosted = Hosted(
         tuple(tool.allowed_domains or ()),
         tuple(tool.blocked_domains or ()),
         tool.max_uses,
-        location=tool.user_location if _said(tool.user_location) else UNSET,
+        location=schema.non_null(tool.user_location) or UNSET,
     )
     return Tool(
         name,
-        schema.HOSTED[known[1]],
+        schema.SERVER_TOOLS[versioned[1]],
         cache=cache,
         hosted=hosted,
         raw=raw,
         origin=NAME,
-        extra=kept(left(raw, schema.HostTool), marks),
+        extra=kept(left(raw, schema.ServerToolParam), unknown),
     )
 
 
-def _said(raw: Json) -> bool:
-    return isinstance(raw, Raw) and bytes(raw) != b"null"
-
-
-def _remote(server: Raw | None, toolset: Raw | None, path: str) -> Tool:
-    """The tools of a remote server: who it is, and which of them may be used."""
-    who = read(server, schema.Server, path) if server is not None else None
-    which = read(toolset, schema.Toolset, path) if toolset is not None else None
-    cache, marks = schema.cached(which.cache_control if which else UNSET, path)
-    allowed, rest = _allowed(who, which)
-    if toolset is not None:
-        rest |= left(toolset, schema.Toolset)
-    if server is not None:
-        rest |= left(server, schema.Server)
-    name = who.name if who else (which.mcp_server_name if which else "")
+def _mcp_tool(server_raw: Raw | None, toolset_raw: Raw | None, path: str) -> Tool:
+    """An MCP server and its toolset as one hosted tool; either object may be missing."""
+    server = read(server_raw, schema.McpServer, path) if server_raw is not None else None
+    toolset = read(toolset_raw, schema.McpToolset, path) if toolset_raw is not None else None
+    cache, unknown = schema.parse_cache_control(toolset.cache_control if toolset else UNSET, path)
+    allowed_tools, extra = _allowed_tools(server, toolset)
+    if toolset_raw is not None:
+        extra |= left(toolset_raw, schema.McpToolset)
+    if server_raw is not None:
+        extra |= left(server_raw, schema.McpServer)
+    name = server.name if server else (toolset.mcp_server_name if toolset else "")
     hosted = Hosted(
         server_label=name,
-        server_url=who.url if who else None,
-        authorization=who.authorization_token if who else None,
-        allowed_tools=allowed,
+        server_url=server.url if server else None,
+        authorization=server.authorization_token if server else None,
+        allowed_tools=allowed_tools,
     )
-    declared = schema.Remote(
-        UNSET if toolset is None else toolset, UNSET if server is None else server
+    declaration = schema.McpDeclaration(
+        UNSET if toolset_raw is None else toolset_raw, UNSET if server_raw is None else server_raw
     )
-    raw = Raw(_json(declared))
-    extra = kept(rest, marks)
-    return Tool(name, "mcp", cache=cache, hosted=hosted, raw=raw, origin=NAME, extra=extra)
+    return Tool(
+        name,
+        "mcp",
+        cache=cache,
+        hosted=hosted,
+        raw=Raw(_json(declaration)),
+        origin=NAME,
+        extra=kept(extra, unknown),
+    )
 
 
-def _allowed(
-    who: schema.Server | None, which: schema.Toolset | None
+def _allowed_tools(
+    server: schema.McpServer | None, toolset: schema.McpToolset | None
 ) -> tuple[tuple[str, ...], dict[str, Raw]]:
-    """The only tools that may be used, none being all; and settings that say it otherwise."""
-    configs = which.configs or {} if which else {}
-    default = which.default_config.enabled if which and which.default_config else None
+    """Returns the allowlist, empty for all tools; and configs that no allowlist can express."""
+    configs = toolset.configs or {} if toolset else {}
+    default = toolset.default_config.enabled if toolset and toolset.default_config else None
     if not configs and default is not False:
-        listed = who.tool_configuration.allowed_tools if who and who.tool_configuration else None
-        return tuple(listed or ()), {}
+        config = server.tool_configuration if server else None
+        return tuple((config and config.allowed_tools) or ()), {}
     enabled = [name for name, config in configs.items() if config.enabled]
     if default is False and enabled and len(enabled) == len(configs):
         return tuple(enabled), {}

@@ -1,21 +1,21 @@
-"""A canonical request, written as a body of the Messages wire.
+"""Renders a canonical request as a Messages request body.
 
-A request that came in this dialect is written as it was. Of other dialects, turns alternate,
-results stand first, instructions that come late stay where they are, and the limit that this
-wire needs is always there.
+A request that came in this dialect is sent in the bytes it came in, except for what was changed.
+For other dialects: roles alternate, tool results come first in their message, system messages stay
+where they are, and `max_tokens`, which is required, is always set.
 """
 
 from operator import attrgetter
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks, quirks_of
 from weft.dialects.anthropic_messages.requests import render_options, schema
-from weft.dialects.anthropic_messages.requests.render_messages import Blocks, is_plain
-from weft.dialects.anthropic_messages.requests.render_options import Plan
-from weft.dialects.anthropic_messages.requests.render_tools import Tools
+from weft.dialects.anthropic_messages.requests.render_messages import BlockRenderer, single_text
+from weft.dialects.anthropic_messages.requests.render_options import TokenPlan
+from weft.dialects.anthropic_messages.requests.render_tools import MessagesToolRenderer
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.asking.arranging import (
     behind_results,
@@ -28,103 +28,25 @@ from weft.dialects.asking.arranging import (
     whole_message,
 )
 from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import drop, drop_beside, kept, written
+from weft.dialects.asking.leftovers import drop_beside, kept, written
 from weft.dialects.asking.turns import Placed, Turn, leading, spoken, turns
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, messages_as_said, said_by
 from weft.dialects.requests import Losses, Rendered, keys_of
 from weft.parts import Json
 from weft.request import FileContent, ImageContent, Request, TextContent
 
-_LONGEST_NAME = 128
-"""The most that any host takes: what a client of this wire calls a tool is left alone."""
+_NATIVE_NAME_LIMIT = 128
+"""The longest tool name that any host accepts: names from clients of this API are not cut."""
 
-_OPENING = "(The conversation begins with the assistant.)"
-_SHOWN = (ImageContent, FileContent)
-_THINKING = frozenset({"thinking", "redacted_thinking"})
+_FIRST_USER_MESSAGE = "(The conversation begins with the assistant.)"
+_THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
 _json = msgspec.json.Encoder().encode
 
-
-def render(request: Request, context: Context, losses: Losses) -> Rendered:
-    """Writes the body; what cannot be said as it was asked is in the losses."""
-    native = request.dialect == NAME
-    before = len(losses.found)
-    quirks = render_options.for_model(quirks_of(context), request.model)
-    limit = max(quirks.name_limit, _LONGEST_NAME) if native else quirks.name_limit
-    names = Names(request, "a-zA-Z0-9_-", limit, losses)
-    blocks = Blocks(context, losses, names, native=native)
-    tools = Tools(request, context, losses, names, native=native)
-    system, messages = _Conversation(request, quirks, losses, blocks, native=native).written()
-    choice = tools.choice()
-    if native:
-        plan = render_options.own_plan(request, quirks)
-    else:
-        plan = render_options.plan(request, quirks, losses)
-        _forced(plan, choice, losses)
-        _unsaid(request, losses)
-    if not native or len(losses.found) > before:
-        plan = _thinkable(plan, messages, losses)
-    body = _body(request, plan, quirks, losses, native=native)
-    body.system, body.messages = system, [one.raw for one in messages]
-    body.tools = tools.declared or UNSET
-    body.mcp_servers = tools.servers or UNSET
-    body.tool_choice = choice
-    fields = keys_of(_whole(body, request, native=native))
-    if native and lost_in_turns(request, losses.found[before:]):
-        sent = fields["messages"]
-        fields = fields_as_said(said_by(request, NAME), request, fields, MEANING)
-        fields["messages"] = sent
-    cut = () if native else _cut(request)
-    return Rendered(_json(fields), names.restored, tools.bridged, cut)
-
-
-def _body(
-    request: Request, plan: Plan, quirks: MessagesQuirks, losses: Losses, *, native: bool
-) -> schema.Written:
-    thinks = plan.thinking is not UNSET and plan.thinking.type != "disabled"
-    drawn = render_options.own_sampling(request)
-    if not native:
-        drawn = render_options.sampling(request, quirks, thinks, losses)
-    return schema.Written(
-        request.model,
-        plan.max_tokens,
-        [],
-        thinking=plan.thinking,
-        output_config=render_options.output_config(request, plan.effort, losses, native=native),
-        stop_sequences=_stops(request, native=native) or UNSET,
-        temperature=drawn.temperature,
-        top_p=drawn.top_p,
-        top_k=drawn.top_k,
-        metadata=render_options.metadata(request, losses, native=native),
-        service_tier=render_options.tier(request, losses, native=native),
-        cache_control=schema.marked(request.cache, "", losses, ttl=quirks.cache_ttl),
-        stream=True if request.stream else UNSET,
-    )
-
-
-def _whole(body: schema.Written, request: Request, *, native: bool) -> Raw:
-    """The body with what came beside it; options of thinking are below their own key."""
-    if not native:
-        return Raw(_json(body))
-    options = keys_of(request.reasoning.extra) if request.reasoning else {}
-    beside = {f"thinking.{key}": said for key, said in options.items() if key != "effort"}
-    return written(body, kept(keys_of(request.extra), beside), schema.INNER)
-
-
-def _stops(request: Request, *, native: bool) -> tuple[str, ...]:
-    cut = () if native else _cut(request)
-    return tuple(stop for stop in request.stop if stop not in cut)
-
-
-def _instructions(request: Request) -> object:
-    """What `system` says."""
-    return request.instructions, request.messages[: heads(request)]
-
-
-MEANING: Meaning = {
+FIELD_SOURCES: Meaning = {
     "model": attrgetter("model"),
     "max_tokens": attrgetter("max_output_tokens"),
     "messages": attrgetter("messages"),
-    "system": _instructions,
+    "system": lambda request: (request.instructions, request.messages[: heads(request)]),
     "tools": attrgetter("tools"),
     "mcp_servers": attrgetter("tools"),
     "tool_choice": attrgetter("tool_choice", "parallel_tool_calls", "extra"),
@@ -139,42 +61,121 @@ MEANING: Meaning = {
     "cache_control": attrgetter("cache", "extra"),
     "stream": attrgetter("stream"),
 }
-"""What of a request each key of a body says."""
+"""The canonical fields that each key of a body is rendered from. A key whose fields did not change
+is sent in its original bytes."""
 
 
-class _Message(msgspec.Struct):
-    """A message that is nearly written: others of its role may be added to it."""
+def render(request: Request, context: Context, losses: Losses) -> Rendered:
+    """Returns the body. What it does not carry as requested is in `losses`."""
+    native = request.dialect == NAME
+    losses_before = len(losses.found)
+    quirks = render_options.quirks_for_model(quirks_of(context), request.model)
+    limit = max(quirks.name_limit, _NATIVE_NAME_LIMIT) if native else quirks.name_limit
+    names = Names(request, "a-zA-Z0-9_-", limit, losses)
+    blocks = BlockRenderer(context, losses, names, native=native)
+    tools = MessagesToolRenderer(request, context, losses, names, native=native)
+    system, messages = _MessagesRenderer(request, quirks, losses, blocks, native=native).render()
+    choice = tools.choice()
+    if native:
+        plan = render_options.native_token_plan(request, quirks)
+    else:
+        plan = render_options.token_plan(request, quirks, losses)
+        # Vendor documentation: thinking with a budget supports only tool_choice auto and none.
+        if plan.has_budget and choice is not None and choice.type in ("any", "tool"):
+            losses.refused("tool_choice", "a tool cannot be forced while thinking is enabled")
+        render_options.report_unsupported(request, losses)
+    if not native or len(losses.found) > losses_before:
+        plan = _without_unsigned_thinking(plan, messages, losses)
+    body = _render_options(request, plan, quirks, losses, native=native)
+    body.system = system
+    body.messages = [message.raw for message in messages]
+    body.tools = tools.tools or None
+    body.mcp_servers = tools.mcp_servers or None
+    body.tool_choice = _optional(choice)
+    fields = keys_of(_with_extra(body, request) if native else Raw(_json(body)))
+    if native and lost_in_turns(request, losses.found[losses_before:]):
+        rendered_messages = fields["messages"]
+        fields = fields_as_said(said_by(request, NAME), request, fields, FIELD_SOURCES)
+        fields["messages"] = rendered_messages
+    cut = () if native else render_options.unsupported_stops(request)
+    return Rendered(_json(fields), names.restored, tools.bridged, cut)
 
-    role: str
+
+def _optional(value: msgspec.Struct | None) -> Json:
+    return UNSET if value is None else Raw(_json(value))
+
+
+def _render_options(
+    request: Request, plan: TokenPlan, quirks: MessagesQuirks, losses: Losses, *, native: bool
+) -> schema.MessagesRequest:
+    """The body without its messages and tools."""
+    config = render_options.output_config(request, plan.effort, losses, native=native)
+    if native:
+        sampling = render_options.native_sampling(request)
+        stop = list(request.stop)
+    else:
+        thinking = plan.thinking is not None and plan.thinking.type != "disabled"
+        sampling = render_options.sampling_params(request, quirks, losses, thinking=thinking)
+        unsupported = render_options.unsupported_stops(request)
+        stop = [sequence for sequence in request.stop if sequence not in unsupported]
+    return schema.MessagesRequest(
+        request.model,
+        plan.max_tokens,
+        [],
+        thinking=_optional(plan.thinking),
+        output_config=_optional(config),
+        stop_sequences=stop or None,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        metadata=_optional(render_options.metadata(request, losses, native=native)),
+        service_tier=render_options.service_tier(request, losses, native=native),
+        cache_control=schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
+        stream=request.stream or None,
+    )
+
+
+def _with_extra(body: schema.MessagesRequest, request: Request) -> Raw:
+    """The body with the unknown keys it came with; those of `thinking` are kept apart."""
+    options = keys_of(request.reasoning.extra) if request.reasoning else {}
+    thinking = {f"thinking.{key}": value for key, value in options.items() if key != "effort"}
+    return written(body, kept(keys_of(request.extra), thinking), schema.NESTED)
+
+
+class _RenderedMessage(msgspec.Struct):
+    """A message before encoding: later messages of the same role may be merged into it."""
+
+    role: schema.MessageRole
     blocks: list[Raw]
     plain: str | None = None
+    """The content as a string, if it is only one text."""
     extra: Json = UNSET
     source: Raw | None = None
-    """The bytes it came in, if it goes out as it was."""
+    """The bytes it came in, if they are sent unchanged."""
 
     @property
     def raw(self) -> Raw:
         if self.source is not None:
             return self.source
         content = self.blocks if self.plain is None else self.plain
-        return written(schema.Turn(self.role, content), self.extra)
+        return written(schema.MessageParam(self.role, content), self.extra)
 
-    def kind(self) -> str:
-        """The type of its first block."""
+    @property
+    def first_block_type(self) -> str:
         if not self.blocks:
             return ""
-        return msgspec.json.decode(self.blocks[0], type=schema.Typed).type
+        return msgspec.json.decode(self.blocks[0], type=schema.TypeField).type
 
 
-class _Conversation:
-    """Who says what, in this wire's order."""
+class _MessagesRenderer:
+    """Renders `system` and `messages`."""
 
     def __init__(
         self,
         request: Request,
         quirks: MessagesQuirks,
         losses: Losses,
-        blocks: Blocks,
+        blocks: BlockRenderer,
         *,
         native: bool,
     ) -> None:
@@ -185,74 +186,77 @@ class _Conversation:
         self._native = native
         self._sources = messages_as_said(said_by(request, NAME), request)
 
-    def written(self) -> tuple[str | list[Raw] | UnsetType, list[_Message]]:
-        """The instructions at the beginning, and the messages."""
-        found = (
+    def render(self) -> tuple[str | list[Raw] | None, list[_RenderedMessage]]:
+        conversation = (
             list(spoken(self._request, self._losses))
             if self._native
             else turns(self._request, self._losses)
         )
-        first = leading(found)
-        return self._system(found[:first]), self._messages(self._arranged(found[first:]))
+        first = leading(conversation)
+        system = self._render_system(conversation[:first])
+        return system, self._render_messages(self._move_to_user(conversation[first:]))
 
-    def _system(self, found: list[Turn]) -> str | list[Raw] | UnsetType:
-        match found:
+    def _render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
+        match instructions:
             case [Turn(path="instructions", contents=[Placed(content=TextContent(text=text))])]:
                 if text.strip() or self._native:
                     return text
         blocks: list[Raw] = []
-        for turn in found:
+        for turn in instructions:
             if turn.message is not None:
                 drop_beside(turn.message.extra, turn.path, self._losses, NAME)
-            blocks += self._instructions(turn)
-        return blocks or UNSET
+            blocks_before = len(blocks)
+            for placed in turn.contents:
+                if not isinstance(placed.content, TextContent) and not self._native:
+                    self._losses.refused(placed.path, f"{NAME} accepts only text as instructions")
+                elif (block := self._blocks.render(placed, "system")) is not None:
+                    blocks.append(block)
+            nameless(turn, self._losses, said=len(blocks) > blocks_before)
+        return blocks or None
 
-    def _instructions(self, turn: Turn) -> list[Raw]:
-        found: list[Raw] = []
-        for placed in turn.contents:
-            if not isinstance(placed.content, TextContent) and not self._native:
-                self._losses.refused(placed.path, "instructions are text here")
-            elif (block := self._blocks.block(placed, "system")) is not None:
-                found.append(block)
-        nameless(turn, self._losses, said=bool(found))
-        return found
-
-    def _arranged(self, said: list[Turn]) -> list[Turn]:
-        """The turns, with what the user must say for others behind the next results."""
+    def _move_to_user(self, conversation: list[Turn]) -> list[Turn]:
+        """Moves what only the user may send into the next user turn, behind its tool results:
+        images and files of the assistant, and late instructions where the host rejects them.
+        """
         out: list[Turn] = []
-        waiting: list[Placed] = []
-        for turn in said:
+        moved: list[Placed] = []
+        for turn in conversation:
             if turn.role in ("system", "developer"):
                 if not self._quirks.late_system:
-                    waiting += folded(turn, self._losses)
+                    moved += folded(turn, self._losses)
                     continue
             elif turn.role == "assistant" and not self._native:
-                turn, shown = self._shown(turn)
-                waiting += shown
-            elif turn.role == "user" and waiting:
-                turn = turn._replace(contents=behind_results(turn.contents, waiting))
-                waiting = []
+                files = [
+                    placed
+                    for placed in turn.contents
+                    if isinstance(placed.content, ImageContent | FileContent)
+                ]
+                for placed in files:
+                    detail = f"moved to the user: {NAME} has no images or files of the assistant"
+                    self._losses.warned(placed.path, detail)
+                rest = [placed for placed in turn.contents if placed not in files]
+                turn = turn._replace(contents=rest)
+                moved += files
+            elif turn.role == "user" and moved:
+                turn = turn._replace(contents=behind_results(turn.contents, moved))
+                moved = []
             out.append(turn)
-        return [*out, Turn(waiting[0].path, "user", waiting)] if waiting else out
+        return [*out, Turn(moved[0].path, "user", moved)] if moved else out
 
-    def _shown(self, turn: Turn) -> tuple[Turn, list[Placed]]:
-        """Images and files that the assistant made: only the user can show them."""
-        shown = [
-            one for one in turn.contents if isinstance(one.content, ImageContent | FileContent)
-        ]
-        for placed in shown:
-            self._losses.warned(placed.path, "shown by the user: the assistant shows nothing here")
-        rest = [one for one in turn.contents if one not in shown]
-        return turn._replace(contents=rest), shown
-
-    def _messages(self, said: list[Turn]) -> list[_Message]:
-        written = [(turn, self._message(turn)) for turn in said]
+    def _render_messages(self, conversation: list[Turn]) -> list[_RenderedMessage]:
+        rendered = [(turn, self._render_message(turn)) for turn in conversation]
         if self._native:
-            return [message for _, message in written]
-        written = [(turn, message) for turn, message in written if message.blocks]
-        check_end([turn for turn, _ in written], self._losses)
-        out = self._opening(written[0][0]) if written else []
-        for _, message in written:
+            return [message for _, message in rendered]
+        rendered = [(turn, message) for turn, message in rendered if message.blocks]
+        check_end([turn for turn, _ in rendered], self._losses)
+        out: list[_RenderedMessage] = []
+        if rendered and rendered[0][0].role != "user":
+            # Vendor documentation: the first message must be of the user.
+            detail = f"a short user message is put first: {NAME} requires one"
+            self._losses.adapted(rendered[0][0].path, detail)
+            block = Raw(_json(schema.TextBlockParam(_FIRST_USER_MESSAGE)))
+            out.append(_RenderedMessage("user", [block], _FIRST_USER_MESSAGE))
+        for _, message in rendered:
             if out and out[-1].role == message.role:
                 out[-1].blocks += message.blocks
                 out[-1].plain = None
@@ -260,82 +264,35 @@ class _Conversation:
                 out.append(message)
         return out
 
-    def _opening(self, first: Turn) -> list[_Message]:
-        """What is put before a conversation that does not begin with the user, as it must."""
-        if first.role == "user":
-            return []
-        self._losses.adapted(first.path, "a short user turn is put first: this wire requires one")
-        return [_Message("user", [Raw(_json(schema.Text(_OPENING)))], _OPENING)]
-
-    def _message(self, turn: Turn) -> _Message:
+    def _render_message(self, turn: Turn) -> _RenderedMessage:
         if self._native and (whole := whole_message(turn)) is not None:
-            return _Message("", [], source=whole)
-        before = len(self._losses.found)
-        found = [self._blocks.block(placed, turn.role) for placed in turn.contents]
-        blocks = [block for block in found if block is not None]
+            return _RenderedMessage("user", [], source=whole)
+        losses_before = len(self._losses.found)
+        rendered = [self._blocks.render(placed, turn.role) for placed in turn.contents]
+        blocks = [block for block in rendered if block is not None]
         nameless(turn, self._losses, said=bool(blocks))
-        plain = is_plain([placed.content for placed in turn.contents])
+        plain = single_text([placed.content for placed in turn.contents])
         extra = turn.message.extra if turn.message else UNSET
         if not self._native:
             drop_beside(extra, turn.path, self._losses, NAME)
             extra = UNSET
         source = source_of(turn, self._sources) if self._native else None
-        if len(self._losses.found) > before:
+        if len(self._losses.found) > losses_before:
             source = None
         role = "system" if turn.role == "developer" else turn.role
-        return _Message(role, blocks, plain.text if plain else None, extra, source)
+        return _RenderedMessage(role, blocks, plain.text if plain else None, extra, source)
 
 
-def _with_a_budget(plan: Plan) -> bool:
-    return plan.thinking is not UNSET and plan.thinking.type == "enabled"
-
-
-def _forced(plan: Plan, choice: schema.Choice | UnsetType, losses: Losses) -> None:
-    if _with_a_budget(plan) and choice is not UNSET and choice.type in ("any", "tool"):
-        losses.refused("tool_choice", "a model that thinks cannot be forced to call a tool")
-
-
-def _thinkable(plan: Plan, messages: list[_Message], losses: Losses) -> Plan:
-    """With a budget, the turn that called must begin with its thinking, or nothing is thought."""
+def _without_unsigned_thinking(
+    plan: TokenPlan, messages: list[_RenderedMessage], losses: Losses
+) -> TokenPlan:
+    """Vendor documentation: with a budget, an assistant message with tool calls must begin with
+    its thinking block. Where that was dropped, thinking is disabled.
+    """
     match messages[-2:]:
-        case [called, answered] if _with_a_budget(plan) and answered.kind() == "tool_result":
-            if called.kind() not in _THINKING:
-                losses.warned("reasoning", "no thinking: that of the calls is not there any more")
-                return plan._replace(thinking=schema.Thinking("disabled"))
+        case [calls, results] if plan.has_budget and results.first_block_type == "tool_result":
+            if calls.first_block_type not in _THINKING_TYPES:
+                detail = "disabled: the thinking before the tool calls is not available here"
+                losses.warned("reasoning", detail)
+                return plan._replace(thinking=schema.ThinkingConfigParam("disabled"))
     return plan
-
-
-def _cut(request: Request) -> tuple[str, ...]:
-    """The stop sequences that the wire does not take: those of blanks."""
-    return tuple(stop for stop in request.stop if not stop.strip())
-
-
-def _unsaid(request: Request, losses: Losses) -> None:
-    """What this wire has no field for."""
-    told = request.sampling
-    weakened = {
-        "sampling.seed": told.seed,
-        "sampling.presence_penalty": told.presence_penalty,
-        "sampling.frequency_penalty": told.frequency_penalty,
-        "verbosity": request.verbosity,
-        "prompt_cache_key": request.prompt_cache_key,
-        "sampling.logprobs": told.logprobs,
-        "sampling.logit_bias": None if told.logit_bias is UNSET else told.logit_bias,
-        "max_tool_calls": request.max_tool_calls,
-        "truncation": None if request.truncation == "disabled" else request.truncation,
-    }
-    impossible = {
-        "choices": request.choices > 1,
-        "previous_response_id": request.previous_response_id is not None,
-    }
-    for path, value in weakened.items():
-        if value is not None:
-            losses.dropped(path, NAME)
-    for path, wanted in impossible.items():
-        if wanted:
-            losses.refused(path, f"{path} is not available on {NAME}; remove it")
-    if request.metadata:
-        losses.adapted("metadata", "kept here, not sent")
-    if _cut(request):
-        losses.adapted("stop", "blanks are not taken here; Weft cuts the answer itself")
-    drop(request.extra, "", losses, NAME)

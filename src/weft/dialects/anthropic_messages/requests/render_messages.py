@@ -1,7 +1,7 @@
-"""What a message holds, written as blocks.
+"""Renders message contents as content blocks.
 
-What came in this dialect is written as it was. Of other dialects, what this wire cannot hold is
-a loss: an image of another format is refused, a proof of another origin is left out.
+Content that came in this dialect is rendered as it came. Content of other dialects that this API
+cannot represent is a loss: an unsupported image type is refused, a foreign signature dropped.
 """
 
 from base64 import b64decode
@@ -31,224 +31,212 @@ from weft.request import (
     TextContent,
 )
 
-_EXECUTED = frozenset({"server_tool_use", "mcp_tool_use"})
-_TEXTS = ("text/", "application/json", "application/xml", "application/yaml")
+_EXECUTED_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
+_TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml")
 _PDF_BASE64 = "JVBERi"
 _json = msgspec.json.Encoder().encode
 
 
-class Blocks:
-    """Writes the contents of one request."""
+class BlockRenderer:
+    """Renders the contents of one request."""
 
     def __init__(self, context: Context, losses: Losses, names: Names, *, native: bool) -> None:
+        """`native`: the request came in this dialect."""
         self._losses = losses
         self._names = names
         self._native = native
         self._quirks = quirks_of(context)
         self._origins = origins(context, NAME, native=native)
-        self._ids = Spelling(ID_LETTERS, ID_LIMIT)
+        self._call_ids = Spelling(ID_LETTERS, ID_LIMIT)
 
-    def block(self, placed: Placed, role: str) -> Raw | None:
-        """Returns a block, or None for what is not sent: the losses tell why."""
-        content = placed.content
-        writer = _WRITERS[type(content)]
-        return writer(self, placed.path, content, role)
+    def render(self, placed: Placed, role: str) -> Raw | None:
+        """Returns a block, or None if the content is not sent; the losses say why."""
+        return _RENDERERS[type(placed.content)](self, placed.path, placed.content, role)
 
-    def _cache(self, mark: Cache | None, path: str) -> Json:
-        return schema.marked(mark, path, self._losses, ttl=self._quirks.cache_ttl)
+    def _cache_control(self, cache: Cache | None, path: str) -> Json:
+        return schema.render_cache_control(cache, path, self._losses, ttl=self._quirks.cache_ttl)
 
-    def _with(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
-        """A block with what came beside it, if that is of this wire."""
+    def _with_extra(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
         if self._native:
-            return written(block, extra, schema.INNER)
+            return written(block, extra, schema.NESTED)
         drop_beside(extra, path, self._losses, NAME)
         return Raw(_json(block))
 
-    def text(self, path: str, content: TextContent, role: str = "user") -> Raw | None:
-        if content.refusal and not self._native:
-            self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
-        if self._native and (whole := keys_of(content.extra).get("search_result")):
-            return whole
-        if not content.text.strip() and not self._native:
-            if content != TextContent(""):
-                self._losses.adapted(path, "text without words is left out")
-            return None
-        block = schema.Text(content.text, self._cache(content.cache, path))
-        return self._with(block, content.extra, path)
+    def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
+        if self._native:
+            search_result = keys_of(content.extra).get("search_result")
+            if search_result:
+                return search_result
+        else:
+            if content.refusal:
+                self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
+            # Vendor documentation: a text block must not be empty.
+            if not content.text.strip():
+                if content != TextContent(""):
+                    self._losses.adapted(path, "blank text is left out")
+                return None
+        cache_control = self._cache_control(content.cache, path)
+        return self._with_extra(
+            schema.TextBlockParam(content.text, cache_control), content.extra, path
+        )
 
-    def image(self, path: str, content: ImageContent, role: str = "user") -> Raw | None:
-        source = self._image_source(path, content)
+    def _image(self, path: str, content: ImageContent, role: str) -> Raw | None:
+        source: schema.ImageSource | None = None
+        if content.data is None:
+            source = self._remote_source(path, content)
+        elif content.media_type in schema.IMAGE_TYPES or self._native:
+            source = schema.Base64Source(content.media_type or "", content.data)
+        else:
+            media_type = content.media_type or "unknown type"
+            self._losses.refused(path, f"{media_type}: send jpeg, png, gif or webp")
         if source is None:
             return None
         if content.detail not in (None, "auto"):
-            self._losses.warned(f"{path}.detail", "how closely to look cannot be told")
-        block = schema.Image(source, self._cache(content.cache, path))
-        return self._with(block, content.extra, path)
+            self._losses.warned(f"{path}.detail", f"dropped: {NAME} has no equivalent")
+        cache_control = self._cache_control(content.cache, path)
+        return self._with_extra(schema.ImageBlockParam(source, cache_control), content.extra, path)
 
-    def _image_source(self, path: str, content: ImageContent) -> schema.ImageSource | None:
-        if content.data is not None:
-            kind = content.media_type or ""
-            if kind in schema.IMAGES or self._native:
-                return schema.Inline(kind, content.data)
-            self._losses.refused(path, f"{kind or 'its format'}: send jpeg, png, gif or webp")
-        elif content.url is not None:
-            self._untyped(path, content)
-            return schema.Linked(content.url)
-        elif content.file_id is not None and self._native:
-            return schema.Stored(content.file_id)
+    def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
+        media_type = content.media_type or ""
+        if media_type.startswith("image/") and not self._native:
+            image = ImageContent(
+                content.media_type,
+                content.data,
+                content.url,
+                content.file_id,
+                cache=content.cache,
+                extra=content.extra,
+            )
+            return self._image(path, image, role)
+        source: schema.DocumentSource | None
+        if content.data is None:
+            source = self._remote_source(path, content)
         else:
-            self._losses.refused(path, "files of another upstream cannot be found; send the bytes")
-        return None
-
-    def file(self, path: str, content: FileContent, role: str = "user") -> Raw | None:
-        kind = content.media_type or ""
-        if kind.startswith("image/") and not self._native:
-            return self._image_file(path, content)
-        source = self._document_source(path, content, kind)
+            source = self._document_source(path, content.data, media_type)
         if source is None:
             return None
-        block = schema.Document(source, content.filename, self._cache(content.cache, path))
-        return self._with(block, content.extra, path)
+        cache_control = self._cache_control(content.cache, path)
+        block = schema.DocumentBlockParam(source, content.filename, cache_control)
+        return self._with_extra(block, content.extra, path)
 
-    def _untyped(self, path: str, content: ImageContent | FileContent) -> None:
-        if content.media_type is not None:
-            self._losses.adapted(f"{path}.media_type", "left out: whoever fetches it will see")
-
-    def _image_file(self, path: str, content: FileContent) -> Raw | None:
-        shown = ImageContent(
-            content.media_type,
-            content.data,
-            content.url,
-            content.file_id,
-            cache=content.cache,
-            extra=content.extra,
-        )
-        return self.image(path, shown)
+    def _remote_source(
+        self, path: str, content: ImageContent | FileContent
+    ) -> schema.UrlSource | schema.FileSource | None:
+        if content.url is not None:
+            if content.media_type is not None:
+                detail = "left out: the host reads the type when it fetches the URL"
+                self._losses.adapted(f"{path}.media_type", detail)
+            return schema.UrlSource(content.url)
+        if content.file_id is not None and self._native:
+            return schema.FileSource(content.file_id)
+        self._losses.refused(path, "a file id of another upstream; send the bytes instead")
+        return None
 
     def _document_source(
-        self, path: str, content: FileContent, kind: str
+        self, path: str, data: str, media_type: str
     ) -> schema.DocumentSource | None:
-        if content.data is not None:
-            return self._document_data(path, content.data, kind)
-        if content.url is not None:
-            self._untyped(path, content)
-            return schema.Linked(content.url)
-        if content.file_id is not None and self._native:
-            return schema.Stored(content.file_id)
-        self._losses.refused(path, "files of another upstream cannot be found; send the bytes")
-        return None
-
-    def _document_data(self, path: str, data: str, kind: str) -> schema.DocumentSource | None:
-        if kind == schema.PDF or (not kind and data.startswith(_PDF_BASE64)):
-            return schema.Inline(schema.PDF, data)
-        if kind.startswith(_TEXTS):
-            text = _decoded(data)
-            if text is not None:
-                if kind != schema.PLAIN:
-                    self._losses.adapted(f"{path}.media_type", f"{kind} is sent as plain text")
-                return schema.Plain(text)
+        if media_type == schema.PDF or (not media_type and data.startswith(_PDF_BASE64)):
+            return schema.Base64Source(schema.PDF, data)
+        if media_type.startswith(_TEXT_TYPES):
+            try:
+                text = b64decode(data, validate=True).decode()
+            except ValueError:
+                pass
+            else:
+                if media_type != schema.PLAIN_TEXT:
+                    detail = f"{media_type} is sent as plain text"
+                    self._losses.adapted(f"{path}.media_type", detail)
+                return schema.PlainTextSource(text)
         if self._native:
-            return schema.Inline(kind, data)
-        self._losses.refused(path, f"{kind or 'a file of unknown type'}: send a PDF or text")
+            return schema.Base64Source(media_type, data)
+        self._losses.refused(path, f"{media_type or 'unknown type'}: send a PDF or text")
         return None
 
-    def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+    def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
         own = content.origin in self._origins
         if own and content.redacted is not None:
-            return self._with(schema.Redacted(content.redacted), content.extra, path)
-        if own and content.signature and content.encrypted is None:
-            block = schema.Thought(content.text, content.signature)
-            return self._with(block, content.extra, path)
-        if content.origin is None and self._native and self._quirks.unsigned_thinking:
-            block = schema.Thought(content.text, content.signature)
-            return self._with(block, content.extra, path)
-        whose = (
-            f"reasoning of {content.origin}" if content.origin else "reasoning without a signature"
-        )
-        self._losses.warned(path, f"dropped: {whose}")
+            block = schema.RedactedThinkingBlockParam(content.redacted)
+            return self._with_extra(block, content.extra, path)
+        signed = own and content.signature and content.encrypted is None
+        unsigned = content.origin is None and self._native and self._quirks.unsigned_thinking
+        if signed or unsigned:
+            thinking = schema.ThinkingBlockParam(content.text, content.signature)
+            return self._with_extra(thinking, content.extra, path)
+        whose = f"of {content.origin}" if content.origin else "without a signature"
+        self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
 
-    def call(self, path: str, content: CallContent, role: str) -> Raw | None:
+    def _tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
         if content.provider_executed:
-            return self._executed(path, content)
+            if self._native and content.kind in _EXECUTED_TYPES:
+                params = Raw(content.params.encode())
+                block = schema.ToolUseBlockParam(content.kind, content.id, content.name, params)
+                return self._with_extra(block, content.extra, path)
+            self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
+            return None
         if content.kind not in ("function", "custom"):
-            self._losses.refused(path, f"a call of kind {content.kind} cannot be told here")
+            self._losses.refused(path, f"calls of kind {content.kind} are not available on {NAME}")
             return None
         if content.signature is not None:
             self._losses.adapted(f"{path}.signature", "left out: it is for another upstream")
         if content.item_id is not None:
-            self._losses.adapted(f"{path}.item_id", "left out: items have no ids here")
+            self._losses.adapted(f"{path}.item_id", f"left out: {NAME} has no item ids")
         name = self._names.spell(content.name, content.namespace, path)
-        input = arguments(content, path, self._losses)
-        block = schema.Use("tool_use", self.id(content.id, path), name, input)
-        return self._with(block, content.extra, path)
+        params = arguments(content, path, self._losses)
+        block = schema.ToolUseBlockParam("tool_use", self._call_id(content.id, path), name, params)
+        return self._with_extra(block, content.extra, path)
 
-    def _executed(self, path: str, content: CallContent) -> Raw | None:
-        if self._native and content.kind in _EXECUTED:
-            params = Raw(content.params.encode())
-            block = schema.Use(content.kind, content.id, content.name, params)
-            return self._with(block, content.extra, path)
-        self._losses.warned(path, f"{content.kind} of another upstream is left out")
-        return None
-
-    def result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+    def _tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
         if role == "assistant" and not self._native:
-            self._losses.warned(path, "a result of another upstream's tool is left out")
+            self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
             return None
-        block = schema.Result(
-            self.id(content.id, path),
+        block = schema.ToolResultBlockParam(
+            self._call_id(content.id, path),
             self._result_content(path, content),
             content.is_error or None,
-            self._cache(content.cache, path),
+            self._cache_control(content.cache, path),
         )
-        return self._with(block, content.extra, path)
+        return self._with_extra(block, content.extra, path)
 
     def _result_content(self, path: str, content: ResultContent) -> str | list[Raw] | None:
         if self._native and "content" in keys_of(content.extra):
-            return None  # it comes with the extra, as it was
-        places = [
-            Placed(f"{path}.content[{place}]", one) for place, one in enumerate(content.content)
-        ]
-        if plain := is_plain([one.content for one in places]):
+            return None  # `extra` has the whole list
+        if plain := single_text(list(content.content)):
             return plain.text or None
-        found = [self.block(one, "user") for one in places]
-        return [one for one in found if one is not None] or None
+        blocks = [
+            self.render(Placed(f"{path}.content[{index}]", part), "user")
+            for index, part in enumerate(content.content)
+        ]
+        return [block for block in blocks if block is not None] or None
 
-    def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
+    def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
         if content.origin in self._origins:
             return content.raw
         unheard(content, path, self._losses, NAME, ours=role == "assistant")
         return None
 
-    def id(self, id: str, path: str) -> str:
-        """A call id as this wire may spell it, the same for the call and its result."""
-        spelled = self._ids.spell(id)
+    def _call_id(self, id: str, path: str) -> str:
+        """The id in the characters this API allows, the same for a call and its result."""
+        spelled = self._call_ids.spell(id)
         if spelled != id:
             self._losses.adapted(f"{path}.id", f"{id} is sent as {spelled}")
         return spelled
 
 
-def is_plain(contents: list[AnyContent]) -> TextContent | None:
-    """The one text that is all there is, if it can be written without a block."""
+def single_text(contents: list[AnyContent]) -> TextContent | None:
+    """The only content, if it is a text that can be a plain string instead of a block."""
     match contents:
         case [TextContent(refusal=False, cache=None) as text] if text.extra is UNSET:
             return text
     return None
 
 
-def _decoded(data: str) -> str | None:
-    try:
-        return b64decode(data, validate=True).decode()
-    except ValueError:
-        return None
-
-
-_WRITERS: dict[type, Callable[..., Raw | None]] = {
-    TextContent: Blocks.text,
-    ImageContent: Blocks.image,
-    FileContent: Blocks.file,
-    ReasoningContent: Blocks.reasoning,
-    CallContent: Blocks.call,
-    ResultContent: Blocks.result,
-    OpaqueContent: Blocks.opaque,
+_RENDERERS: dict[type, Callable[..., Raw | None]] = {
+    TextContent: BlockRenderer._text,
+    ImageContent: BlockRenderer._image,
+    FileContent: BlockRenderer._file,
+    ReasoningContent: BlockRenderer._reasoning,
+    CallContent: BlockRenderer._tool_use,
+    ResultContent: BlockRenderer._tool_result,
+    OpaqueContent: BlockRenderer._opaque,
 }

@@ -1,20 +1,20 @@
-"""The shapes of a request to the Messages wire: what is read, and below it what is written.
+"""The JSON shapes of a Messages request, read and written. Names follow the official SDK.
 
-Blocks, tools and messages are read one by one, so that an error names its place. What has no
-field in a canonical request stays raw.
+Messages, content blocks and tools stay raw in the body and are parsed one at a time, so that an
+error can name its path. Keys that a canonical request has no field for stay raw too.
 """
 
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw
 
 from weft.dialects.asking.leftovers import left
 from weft.dialects.requests import Losses, read
 from weft.parts import Json
 from weft.request import Cache
 
-INNER = frozenset(
+NESTED = frozenset(
     {
         "cache_control",
         "format",
@@ -26,19 +26,19 @@ INNER = frozenset(
         "tool_choice",
     }
 )
-"""Objects whose unknown keys are kept under their path."""
+"""Objects whose unknown keys are kept in `extra` under their path."""
 
-IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-PDF, PLAIN = "application/pdf", "text/plain"
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+PDF, PLAIN_TEXT = "application/pdf", "text/plain"
 
-HOSTED = {
+SERVER_TOOLS = {
     "web_search": "web-search",
     "web_fetch": "web-fetch",
     "code_execution": "code-execution",
 }
-"""Tools of the host by the beginning of their type, and what they are called between wires."""
+"""Versioned server tools by the prefix of their type, with their canonical kind."""
 
-FIELDS = {
+FIELD_PATHS = {
     "instructions": "system",
     "max_output_tokens": "max_tokens",
     "stop": "stop_sequences",
@@ -54,15 +54,24 @@ FIELDS = {
     "user": "metadata.user_id",
     "cache": "cache_control",
 }
-"""Where the fields of a canonical request stand in a body."""
+"""The path in a body of each canonical field that is called something else there."""
 
 Count = Annotated[int, Meta(ge=0)]
+MessageRole = Literal["user", "assistant", "system"]
 
 
-class Typed(msgspec.Struct):
-    """As much of an object as tells which one it is."""
+def non_null(raw: Json) -> Raw | None:
+    """Returns the value if the key is present and not null."""
+    return raw if isinstance(raw, Raw) and bytes(raw) != b"null" else None
+
+
+class TypeField(msgspec.Struct):
+    """The part of an object that says which shape it has."""
 
     type: str
+
+
+# Options
 
 
 class CacheControl(msgspec.Struct, omit_defaults=True):
@@ -74,7 +83,7 @@ class Metadata(msgspec.Struct, omit_defaults=True):
     user_id: str | None = None
 
 
-class Format(msgspec.Struct):
+class JsonOutputFormat(msgspec.Struct):
     type: str
     schema: Raw
 
@@ -84,20 +93,20 @@ class OutputConfig(msgspec.Struct, omit_defaults=True):
     format: Json = UNSET
 
 
-class Thinking(msgspec.Struct, omit_defaults=True):
+class ThinkingConfigParam(msgspec.Struct, omit_defaults=True):
     type: str
     budget_tokens: Count | None = None
     display: str | None = None
 
 
-class Choice(msgspec.Struct, omit_defaults=True):
+class ToolChoiceParam(msgspec.Struct, omit_defaults=True):
     type: str
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
-class Body(msgspec.Struct):
-    """A whole request, as it is read."""
+class MessagesRequest(msgspec.Struct, omit_defaults=True):
+    """A request body."""
 
     model: str
     max_tokens: Count
@@ -118,107 +127,108 @@ class Body(msgspec.Struct):
     stream: bool | None = None
 
 
-class Speaker(msgspec.Struct):
-    """As much of a message as tells whose it is."""
+# Messages
+
+
+class RoleField(msgspec.Struct):
+    """The part of a message that says whose it is."""
 
     role: str
 
 
-class Said(msgspec.Struct):
-    """A message. Only one of the system may say nothing: what stands beside it counts then."""
+class MessageParam(msgspec.Struct, omit_defaults=True):
+    """A message. Only a system message may lack content: other keys may carry its meaning."""
 
-    role: Literal["user", "assistant", "system"]
+    role: MessageRole
     content: str | list[Raw] | None = None
 
 
-# Blocks
+# Content blocks
 
 
-class Text(msgspec.Struct, tag="text", tag_field="type", omit_defaults=True):
+class TextBlockParam(msgspec.Struct, tag="text", tag_field="type", omit_defaults=True):
     text: str
     cache_control: Json = UNSET
 
 
-class Inline(msgspec.Struct, tag="base64", tag_field="type"):
+class Base64Source(msgspec.Struct, tag="base64", tag_field="type"):
     media_type: str
     data: str
 
 
-class Linked(msgspec.Struct, tag="url", tag_field="type"):
+class UrlSource(msgspec.Struct, tag="url", tag_field="type"):
     url: str
 
 
-class Stored(msgspec.Struct, tag="file", tag_field="type"):
+class FileSource(msgspec.Struct, tag="file", tag_field="type"):
     file_id: str
 
 
-class Plain(msgspec.Struct, tag="text", tag_field="type"):
+class PlainTextSource(msgspec.Struct, tag="text", tag_field="type"):
     data: str
-    media_type: str = PLAIN
+    media_type: str = PLAIN_TEXT
 
 
-class Blocks(msgspec.Struct, tag="content", tag_field="type"):
+class ContentBlockSource(msgspec.Struct, tag="content", tag_field="type"):
     content: Raw
 
 
-ImageSource = Inline | Linked | Stored
-DocumentSource = Inline | Linked | Stored | Plain | Blocks
+ImageSource = Base64Source | UrlSource | FileSource
+DocumentSource = Base64Source | UrlSource | FileSource | PlainTextSource | ContentBlockSource
+IMAGE_SOURCES = frozenset({"base64", "url", "file"})
+DOCUMENT_SOURCES = IMAGE_SOURCES | {"text", "content"}
 
 
-class Image(msgspec.Struct, tag="image", tag_field="type", omit_defaults=True):
+class SourceField(msgspec.Struct):
+    """The source of an image or a document, unparsed."""
+
+    source: Raw
+
+
+class ImageBlockParam(msgspec.Struct, tag="image", tag_field="type", omit_defaults=True):
     source: ImageSource
     cache_control: Json = UNSET
 
 
-class Document(msgspec.Struct, tag="document", tag_field="type", omit_defaults=True):
+class DocumentBlockParam(msgspec.Struct, tag="document", tag_field="type", omit_defaults=True):
     source: DocumentSource
     title: str | None = None
     cache_control: Json = UNSET
 
 
-IMAGE_SOURCES = frozenset({"base64", "url", "file"})
-DOCUMENT_SOURCES = IMAGE_SOURCES | {"text", "content"}
-
-
-class Sourced(msgspec.Struct):
-    """A block whose source is looked at for its type, and for keys that nobody knows."""
-
-    source: Raw
-
-
-class Citations(msgspec.Struct):
+class CitationsConfig(msgspec.Struct):
     enabled: bool | None = None
 
 
-class Passage(msgspec.Struct):
+class SearchPassage(msgspec.Struct):
     text: str
 
 
-class SearchResult(msgspec.Struct):
+class SearchResultBlockParam(msgspec.Struct):
     title: str
     source: str
-    content: list[Passage]
-    citations: Citations | None = None
+    content: list[SearchPassage]
+    citations: CitationsConfig | None = None
 
 
-class Thought(msgspec.Struct, tag="thinking", tag_field="type", omit_defaults=True):
+class ThinkingBlockParam(msgspec.Struct, tag="thinking", tag_field="type", omit_defaults=True):
     thinking: str
     signature: str | None = None
 
 
-class Proven(msgspec.Struct):
-    """As much of a block as may hold a proof."""
+class SignatureFields(msgspec.Struct):
+    """The fields of a block that may hold an opaque signature."""
 
     signature: Json = UNSET
     data: Json = UNSET
 
 
-class Redacted(msgspec.Struct, tag="redacted_thinking", tag_field="type"):
+class RedactedThinkingBlockParam(msgspec.Struct, tag="redacted_thinking", tag_field="type"):
     data: str
 
 
-class Use(msgspec.Struct):
-    """A call of any of the three types."""
+class ToolUseBlockParam(msgspec.Struct):
+    """A tool_use, server_tool_use or mcp_tool_use block."""
 
     type: str
     id: str
@@ -226,7 +236,7 @@ class Use(msgspec.Struct):
     input: Raw
 
 
-class Result(msgspec.Struct, tag="tool_result", tag_field="type", omit_defaults=True):
+class ToolResultBlockParam(msgspec.Struct, tag="tool_result", tag_field="type", omit_defaults=True):
     tool_use_id: str
     content: str | list[Raw] | None = None
     is_error: bool | None = None
@@ -236,7 +246,15 @@ class Result(msgspec.Struct, tag="tool_result", tag_field="type", omit_defaults=
 # Tools
 
 
-class Custom(msgspec.Struct, omit_defaults=True):
+class ToolFields(msgspec.Struct):
+    """The fields that every tool may have."""
+
+    type: str | None = None
+    name: str | None = None
+    cache_control: Json = UNSET
+
+
+class ClientToolParam(msgspec.Struct, omit_defaults=True):
     """A tool that the client runs."""
 
     name: str
@@ -247,8 +265,8 @@ class Custom(msgspec.Struct, omit_defaults=True):
     type: Literal["custom"] | None = None
 
 
-class HostTool(msgspec.Struct, omit_defaults=True):
-    """A tool that the host runs, or that it has its own word for."""
+class ServerToolParam(msgspec.Struct, omit_defaults=True):
+    """A tool that the host runs."""
 
     type: str
     name: str | None = None
@@ -259,92 +277,63 @@ class HostTool(msgspec.Struct, omit_defaults=True):
     cache_control: Json = UNSET
 
 
-class ToolConfig(msgspec.Struct, omit_defaults=True):
+class McpToolConfig(msgspec.Struct, omit_defaults=True):
     enabled: bool | None = None
 
 
-class Toolset(msgspec.Struct, omit_defaults=True):
-    """The tools of a remote server."""
+class McpToolset(msgspec.Struct, omit_defaults=True):
+    """An entry of `tools` that offers the tools of an MCP server."""
 
     type: str
     mcp_server_name: str
-    default_config: ToolConfig | None = None
-    configs: dict[str, ToolConfig] | None = None
+    default_config: McpToolConfig | None = None
+    configs: dict[str, McpToolConfig] | None = None
     cache_control: Json = UNSET
 
 
-class Allowed(msgspec.Struct, omit_defaults=True):
+class McpToolConfiguration(msgspec.Struct, omit_defaults=True):
     allowed_tools: list[str] | None = None
 
 
-class Server(msgspec.Struct, omit_defaults=True):
-    """A remote server."""
+class McpServer(msgspec.Struct, omit_defaults=True):
+    """An entry of `mcp_servers`."""
 
     type: str
     name: str
     url: str | None = None
     authorization_token: str | None = None
-    tool_configuration: Allowed | None = None
+    tool_configuration: McpToolConfiguration | None = None
 
 
-class Remote(msgspec.Struct, omit_defaults=True):
-    """What the declaration of a remote server's tools is here: two objects in two places."""
+class McpDeclaration(msgspec.Struct, omit_defaults=True):
+    """The two objects that declare an MCP server, as `Tool.raw` keeps them."""
 
     mcp_toolset: Json = UNSET
     mcp_server: Json = UNSET
 
 
-# What is written
+# Cache control
+
+_TTLS: dict[str | None, Cache] = {None: "5m", "5m": "5m", "1h": "1h"}
 
 
-class Turn(msgspec.Struct, omit_defaults=True):
-    role: str
-    content: str | list[Raw] | None = None
-
-
-class Written(msgspec.Struct, omit_defaults=True):
-    """A whole request, as it is written."""
-
-    model: str
-    max_tokens: int
-    messages: list[Raw]
-    system: str | list[Raw] | UnsetType = UNSET
-    tools: list[Raw] | UnsetType = UNSET
-    tool_choice: Choice | UnsetType = UNSET
-    mcp_servers: list[Raw] | UnsetType = UNSET
-    thinking: Thinking | UnsetType = UNSET
-    output_config: OutputConfig | UnsetType = UNSET
-    stop_sequences: tuple[str, ...] | UnsetType = UNSET
-    temperature: float | UnsetType = UNSET
-    top_p: float | UnsetType = UNSET
-    top_k: int | UnsetType = UNSET
-    metadata: Metadata | UnsetType = UNSET
-    service_tier: str | UnsetType = UNSET
-    cache_control: Json = UNSET
-    stream: bool | UnsetType = UNSET
-
-
-# Cache marks
-
-_TIMES: dict[str | None, Cache] = {None: "5m", "5m": "5m", "1h": "1h"}
-
-
-def cached(raw: Json, path: str) -> tuple[Cache | None, dict[str, Raw]]:
-    """A cache mark, and what else it says. One of a kind that nobody knows is left over whole."""
-    if not isinstance(raw, Raw) or bytes(raw) == b"null":
+def parse_cache_control(raw: Json, path: str) -> tuple[Cache | None, dict[str, Raw]]:
+    """Returns the lifetime and the unknown keys; a control of an unknown type is kept whole."""
+    present = non_null(raw)
+    if present is None:
         return None, {}
-    found = read(raw, CacheControl, f"{path}.cache_control".lstrip("."))
-    time = _TIMES.get(found.ttl)
-    if found.type != "ephemeral" or time is None:
-        return None, {"cache_control": raw}
-    return time, left(raw, CacheControl, under="cache_control")
+    control = read(present, CacheControl, f"{path}.cache_control".lstrip("."))
+    cache = _TTLS.get(control.ttl)
+    if control.type != "ephemeral" or cache is None:
+        return None, {"cache_control": present}
+    return cache, left(present, CacheControl, under="cache_control")
 
 
-def marked(mark: Cache | None, path: str, losses: Losses, *, ttl: bool) -> Json:
-    """A cache mark as it is written; the short time is not said, as it is the usual one."""
-    if mark == "1h" and not ttl:
-        losses.warned(f"{path}.cache".lstrip("."), "kept for five minutes, not for an hour")
-        mark = "5m"
-    if mark is None:
+def render_cache_control(cache: Cache | None, path: str, losses: Losses, *, ttl: bool) -> Json:
+    """`ttl` says whether the host accepts a lifetime. The default of 5 minutes is left out."""
+    if cache is None:
         return UNSET
-    return Raw(msgspec.json.encode(CacheControl("ephemeral", None if mark == "5m" else mark)))
+    if cache == "1h" and not ttl:
+        losses.warned(f"{path}.cache".lstrip("."), "cached for 5 minutes instead of 1 hour")
+        cache = "5m"
+    return Raw(msgspec.json.encode(CacheControl("ephemeral", None if cache == "5m" else cache)))
