@@ -37,7 +37,7 @@ from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.decoder import EVENTS
 from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, STARTS
-from weft.dialects.anthropic_messages.mapping import ERRORS, REASONS
+from weft.dialects.anthropic_messages.mapping import ERROR_TYPES, FINISH_REASONS
 from weft.lifecycle import violations
 from weft.sse import Frame
 
@@ -131,7 +131,7 @@ def test_every_name_of_the_official_client_has_a_row() -> None:
     assert STARTS.keys() >= BLOCKS
     assert DELTAS.keys() >= GROWTHS
     assert KINDS | {"ping", "error"} == EVENTS.keys()
-    assert reasons <= REASONS.keys()
+    assert reasons <= FINISH_REASONS.keys()
     assert names(stable.TextCitation) | names(beta.BetaTextCitation) == wire.CITATIONS
     assert {name for name in BLOCKS if name.endswith("_tool_result")} == wire.RESULTS
 
@@ -178,7 +178,7 @@ def test_a_delta_of_every_type_is_read_by_its_name(name: str) -> None:
     assert response.items
 
 
-@pytest.mark.parametrize(("word", "reason"), REASONS.items())
+@pytest.mark.parametrize(("word", "reason"), FINISH_REASONS.items())
 def test_every_stop_reason_has_its_meaning(word: str, reason: str) -> None:
     response = read(*text(0, "a"), reason=word)
     assert (response.finish_reason, response.raw_finish_reason) == (reason, word)
@@ -189,7 +189,7 @@ def test_an_unknown_stop_reason_is_other() -> None:
     assert read(*text(0, "a"), reason="bored").finish_reason == "other"
 
 
-@pytest.mark.parametrize(("type", "meaning"), ERRORS.items())
+@pytest.mark.parametrize(("type", "meaning"), ERROR_TYPES.items())
 def test_every_error_has_its_status(type: str, meaning: tuple[int, bool]) -> None:
     body = {"type": "error", "error": {"type": type, "message": "no"}, "request_id": "r"}
     raw = json.dumps(body).encode()

@@ -1,1 +1,1 @@
-"""Reads frames into parts."""
+"""Reads the content blocks of a Messages response."""

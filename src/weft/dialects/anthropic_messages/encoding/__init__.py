@@ -1,1 +1,1 @@
-"""Writes parts as events."""
+"""Writes the events and bodies of Messages responses."""

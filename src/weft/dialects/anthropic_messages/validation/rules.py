@@ -1,7 +1,7 @@
-"""The rules of the Messages wire. `validator.py` checks each of them.
+"""The rules of a Messages stream, from the vendor's documentation and its official SDK.
 
-`error` is what the official client raises at, loses or joins wrongly, or what makes the next
-request fail; the rest is as bad as it says.
+`validator.py` checks each of them. A rule is an `error` if the official client raises, loses or
+misplaces content when it is broken, or if the next request fails.
 """
 
 from weft.dialects.rules import Rule
@@ -23,25 +23,25 @@ def _stop(index: int) -> str:
     return _event("content_block_stop", f',"index":{index}')
 
 
-def _end(reason: str) -> str:
+def _message_delta(reason: str) -> str:
     return _event("message_delta", f',"delta":{{"stop_reason":{reason}}},"usage":{_USAGE}')
 
 
 _USAGE = '{"output_tokens":1}'
 _HEAD = '"id":"msg_1","type":"message","role":"assistant","content":[],"model":"m"'
-_BEGIN = _event(
+_MESSAGE_START = _event(
     "message_start", f',"message":{{{_HEAD},"usage":{{"input_tokens":1,"output_tokens":1}}}}'
 )
-_LAST = _event("message_stop")
+_MESSAGE_STOP = _event("message_stop")
 _TEXT = '{"type":"text","text":""}'
-_SAID = '{"type":"text_delta","text":"Hi"}'
+_TEXT_DELTA = '{"type":"text_delta","text":"Hi"}'
 _THINKING = '{"type":"thinking","thinking":"","signature":""}'
-_THOUGHT = '{"type":"thinking_delta","thinking":"Hm."}'
-_SIGNED = '{"type":"signature_delta","signature":"c2ln"}'
-_USE = '{"type":"tool_use","id":"toolu_1","name":"f","input":{}}'
+_THINKING_DELTA = '{"type":"thinking_delta","thinking":"Hm."}'
+_SIGNATURE_DELTA = '{"type":"signature_delta","signature":"c2ln"}'
+_TOOL_USE = '{"type":"tool_use","id":"toolu_1","name":"f","input":{}}'
 _SEARCH = '{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}'
-_FOUND = '{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}'
-_FAILED = _event("error", ',"error":{"type":"overloaded_error","message":"Overloaded"}')
+_SEARCH_RESULT = '{"type":"web_search_tool_result","tool_use_id":"srvtoolu_1","content":[]}'
+_ERROR = _event("error", ',"error":{"type":"overloaded_error","message":"Overloaded"}')
 
 _FRAMES = (
     Rule(
@@ -56,30 +56,30 @@ _FRAMES = (
         "event-line-differs",
         "error",
         "The `event:` line is the `type` of the data.",
-        "Clients that dispatch by the line and clients that dispatch by the type see two "
-        "different events.",
+        "Clients that dispatch on the line and clients that dispatch on the type see different "
+        "events.",
         'event: content_block_stop\ndata: {"type":"content_block_start"}\n\n',
     ),
     Rule(
         "event-object",
         "error",
         "The data of every event is a JSON object with a `type`.",
-        "The official client raises at what it cannot parse, and the stream is over for it.",
+        "The official client raises on data that it cannot parse, and stops reading.",
         'event: message_stop\ndata: {"type":\n\n',
     ),
     Rule(
         "event-type",
         "note",
-        "Every event is of a type that the wire defines.",
-        "Clients must ignore what they do not know, and lose what it says.",
+        "Every event has a type that the API defines.",
+        "Clients must ignore unknown types, and lose their content.",
         _event("progress"),
     ),
     Rule(
         "done-frame",
         "warning",
         "There is no `[DONE]`: the stream ends with `message_stop`.",
-        "Under an `event:` line, the official client parses it as JSON and raises.",
-        _LAST + "data: [DONE]\n\n",
+        "With an `event:` line, the official client parses it as JSON and raises.",
+        _MESSAGE_STOP + "data: [DONE]\n\n",
     ),
 )
 
@@ -87,87 +87,87 @@ _MESSAGE = (
     Rule(
         "message-start-first",
         "error",
-        "`message_start` comes before everything else but `ping` and `error`.",
-        "The official client raises at any event that comes before it.",
+        "`message_start` comes before all other events except `ping` and `error`.",
+        "The official client raises on any event before it.",
         _start(0, _TEXT),
     ),
     Rule(
         "message-start-once",
         "error",
         "There is one `message_start`.",
-        "Clients begin anew and drop what had come; the official one merges two messages into one.",
-        _BEGIN * 2,
+        "Clients start over and drop the content so far; the official one merges both messages.",
+        _MESSAGE_START * 2,
     ),
     Rule(
         "message-start-shape",
         "error",
         "`message_start` holds a message: id, type, role assistant, content, model, and usage "
         "with input and output tokens.",
-        "Typed clients read these fields unasked and raise where one is missing.",
+        "Typed clients read these fields without a check and raise if one is missing.",
         _event("message_start", ',"message":{"id":"msg_1"}'),
     ),
     Rule(
         "message-start-ended",
         "warning",
-        "A message that is to be streamed has no stop reason yet.",
-        "Clients that look at it take the answer as over.",
+        "The message of `message_start` has no stop reason yet.",
+        "Clients that read it consider the answer complete.",
         _event("message_start", f',"message":{{{_HEAD},"stop_reason":"end_turn"}}'),
     ),
     Rule(
         "message-start-filled",
         "note",
-        "A message starts with no content: blocks follow one by one.",
-        "Only calls made by code come this way; clients that read blocks alone miss them.",
-        _event("message_start", f',"message":{{"id":"msg_1","content":[{_USE}]}}'),
+        "The message of `message_start` has no content: blocks follow one by one.",
+        "Only calls made by code come this way; clients that only read block events miss them.",
+        _event("message_start", f',"message":{{"id":"msg_1","content":[{_TOOL_USE}]}}'),
     ),
     Rule(
         "message-delta",
         "error",
-        "`message_delta` tells how the message ended.",
-        "The official client takes a stream without it as complete, with no stop reason: half an "
-        "answer passes for a whole one.",
-        _BEGIN + _LAST,
+        "A message has a `message_delta`, which says why it ended.",
+        "The official client considers a stream without it complete, with no stop reason: a "
+        "truncated answer looks like a whole one.",
+        _MESSAGE_START + _MESSAGE_STOP,
     ),
     Rule(
         "message-delta-once",
         "note",
         "There is one `message_delta`.",
-        "What it says replaces what was said before; clients that add usage up count twice.",
-        _BEGIN + _end('"end_turn"') * 2,
+        "It replaces the one before; clients that add up usage count twice.",
+        _MESSAGE_START + _message_delta('"end_turn"') * 2,
     ),
     Rule(
         "message-stop",
         "warning",
-        "A stream that did not fail ends with `message_stop`.",
+        "A stream without an error ends with `message_stop`.",
         "Clients that wait for it hang until the connection closes, or report an error.",
-        _BEGIN + _end('"end_turn"'),
+        _MESSAGE_START + _message_delta('"end_turn"'),
     ),
     Rule(
         "after-message-stop",
         "error",
         "Nothing but `ping` follows `message_stop`.",
-        "Clients have stopped reading; a pooled connection may be read on by the next request.",
-        _BEGIN + _end('"end_turn"') + _LAST * 2,
+        "Clients have stopped reading; on a pooled connection the next request may read it.",
+        _MESSAGE_START + _message_delta('"end_turn"') + _MESSAGE_STOP * 2,
     ),
     Rule(
         "after-error",
         "error",
         "Nothing follows an error.",
-        "Clients raise at the error. A `message_stop` behind it makes a broken turn look whole.",
-        _FAILED + _LAST,
+        "Clients raise on the error. A `message_stop` after it makes a broken turn look complete.",
+        _ERROR + _MESSAGE_STOP,
     ),
     Rule(
         "error-shape",
         "error",
-        "An error holds `error`, an object with a type and a message.",
-        "Clients cannot tell what happened, nor whether to try again.",
+        "An `error` event has an `error` object with a type and a message.",
+        "Clients cannot tell what happened, or whether to retry.",
         _event("error", ',"error":"Overloaded"'),
     ),
     Rule(
         "error-type",
         "note",
-        "An error is of a type that the wire defines.",
-        "Clients that decide by the type whether to try again do not know it.",
+        "An error has a type that the API defines.",
+        "Clients that decide by the type whether to retry do not know it.",
         _event("error", ',"error":{"type":"server_error","message":"?"}'),
     ),
 )
@@ -185,93 +185,93 @@ _BLOCKS = (
         "block-not-open",
         "error",
         "A delta or a stop belongs to a block that was started and not yet stopped.",
-        "Clients raise, lose the delta, or write into a block that they have handed over.",
-        _delta(0, _SAID),
+        "Clients raise, lose the delta, or write into a block that they already passed on.",
+        _delta(0, _TEXT_DELTA),
     ),
     Rule(
         "block-open",
         "error",
         "Every block is stopped before `message_delta`.",
-        "Clients that hand a block over at its stop never hand it over: the call is not run.",
-        _start(0, _USE) + _end('"tool_use"'),
+        "Clients that pass a block on at its stop never do: the call is not run.",
+        _start(0, _TOOL_USE) + _message_delta('"tool_use"'),
     ),
     Rule(
         "block-overlap",
         "warning",
         "One block is open at a time.",
-        "The official client copes; clients that keep one current block mix both up.",
+        "The official client copes; clients that keep one current block mix up the two.",
         _start(0, _TEXT) + _start(1, _TEXT),
     ),
     Rule(
         "block-late",
         "error",
-        "No block comes after the `message_delta` that tells how the message ended.",
-        "Clients that act at the stop reason never see it.",
-        _end('"end_turn"') + _start(0, _TEXT),
+        "No block comes after the `message_delta` with the stop reason.",
+        "Clients that act on the stop reason never see it.",
+        _message_delta('"end_turn"') + _start(0, _TEXT),
     ),
     Rule(
         "block-shape",
         "error",
         "A block has an index, a type, and the fields of its type.",
-        "Typed clients read these fields unasked and raise where one is missing.",
+        "Typed clients read these fields without a check and raise if one is missing.",
         _start(0, '{"type":"tool_use","id":"toolu_1","name":"f"}'),
     ),
     Rule(
         "block-type",
         "note",
-        "Every block is of a type that the wire defines.",
-        "Clients must keep what they do not know as it is, and send it back so.",
+        "Every block has a type that the API defines.",
+        "Clients must keep unknown blocks and send them back unchanged.",
         _start(0, '{"type":"hologram"}'),
     ),
     Rule(
         "delta-fits",
         "error",
-        "A delta is of a kind that its block grows by.",
-        "The official client ignores any other: what it says is lost.",
-        _start(0, _TEXT) + _delta(0, _THOUGHT),
+        "The type of a delta fits the type of its block.",
+        "The official client ignores it: its content is lost.",
+        _start(0, _TEXT) + _delta(0, _THINKING_DELTA),
     ),
     Rule(
         "delta-shape",
         "error",
-        "A delta has a type, and under that type's key what it adds.",
-        "Clients that join texts raise at anything else.",
+        "A delta has a type, and the field of that type.",
+        "Clients that concatenate the field raise if it is missing or has another type.",
         _start(0, _TEXT) + _delta(0, '{"type":"text_delta","text":null}'),
     ),
     Rule(
         "delta-type",
         "note",
-        "Every delta is of a type that the wire defines.",
-        "Clients must ignore what they do not know, and lose what it says.",
+        "Every delta has a type that the API defines.",
+        "Clients must ignore unknown types, and lose their content.",
         _start(0, _TEXT) + _delta(0, '{"type":"hologram_delta"}'),
     ),
     Rule(
         "text-empty",
         "warning",
-        "A text block holds text.",
-        "An empty one is refused when the conversation is sent back.",
+        "A text block is not empty.",
+        "An empty one is rejected when the conversation is sent back.",
         _start(0, _TEXT) + _stop(0),
     ),
     Rule(
         "citation-shape",
         "warning",
-        "A citation is an object of a type that the wire defines.",
-        "Clients cannot show where the text came from.",
+        "A citation is an object with a type that the API defines.",
+        "Clients cannot show the source of the text.",
         _start(0, _TEXT) + _delta(0, '{"type":"citations_delta","citation":{"type":"hearsay"}}'),
     ),
     Rule(
         "signature-late",
         "error",
-        "A thinking block gets one signature, behind its last word.",
-        "The last one replaces those before it, and one that does not cover all of the text is "
-        "refused when the conversation is sent back.",
-        _start(0, _THINKING) + _delta(0, _SIGNED) + _delta(0, _THOUGHT),
+        "A thinking block has one signature, after its last text.",
+        "The last signature replaces earlier ones, and one that does not cover the whole text is "
+        "rejected when the conversation is sent back.",
+        _start(0, _THINKING) + _delta(0, _SIGNATURE_DELTA) + _delta(0, _THINKING_DELTA),
     ),
     Rule(
         "signature-missing",
         "warning",
         "A thinking block is signed.",
-        "Without a signature it is refused when the conversation is sent back.",
-        _start(0, _THINKING) + _delta(0, _THOUGHT) + _stop(0),
+        "Without a signature it is rejected when the conversation is sent back.",
+        _start(0, _THINKING) + _delta(0, _THINKING_DELTA) + _stop(0),
     ),
 )
 
@@ -280,22 +280,22 @@ _TOOLS = (
         "tool-id-missing",
         "error",
         "A call has an id.",
-        "The client has nothing to say whose result it sends back.",
+        "The client cannot say which call its result belongs to.",
         _start(0, '{"type":"tool_use","id":"","name":"f","input":{}}'),
     ),
     Rule(
         "tool-id-spelling",
         "warning",
-        "The id of a call is made of letters, digits, `_` and `-`.",
-        "Any other is refused when the conversation is sent back.",
+        "The id of a call consists of letters, digits, `_` and `-`.",
+        "Any other is rejected when the conversation is sent back.",
         _start(0, '{"type":"tool_use","id":"bash:0","name":"f","input":{}}'),
     ),
     Rule(
         "tool-id-repeated",
         "error",
         "No two calls of a message have the same id.",
-        "Their results cannot be told apart, and the conversation is refused when it is sent back.",
-        _start(0, _USE) + _stop(0) + _start(1, _USE),
+        "Their results cannot be told apart, and the conversation is rejected when sent back.",
+        _start(0, _TOOL_USE) + _stop(0) + _start(1, _TOOL_USE),
     ),
     Rule(
         "tool-name-missing",
@@ -308,45 +308,50 @@ _TOOLS = (
         "tool-input-filled",
         "warning",
         "A call that the model makes for the client starts with an empty `input`; its arguments "
-        "come by deltas.",
-        "Clients that read deltas only run the tool without arguments.",
+        "come in deltas.",
+        "Clients that only read deltas run the tool without arguments.",
         _start(0, '{"type":"tool_use","id":"toolu_1","name":"f","input":{"a":1}}'),
     ),
     Rule(
         "tool-input-json",
         "error",
-        "The pieces of `partial_json` make one JSON object, or nothing at all, unless the tokens "
-        "ran out.",
-        "The official client raises, or runs the tool without arguments and says nothing.",
-        _BEGIN
-        + _start(0, _USE)
+        "The `partial_json` of a call adds up to a JSON object, or to nothing at all, unless "
+        "`max_tokens` cut the answer.",
+        "The official client raises, or silently runs the tool without arguments.",
+        _MESSAGE_START
+        + _start(0, _TOOL_USE)
         + _delta(0, '{"type":"input_json_delta","partial_json":"{}{}"}')
         + _stop(0)
-        + _end('"tool_use"')
-        + _LAST,
+        + _message_delta('"tool_use"')
+        + _MESSAGE_STOP,
     ),
     Rule(
         "result-without-use",
         "note",
-        "The result of an executed tool names a call that came before it.",
-        "It may have come in a message before, which paused or waited; if it did not, the "
-        "conversation is refused when it is sent back.",
-        _start(0, _FOUND),
+        "The result of a server tool refers to a call before it.",
+        "The call may be in an earlier message, which was paused; if it is not, the "
+        "conversation is rejected when it is sent back.",
+        _start(0, _SEARCH_RESULT),
     ),
     Rule(
         "result-repeated",
         "error",
         "A call has one result.",
-        "The conversation is refused when it is sent back.",
-        _start(0, _SEARCH) + _stop(0) + (_start(1, _FOUND) + _stop(1) + _start(2, _FOUND)),
+        "The conversation is rejected when it is sent back.",
+        _start(0, _SEARCH)
+        + _stop(0)
+        + (_start(1, _SEARCH_RESULT) + _stop(1) + _start(2, _SEARCH_RESULT)),
     ),
     Rule(
         "use-without-result",
         "warning",
-        "A call that the other end executes has its result, unless the turn is paused or waits "
-        "for the client.",
-        "The conversation is refused when it is sent back.",
-        _BEGIN + _start(0, _SEARCH) + _stop(0) + _end('"end_turn"') + _LAST,
+        "A call of a server tool has a result, unless the turn is paused or waits for the client.",
+        "The conversation is rejected when it is sent back.",
+        _MESSAGE_START
+        + _start(0, _SEARCH)
+        + _stop(0)
+        + _message_delta('"end_turn"')
+        + _MESSAGE_STOP,
     ),
 )
 
@@ -354,51 +359,55 @@ _ENDING = (
     Rule(
         "stop-reason",
         "error",
-        "The last `message_delta` tells a stop reason.",
-        "A null erases the reason that came before: agents do not know whether to go on.",
-        _BEGIN + _end("null") + _LAST,
+        "The last `message_delta` has a stop reason.",
+        "A null erases the reason before it: agents do not know whether to continue.",
+        _MESSAGE_START + _message_delta("null") + _MESSAGE_STOP,
     ),
     Rule(
         "stop-reason-word",
         "note",
-        "The stop reason is a word that the wire defines.",
-        "Clients that do not know it take the answer as over, or as failed.",
-        _BEGIN + _end('"finished"') + _LAST,
+        "The stop reason is one that the API defines.",
+        "Clients that do not know it consider the answer complete, or failed.",
+        _MESSAGE_START + _message_delta('"finished"') + _MESSAGE_STOP,
     ),
     Rule(
         "stop-reason-calls",
         "warning",
         "The stop reason is `tool_use` exactly if calls wait for the client, unless the answer "
         "was cut or paused.",
-        "Agents that look at the reason run no tool, or wait for one that is not there.",
-        _BEGIN + _start(0, _USE) + _stop(0) + _end('"end_turn"') + _LAST,
+        "Agents that act on the reason run no tool, or wait for a call that does not exist.",
+        _MESSAGE_START
+        + _start(0, _TOOL_USE)
+        + _stop(0)
+        + _message_delta('"end_turn"')
+        + _MESSAGE_STOP,
     ),
     Rule(
         "stop-sequence",
         "warning",
-        "The stop reason `stop_sequence` comes with the sequence that was met.",
-        "Clients that cut or go on by the sequence do not know which one it was.",
-        _BEGIN + _end('"stop_sequence"') + _LAST,
+        "The stop reason `stop_sequence` comes with the sequence that matched.",
+        "Clients that act on the sequence do not know which one it was.",
+        _MESSAGE_START + _message_delta('"stop_sequence"') + _MESSAGE_STOP,
     ),
     Rule(
         "usage-missing",
         "error",
-        "`message_delta` tells the output tokens, a whole number.",
-        "The official client reads them unasked and raises.",
-        _BEGIN + _event("message_delta", ',"delta":{"stop_reason":"end_turn"}'),
+        "`message_delta` has the output tokens, an integer.",
+        "The official client reads them without a check and raises.",
+        _MESSAGE_START + _event("message_delta", ',"delta":{"stop_reason":"end_turn"}'),
     ),
     Rule(
         "usage-shrinks",
         "warning",
-        "Output tokens are counted from the beginning: they never become fewer.",
-        "Clients that show the last count show too few; it looks as if pieces were to be added up.",
-        _BEGIN + _event("message_delta", ',"delta":{},"usage":{"output_tokens":0}'),
+        "Output tokens are cumulative: they never decrease.",
+        "Clients that show the last count show too few; others may add the counts up.",
+        _MESSAGE_START + _event("message_delta", ',"delta":{},"usage":{"output_tokens":0}'),
     ),
     Rule(
         "usage-thinking",
         "warning",
-        "Tokens of thinking are a part of the output tokens.",
-        "Clients that take them off the output show less than nothing.",
+        "Thinking tokens are part of the output tokens.",
+        "Clients that subtract them from the output show a negative number.",
         _event(
             "message_delta",
             ',"usage":{"output_tokens":1,"output_tokens_details":{"thinking_tokens":2}}',
