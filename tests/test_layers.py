@@ -246,6 +246,7 @@ OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
 """Those whose wire a dialect is named after: prose may say whose wire it is."""
 DIALECT_NAMES = re.compile(
     r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|\{\"google\": |"
+    r"(?-i:Gemini(?=[A-Z]))|"  # classes of the dialect of that name
     r"type\.googleapis\.com/google\.rpc|googleSearch|anthropic-(version|beta)",  # wires' words
     re.IGNORECASE,
 )

@@ -66,7 +66,7 @@ class _Kind(Enum):
     REASONING = "reasoning"
 
 
-class ContentDecoder:
+class GeminiDecoder:
     """Reads one candidate of one response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
@@ -179,7 +179,7 @@ class ContentDecoder:
     def _array(self, frame: Frame, out: list[Part]) -> None:
         """A stream that was asked for without server-sent events is one JSON array."""
         self._listed = True
-        frames, whole = wire.elements(frame.data)
+        frames, whole = wire.array_elements(frame.data)
         for data in frames:
             self._one(data, frame, out)
         if not whole:
@@ -195,15 +195,15 @@ class ContentDecoder:
         else:
             self._chunk(chunk, data, frame, out)
 
-    def _read(self, data: bytes) -> wire.Chunk:
+    def _read(self, data: bytes) -> wire.GenerateContentResponse:
         try:
             return wire.read(data)
         except (ValueError, RecursionError):
-            return self._salvage.read(data, wire.Chunk)
+            return self._salvage.read(data, wire.GenerateContentResponse)
 
-    def _in_camel_case(self, chunk: wire.Chunk, data: bytes) -> tuple[wire.Chunk, bytes]:
+    def _in_camel_case(self, chunk: wire.GenerateContentResponse, data: bytes) -> tuple[wire.GenerateContentResponse, bytes]:
         """The frame anew, if its names are spelled in snake_case."""
-        if wire.SNAKE.search(data) is None:
+        if wire.SNAKE_CASE_KEY.search(data) is None:
             return chunk, data
         spelled = respelled(data)
         if spelled is None:
@@ -223,7 +223,7 @@ class ContentDecoder:
         else:
             self._fail(ErrorPart("upstream", text), out)
 
-    def _chunk(self, chunk: wire.Chunk, data: bytes, frame: Frame, out: list[Part]) -> None:
+    def _chunk(self, chunk: wire.GenerateContentResponse, data: bytes, frame: Frame, out: list[Part]) -> None:
         if frame.cut or frame.split:
             self._note_framing(frame)
         if self._phase is _Phase.UNREAD:
@@ -235,7 +235,7 @@ class ContentDecoder:
             self._ending.take_feedback(chunk.prompt_feedback)
         if told(chunk.error):
             self._fail(error_of(self._error(chunk.error)), out)
-        elif chunk.candidates is None and chunk == wire.Chunk(error=chunk.error):
+        elif chunk.candidates is None and chunk == wire.GenerateContentResponse(error=chunk.error):
             what = frame.event or data[:40].decode("utf-8", "replace")
             self._findings.once("event-unknown", frame.event, f"{what!r}: ignored")
         for position, candidate in enumerate(chunk.candidates or ()):
@@ -253,13 +253,13 @@ class ContentDecoder:
         if frame.split:
             self._findings.once("frame-lines-split", "", "events were separated by one newline")
 
-    def _error(self, error: Json) -> wire.Error:
-        read = self._salvage.item(error, wire.Error)
-        if read == wire.Error() and isinstance(error, Raw):
-            return wire.Error(message=bytes(error).decode("utf-8", "replace").strip('"'))
+    def _error(self, error: Json) -> wire.GeminiError:
+        read = self._salvage.item(error, wire.GeminiError)
+        if read == wire.GeminiError() and isinstance(error, Raw):
+            return wire.GeminiError(message=bytes(error).decode("utf-8", "replace").strip('"'))
         return read
 
-    def _take_head(self, chunk: wire.Chunk) -> None:
+    def _take_head(self, chunk: wire.GenerateContentResponse) -> None:
         id = chunk.response_id
         if id and self._response_id and id != self._response_id:
             self._findings.once("metadata-repeated", "", f"another response id: {id!r}")
@@ -271,7 +271,7 @@ class ContentDecoder:
     # Candidates
 
     def _candidate(
-        self, candidate: wire.Candidate, position: int, data: bytes, out: list[Part]
+        self, candidate: wire.GeminiCandidate, position: int, data: bytes, out: list[Part]
     ) -> None:
         if self._phase in _GOOD:
             before = len(out)
@@ -282,7 +282,7 @@ class ContentDecoder:
         self._ending.take(candidate)
 
     def _content(
-        self, candidate: wire.Candidate, position: int, data: bytes, out: list[Part]
+        self, candidate: wire.GeminiCandidate, position: int, data: bytes, out: list[Part]
     ) -> None:
         parts = candidate.content.parts if candidate.content is not None else None
         for index, part in enumerate(parts or ()):
@@ -357,15 +357,15 @@ class ContentDecoder:
 
     # Everything else comes whole
 
-    def _function_call(self, call: wire.FunctionCall, part: wire.Part, out: list[Part]) -> None:
+    def _function_call(self, call: wire.GeminiFunctionCall, part: wire.GeminiPart, out: list[Part]) -> None:
         out += self._calls.function(call, part.thought_signature or None)
 
     def _function_response(
-        self, answer: wire.FunctionResponse, part: wire.Part, out: list[Part]
+        self, answer: wire.GeminiFunctionResponse, part: wire.GeminiPart, out: list[Part]
     ) -> None:
         out.append(self._calls.function_result(answer, _signed(part)))
 
-    def _inline_data(self, blob: wire.Blob, part: wire.Part, out: list[Part]) -> None:
+    def _inline_data(self, blob: wire.GeminiBlob, part: wire.GeminiPart, out: list[Part]) -> None:
         out.append(
             File(
                 self._ids.local("file"),
@@ -376,7 +376,7 @@ class ContentDecoder:
             )
         )
 
-    def _file_data(self, file: wire.FileData, part: wire.Part, out: list[Part]) -> None:
+    def _file_data(self, file: wire.GeminiFileData, part: wire.GeminiPart, out: list[Part]) -> None:
         out.append(
             File(
                 self._ids.local("file"),
@@ -387,18 +387,18 @@ class ContentDecoder:
             )
         )
 
-    def _code(self, code: wire.ExecutableCode, part: wire.Part, out: list[Part]) -> None:
+    def _code(self, code: wire.ExecutableCode, part: wire.GeminiPart, out: list[Part]) -> None:
         self._calls.code(code, part.thought_signature or None, out)
 
     def _code_result(
-        self, answer: wire.CodeExecutionResult, part: wire.Part, out: list[Part]
+        self, answer: wire.CodeExecutionResult, part: wire.GeminiPart, out: list[Part]
     ) -> None:
         out.append(self._calls.code_result(answer, _signed(part)))
 
-    def _tool_call(self, call: wire.ToolCall, part: wire.Part, out: list[Part]) -> None:
+    def _tool_call(self, call: wire.GeminiToolCall, part: wire.GeminiPart, out: list[Part]) -> None:
         self._calls.tool(call, part.thought_signature or None, out)
 
-    def _tool_response(self, answer: wire.ToolResponse, part: wire.Part, out: list[Part]) -> None:
+    def _tool_response(self, answer: wire.GeminiToolResponse, part: wire.GeminiPart, out: list[Part]) -> None:
         out.append(self._calls.tool_result(answer, _signed(part)))
 
     def _unknown_part(self, raw: Raw | None, out: list[Part]) -> None:
@@ -408,21 +408,21 @@ class ContentDecoder:
             out.append(Opaque(self._origin, "part", raw))
 
 
-def _signed(part: wire.Part) -> Json:
+def _signed(part: wire.GeminiPart) -> Json:
     """The signature of a part that has no field for it."""
     if not part.thought_signature:
         return UNSET
-    return Raw(_json(wire.Signed(part.thought_signature)))
+    return Raw(_json(wire.SignatureExtra(part.thought_signature)))
 
 
-_PAYLOADS: dict[type[wire.Shape], Callable[[ContentDecoder, Any, wire.Part, list[Part]], None]] = {
-    wire.FunctionCall: ContentDecoder._function_call,
-    wire.FunctionResponse: ContentDecoder._function_response,
-    wire.Blob: ContentDecoder._inline_data,
-    wire.FileData: ContentDecoder._file_data,
-    wire.ExecutableCode: ContentDecoder._code,
-    wire.CodeExecutionResult: ContentDecoder._code_result,
-    wire.ToolCall: ContentDecoder._tool_call,
-    wire.ToolResponse: ContentDecoder._tool_response,
+_PAYLOADS: dict[type[wire.GeminiObject], Callable[[GeminiDecoder, Any, wire.GeminiPart, list[Part]], None]] = {
+    wire.GeminiFunctionCall: GeminiDecoder._function_call,
+    wire.GeminiFunctionResponse: GeminiDecoder._function_response,
+    wire.GeminiBlob: GeminiDecoder._inline_data,
+    wire.GeminiFileData: GeminiDecoder._file_data,
+    wire.ExecutableCode: GeminiDecoder._code,
+    wire.CodeExecutionResult: GeminiDecoder._code_result,
+    wire.GeminiToolCall: GeminiDecoder._tool_call,
+    wire.GeminiToolResponse: GeminiDecoder._tool_response,
 }
 """What stands beside text."""

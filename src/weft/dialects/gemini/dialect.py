@@ -7,14 +7,14 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.base import Dialect, Salvage, told
 from weft.dialects.gemini import wire
-from weft.dialects.gemini.decoder import ContentDecoder
-from weft.dialects.gemini.encoder import ContentEncoder, body
+from weft.dialects.gemini.decoder import GeminiDecoder
+from weft.dialects.gemini.encoder import GeminiEncoder, body
 from weft.dialects.gemini.errors import read_error, write_error
 from weft.dialects.gemini.http import HTTP
 from weft.dialects.gemini.mapping import is_status
-from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
-from weft.dialects.gemini.validator import RULES, ContentInvariants
+from weft.dialects.gemini.validator import RULES, GeminiValidator
 from weft.findings import Findings
 from weft.sse import Frame
 
@@ -44,7 +44,7 @@ class _Glance(msgspec.Struct, rename="camel"):
 
 def _glances(frame: Frame) -> list[_Glance]:
     """One frame, or those of an array; of an odd one, as much as can be read."""
-    frames = wire.elements(frame.data)[0] if frame.data[:1] == b"[" else [frame.data]
+    frames = wire.array_elements(frame.data)[0] if frame.data[:1] == b"[" else [frame.data]
     salvage = Salvage(Findings(), frozenset())
     return [salvage.item(Raw(data), _Glance) for data in frames]
 
@@ -77,8 +77,8 @@ def _is_whole(frame: Frame) -> bool:
 GENERATE_CONTENT = Dialect(
     wire.NAME,
     speaks=_speaks,
-    decoder=ContentDecoder,
-    encoder=ContentEncoder,
+    decoder=GeminiDecoder,
+    encoder=GeminiEncoder,
     body=body,
     begins=_begins,
     idle=b"\n",  # its clients read every line that is not blank as JSON
@@ -87,8 +87,8 @@ GENERATE_CONTENT = Dialect(
     read_error=read_error,
     write_error=write_error,
     http=HTTP,
-    quirks=ContentQuirks,
+    quirks=GeminiQuirks,
     rules=RULES,
-    invariants=ContentInvariants,
+    invariants=GeminiValidator,
     request=REQUEST,
 )

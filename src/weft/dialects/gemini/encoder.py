@@ -74,7 +74,7 @@ class _Kind(Enum):
     WHOLE = "whole"
 
 
-Last = wire.Part | Raw
+Last = wire.GeminiPart | Raw
 
 Spot = tuple[str, int, int]
 """A text, which part of the answer it stands in, and how many bytes into that part."""
@@ -93,7 +93,7 @@ class _Turn:
         self.written = 0
         self.last = last
         """What is written when it ends; None while it goes on."""
-        self.failure: wire.Error | None = None
+        self.failure: wire.GeminiError | None = None
         """Why it cannot be written."""
         self.cut = False
         """Whether it is a call that could have been written, if more of it had come."""
@@ -107,7 +107,7 @@ class Writer:
         self._ends = {_Kind.TEXT: b"", _Kind.REASONING: b"", _Kind.WHOLE: b""}
         """How a frame goes on after the text, or the part, in it."""
 
-    def begin(self, head: wire.Chunk) -> None:
+    def begin(self, head: wire.GenerateContentResponse) -> None:
         end = b'],"role":"model"},"index":0}],%b' % unbroken(_json(head))[1:]
         self._ends = {
             _Kind.TEXT: b"}" + end,
@@ -123,15 +123,15 @@ class Writer:
         data = b"%b%b%b" % (_HEAD, one_line(_json(part)), self._ends[_Kind.WHOLE])
         self.out.append(Event("", data))
 
-    def sign(self, part: wire.Part) -> None:
+    def sign(self, part: wire.GeminiPart) -> None:
         """Writes the signature of the text before it."""
         self.part(part)
 
-    def end(self, answer: wire.Answer) -> None:
+    def end(self, answer: wire.FinalResponse) -> None:
         self.out.append(Event("", one_line(_json(answer))))
 
-    def fail(self, error: wire.Error) -> None:
-        self.out.append(Event("", one_line(_json(wire.Chunk(error=Raw(_json(error)))))))
+    def fail(self, error: wire.GeminiError) -> None:
+        self.out.append(Event("", one_line(_json(wire.GenerateContentResponse(error=Raw(_json(error)))))))
 
 
 class BodyWriter(Writer):
@@ -142,41 +142,41 @@ class BodyWriter(Writer):
         self._parts: list[Last] = []
         self.body = b""
 
-    def begin(self, head: wire.Chunk) -> None:
+    def begin(self, head: wire.GenerateContentResponse) -> None:
         """All that is in it comes again at the end."""
 
     def text(self, kind: _Kind, text: str) -> None:
         last = self._unsigned(kind)
         if last is None:
-            self._parts.append(wire.Part(text=text, thought=kind is _Kind.REASONING or None))
+            self._parts.append(wire.GeminiPart(text=text, thought=kind is _Kind.REASONING or None))
         else:
             last.text = (last.text or "") + text
 
     def part(self, part: Last) -> None:
         self._parts.append(part)
 
-    def sign(self, part: wire.Part) -> None:
+    def sign(self, part: wire.GeminiPart) -> None:
         last = self._parts[-1]
-        if isinstance(last, wire.Part):
+        if isinstance(last, wire.GeminiPart):
             last.thought_signature = part.thought_signature
 
-    def _unsigned(self, kind: _Kind) -> wire.Part | None:
+    def _unsigned(self, kind: _Kind) -> wire.GeminiPart | None:
         """The last part, if it is text that goes on."""
         last = self._parts[-1] if self._parts else None
-        if not isinstance(last, wire.Part) or last.text is None or last.thought_signature:
+        if not isinstance(last, wire.GeminiPart) or last.text is None or last.thought_signature:
             return None
         return last if (last.thought is True) == (kind is _Kind.REASONING) else None
 
-    def end(self, answer: wire.Answer) -> None:
+    def end(self, answer: wire.FinalResponse) -> None:
         if self._parts:
             answer.candidates[0].content.parts = [Raw(_json(part)) for part in self._parts]
         self.body = one_line(_json(answer))
 
-    def fail(self, error: wire.Error) -> None:
-        self.body = _json(wire.Chunk(error=Raw(_json(error))))
+    def fail(self, error: wire.GeminiError) -> None:
+        self.body = _json(wire.GenerateContentResponse(error=Raw(_json(error))))
 
 
-class ContentEncoder:
+class GeminiEncoder:
     """Writes one response. `fold` is the fold of the very parts it is fed."""
 
     def __init__(
@@ -188,7 +188,7 @@ class ContentEncoder:
         self._findings = findings
         self._phase = _Phase.WRITING
         self._writer = writer or Writer()
-        self._head = wire.Chunk()
+        self._head = wire.GenerateContentResponse()
         self._carried = Carried(context, findings, None)
         self._usage: Usage | None = None
         self._for_tools: int | None = None
@@ -261,7 +261,7 @@ class ContentEncoder:
                 return  # the finish tells what becomes of it
             self._turns.popleft()
             for last in turn.last:
-                if turn.told and isinstance(last, wire.Part):
+                if turn.told and isinstance(last, wire.GeminiPart):
                     self._writer.sign(last)
                 else:
                     self._writer.part(last)
@@ -286,7 +286,7 @@ class ContentEncoder:
             error.details = details_of(part.extra)
         self._fail(error)
 
-    def _fail(self, error: wire.Error) -> None:
+    def _fail(self, error: wire.GeminiError) -> None:
         self._phase = _Phase.OVER
         self._writer.fail(error)
 
@@ -297,9 +297,9 @@ class ContentEncoder:
             if usage:
                 self._carried.lost("usage", "nothing is told after an error")
             return
-        kept = leftover_of(part) if self._carried.native else wire.Leftover()
+        kept = leftover_of(part) if self._carried.native else wire.GeminiFinishExtra()
         spots = self._spots() if self._sources else {}
-        candidate = _candidate([wire.Part(text="")], part, kept)
+        candidate = _candidate([wire.GeminiPart(text="")], part, kept)
         candidate.grounding_metadata = grounding_written(_cited(self._sources, spots), kept)
         self._carried.end(part, miscounted(usage))
         answer = _answer(self._head, candidate, part, usage)
@@ -331,7 +331,7 @@ class ContentEncoder:
 
     def _text_end(self, part: TextEnd) -> None:
         signature = self._carried.signature(part.type, part)
-        last: list[Last] = [wire.Part(text="", thought_signature=signature)] if signature else []
+        last: list[Last] = [wire.GeminiPart(text="", thought_signature=signature)] if signature else []
         self._end(self._texts[part.id], last)
 
     def _reasoning_start(self, part: ReasoningStart) -> None:
@@ -343,7 +343,7 @@ class ContentEncoder:
 
     def _reasoning_end(self, part: ReasoningEnd) -> None:
         signature = self._carried.signature(part.type, part)
-        signed = wire.Part(text="", thought=True, thought_signature=signature)
+        signed = wire.GeminiPart(text="", thought=True, thought_signature=signature)
         self._end(self._thoughts[part.id], [signed] if signature else [])
 
     # Sources
@@ -381,7 +381,7 @@ class ContentEncoder:
     def _tool_call(self, part: ToolCall) -> None:
         turn = self._calls.get(part.id) or self._begin(_Kind.WHOLE, part.id)
         written = self._carried.call(part)
-        if isinstance(written, wire.Error):
+        if isinstance(written, wire.GeminiError):
             turn.failure, turn.cut = written, part.invalid in ("bad-arguments", "stream-failed")
             self._end(turn, [])
         else:
@@ -400,25 +400,25 @@ class ContentEncoder:
         self._carried.approval(part)
 
 
-_HANDLERS: dict[type[Part], Callable[[ContentEncoder, Any], None]] = {
-    ResponseMetadata: ContentEncoder._metadata,
-    TextStart: ContentEncoder._text_start,
-    TextDelta: ContentEncoder._text_delta,
-    TextEnd: ContentEncoder._text_end,
-    ReasoningStart: ContentEncoder._reasoning_start,
-    ReasoningDelta: ContentEncoder._reasoning_delta,
-    ReasoningEnd: ContentEncoder._reasoning_end,
-    ToolParamsStart: ContentEncoder._params_start,
-    ToolParamsDelta: ContentEncoder._params,
-    ToolParamsEnd: ContentEncoder._params,
-    ToolCall: ContentEncoder._tool_call,
-    ToolResult: ContentEncoder._tool_result,
-    ToolApprovalRequest: ContentEncoder._approval,
-    Source: ContentEncoder._source,
-    File: ContentEncoder._file,
-    Opaque: ContentEncoder._opaque,
-    ErrorPart: ContentEncoder._on_error,
-    Finish: ContentEncoder._on_finish,
+_HANDLERS: dict[type[Part], Callable[[GeminiEncoder, Any], None]] = {
+    ResponseMetadata: GeminiEncoder._metadata,
+    TextStart: GeminiEncoder._text_start,
+    TextDelta: GeminiEncoder._text_delta,
+    TextEnd: GeminiEncoder._text_end,
+    ReasoningStart: GeminiEncoder._reasoning_start,
+    ReasoningDelta: GeminiEncoder._reasoning_delta,
+    ReasoningEnd: GeminiEncoder._reasoning_end,
+    ToolParamsStart: GeminiEncoder._params_start,
+    ToolParamsDelta: GeminiEncoder._params,
+    ToolParamsEnd: GeminiEncoder._params,
+    ToolCall: GeminiEncoder._tool_call,
+    ToolResult: GeminiEncoder._tool_result,
+    ToolApprovalRequest: GeminiEncoder._approval,
+    Source: GeminiEncoder._source,
+    File: GeminiEncoder._file,
+    Opaque: GeminiEncoder._opaque,
+    ErrorPart: GeminiEncoder._on_error,
+    Finish: GeminiEncoder._on_finish,
 }
 
 
@@ -444,26 +444,26 @@ def body(response: Response, context: Context, findings: Findings) -> bytes:
     parts = response_to_parts(response)
     for part in parts:
         fold.feed(part)
-    ContentEncoder(context, fold, findings, writer).feed(parts)
+    GeminiEncoder(context, fold, findings, writer).feed(parts)
     return writer.body
 
 
 # What a stream ends with
 
 
-def _head(model: str | None, created: int | None, context: Context) -> wire.Chunk:
-    return wire.Chunk(
+def _head(model: str | None, created: int | None, context: Context) -> wire.GenerateContentResponse:
+    return wire.GenerateContentResponse(
         model_version=model or (context.request.model if context.request else None),
         response_id=context.response_id or context.ids.mint("resp"),
         create_time=None if created is None else time_of(created),
     )
 
 
-def _candidate(parts: Sequence[Last], finish: Finish, kept: wire.Leftover) -> wire.Ended:
+def _candidate(parts: Sequence[Last], finish: Finish, kept: wire.GeminiFinishExtra) -> wire.FinishedCandidate:
     word = finish_word(finish)
     message = kept.finish_message or kept.block_reason_message
-    return wire.Ended(
-        wire.Written([Raw(_json(part)) for part in parts], "model"),
+    return wire.FinishedCandidate(
+        wire.WrittenContent([Raw(_json(part)) for part in parts], "model"),
         word,
         0,
         _PAUSED if finish.reason == "pause" and word == "OTHER" else message,
@@ -484,9 +484,9 @@ def _cited(
 
 
 def _answer(
-    head: wire.Chunk, candidate: wire.Ended, finish: Finish, usage: Usage | None
-) -> wire.Answer:
-    return wire.Answer(
+    head: wire.GenerateContentResponse, candidate: wire.FinishedCandidate, finish: Finish, usage: Usage | None
+) -> wire.FinalResponse:
+    return wire.FinalResponse(
         [candidate],
         None if usage is None else usage_written(usage),
         head.model_version or finish.model,  # the first one only, if it changes

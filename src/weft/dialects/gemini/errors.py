@@ -111,10 +111,10 @@ def write_error(error: ErrorPart) -> tuple[int, bytes]:
     return status, msgspec.json.encode(Failed(Error(status, error.message, word, details)))
 
 
-def error_written(error: ErrorPart | Failure) -> wire.Error:
+def error_written(error: ErrorPart | Failure) -> wire.GeminiError:
     """The error of a stream: its code is the status that the upstream answered with, if any."""
     word, status = _named(error, class_of(error))
-    return wire.Error(error.status or status, error.message, word)
+    return wire.GeminiError(error.status or status, error.message, word)
 
 
 def _named(error: ErrorPart | Failure, found: ErrorClass) -> tuple[str, int]:

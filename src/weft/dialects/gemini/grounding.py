@@ -37,8 +37,8 @@ class Sources:
         self._findings = findings
         self._texts: dict[str, Buffer] = {}
         self._last = Buffer()
-        self._grounding: wire.Grounding | None = None
-        self._citations: wire.Citations | None = None
+        self._grounding: wire.GroundingMetadata | None = None
+        self._citations: wire.CitationMetadata | None = None
         self._told: set[tuple[str, Span]] = set()
         self._bytes: dict[str, bytes] = {}
         self._sought = 0
@@ -50,7 +50,7 @@ class Sources:
     def say(self, piece: str) -> None:
         self._last.add(piece)
 
-    def hold(self, grounding: wire.Grounding | None, citations: wire.Citations | None) -> None:
+    def hold(self, grounding: wire.GroundingMetadata | None, citations: wire.CitationMetadata | None) -> None:
         self._grounding = grounding or self._grounding
         self._citations = citations or self._citations
 
@@ -71,7 +71,7 @@ class Sources:
         self._bytes.clear()
         return out
 
-    def _ground(self, grounding: wire.Grounding, out: list[Part]) -> None:
+    def _ground(self, grounding: wire.GroundingMetadata, out: list[Part]) -> None:
         chunks = grounding.grounding_chunks or []
         placed: set[int] = set()
         for support in grounding.grounding_supports or ():
@@ -86,17 +86,17 @@ class Sources:
 
     def _chunk(self, raw: Raw, span: Span, out: list[Part]) -> None:
         read = self._salvage.item(raw, wire.GroundingChunk)
-        place = read.web or read.maps or read.image or read.retrieved_context or wire.Place()
+        place = read.web or read.maps or read.image or read.retrieved_context or wire.GroundingSource()
         kind: SourceKind = "document" if place is read.retrieved_context else "url"
         self._source(kind, place, raw, span, out)
 
     def _cite(self, raw: Raw, out: list[Part]) -> None:
-        read = self._salvage.item(raw, wire.Citation)
+        read = self._salvage.item(raw, wire.GeminiCitation)
         span = self._span(wire.Segment(None, read.start_index, read.end_index))
-        self._source("url", wire.Place(read.uri, title=read.title), raw, span, out)
+        self._source("url", wire.GroundingSource(read.uri, title=read.title), raw, span, out)
 
     def _source(
-        self, kind: SourceKind, place: wire.Place, raw: Raw, span: Span, out: list[Part]
+        self, kind: SourceKind, place: wire.GroundingSource, raw: Raw, span: Span, out: list[Part]
     ) -> None:
         url = place.uri or place.source_uri
         mark = (url or bytes(raw).decode("utf-8", "replace"), span)
@@ -160,22 +160,22 @@ class Sources:
 
 
 def grounding_written(
-    cited: Iterable[tuple[Source, wire.Segment | None]], leftover: wire.Leftover
-) -> wire.Grounding | None:
+    cited: Iterable[tuple[Source, wire.Segment | None]], leftover: wire.GeminiFinishExtra
+) -> wire.GroundingMetadata | None:
     """Returns the metadata for sources and their stretches; None if there are none."""
     numbers: dict[bytes, int] = {}
-    supports: list[wire.Support] = []
+    supports: list[wire.GroundingSupport] = []
     for source, segment in cited:
         number = numbers.setdefault(_written(source), len(numbers))
         if segment is not None:
-            supports.append(wire.Support(segment, [number]))
-    found = wire.Grounding(
+            supports.append(wire.GroundingSupport(segment, [number]))
+    found = wire.GroundingMetadata(
         [Raw(chunk) for chunk in numbers] or None,
         supports or None,
         leftover.web_search_queries,
         leftover.search_entry_point,
     )
-    return None if found == wire.Grounding() else found
+    return None if found == wire.GroundingMetadata() else found
 
 
 def _written(source: Source) -> bytes:
@@ -186,7 +186,7 @@ def _written(source: Source) -> bytes:
                 return bytes(source.raw)
         except ValueError:
             pass
-    place = wire.Place(source.url, title=source.title, document_name=source.file_id)
+    place = wire.GroundingSource(source.url, title=source.title, document_name=source.file_id)
     if source.kind == "url":
         return msgspec.json.encode(wire.GroundingChunk(web=place))
     return msgspec.json.encode(wire.GroundingChunk(retrieved_context=place))

@@ -88,8 +88,8 @@ class Ending:
         self._findings = findings
         self.reason: str | None = None
         self._blocked: str | None = None
-        self._usage = wire.Usage()
-        self._leftover = wire.Leftover()
+        self._usage = wire.UsageMetadata()
+        self._leftover = wire.GeminiFinishExtra()
 
     @property
     def told(self) -> bool:
@@ -99,7 +99,7 @@ class Ending:
     @property
     def held(self) -> bool:
         """Whether something was said that only the finish part tells."""
-        return self.told or self._leftover != wire.Leftover()
+        return self.told or self._leftover != wire.GeminiFinishExtra()
 
     @property
     def clean(self) -> bool:
@@ -121,7 +121,7 @@ class Ending:
             raw_reason=self.reason or self._blocked,
             usage=usage_of(self._usage),
             model=model,
-            extra=UNSET if kept == wire.Leftover() else Raw(msgspec.json.encode(kept)),
+            extra=UNSET if kept == wire.GeminiFinishExtra() else Raw(msgspec.json.encode(kept)),
         )
 
     def _canonical(self, called: bool) -> FinishReason:
@@ -130,7 +130,7 @@ class Ending:
         reason = finish_reason(self.reason)
         return "tool-calls" if reason == "stop" and called else reason
 
-    def take_usage(self, told: wire.Usage) -> None:
+    def take_usage(self, told: wire.UsageMetadata) -> None:
         """Per field the last one told wins: counts grow from frame to frame, never summed."""
         kept = self._usage
         kept.prompt_token_count = _last(told.prompt_token_count, kept.prompt_token_count)
@@ -146,12 +146,12 @@ class Ending:
         )
         kept.total_token_count = _last(told.total_token_count, kept.total_token_count)
 
-    def take_feedback(self, feedback: wire.Feedback) -> None:
+    def take_feedback(self, feedback: wire.PromptFeedback) -> None:
         if feedback.block_reason:
             self._blocked = self._blocked or feedback.block_reason
             self._leftover.block_reason_message = feedback.block_reason_message
 
-    def take(self, candidate: wire.Candidate) -> None:
+    def take(self, candidate: wire.GeminiCandidate) -> None:
         kept = self._leftover
         kept.finish_message = candidate.finish_message or kept.finish_message
         kept.continuation_token = candidate.continuation_token or kept.continuation_token
@@ -162,7 +162,7 @@ class Ending:
         if candidate.finish_reason:
             self._take_reason(candidate.finish_reason)
 
-    def _take_grounding(self, grounding: wire.Grounding) -> None:
+    def _take_grounding(self, grounding: wire.GroundingMetadata) -> None:
         """What is no source: the queries, and what must be shown beside the answer."""
         if isinstance(grounding.web_search_queries, Raw):
             self._leftover.web_search_queries = grounding.web_search_queries.copy()
@@ -181,9 +181,9 @@ class Ending:
 # Usage
 
 
-def usage_of(usage: wire.Usage) -> Usage | None:
+def usage_of(usage: wire.UsageMetadata) -> Usage | None:
     """Returns None for usage that tells nothing."""
-    if usage == wire.Usage():
+    if usage == wire.UsageMetadata():
         return None
     given = _sum(usage.prompt_token_count, usage.tool_use_prompt_token_count)
     made = _sum(usage.candidates_token_count, usage.thoughts_token_count)
@@ -193,14 +193,14 @@ def usage_of(usage: wire.Usage) -> Usage | None:
     return Usage(given, made, total, usage.thoughts_token_count, usage.cached_content_token_count)
 
 
-def usage_written(usage: Usage) -> wire.Usage:
+def usage_written(usage: Usage) -> wire.UsageMetadata:
     """Usage as it is written: the answer without the thoughts, and a total that sums up."""
     given, made, thoughts = usage.input_tokens, usage.output_tokens, usage.reasoning_tokens
     answer = None if made is None else max(made - (thoughts or 0), 0)
     total = usage.total_tokens
     if given is not None and answer is not None:
         total = given + answer + (thoughts or 0)
-    return wire.Usage(
+    return wire.UsageMetadata(
         prompt_token_count=given,
         cached_content_token_count=usage.cache_read_tokens,
         candidates_token_count=answer,
@@ -231,12 +231,12 @@ def _sum(one: int | None, other: int | None) -> int | None:
 # Errors
 
 
-def error_of(error: wire.Error) -> ErrorPart:
+def error_of(error: wire.GeminiError) -> ErrorPart:
     code = error.code if error.code is not None and 400 <= error.code <= 599 else None
     status = _CODES.get(error.status or "") if code is None else code
     extra: Json = UNSET
     if isinstance(error.details, Raw):
-        extra = Raw(msgspec.json.encode(wire.Failed(error.details)))
+        extra = Raw(msgspec.json.encode(wire.ErrorExtra(error.details)))
     return ErrorPart(
         "upstream",
         error.message or error.status or "unknown error",

@@ -1,4 +1,4 @@
-"""Requests of this dialect, both ways."""
+"""The request codec of this dialect."""
 
 from weft.dialects.gemini.requests.parse import parse
 from weft.dialects.gemini.requests.render import render

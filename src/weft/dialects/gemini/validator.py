@@ -14,7 +14,7 @@ from weft.dialects.rules import JsonValue
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
-__all__ = ["RULES", "ContentInvariants"]
+__all__ = ["RULES", "GeminiValidator"]
 
 _CONTENT = ("candidates", "promptFeedback", "usageMetadata", "error")
 _STATUSES = frozenset(
@@ -46,7 +46,7 @@ _SUMMED = (
 _COUNTS = (*_SUMMED, "cachedContentTokenCount", "totalTokenCount")
 
 
-class ContentInvariants:
+class GeminiValidator:
     """Watches one response, with all its candidates."""
 
     def __init__(self, findings: Findings) -> None:
@@ -182,11 +182,11 @@ class ContentInvariants:
 _GOES_ON, _BLOCKED, _FAILED, _OVER = "goes on", "blocked", "failed", "over"
 """How a response ends, as far as it is known."""
 
-_FIELDS: dict[str, Callable[[ContentInvariants, JsonValue], None]] = {
-    "promptFeedback": ContentInvariants._feedback,
-    "candidates": ContentInvariants._all_candidates,
-    "usageMetadata": ContentInvariants._usage,
-    "error": ContentInvariants._error,
+_FIELDS: dict[str, Callable[[GeminiValidator, JsonValue], None]] = {
+    "promptFeedback": GeminiValidator._feedback,
+    "candidates": GeminiValidator._all_candidates,
+    "usageMetadata": GeminiValidator._usage,
+    "error": GeminiValidator._error,
 }
 
 

@@ -12,14 +12,14 @@ from msgspec import UNSET, Raw, UnsetType
 
 NAME = "gemini"
 
-CODE, SERVER_TOOL = "executable_code", "server_tool"
+CODE_KIND, SERVER_TOOL_KIND = "executable_code", "server_tool"
 """The kinds of the calls that the other end executes, and what they are called."""
 CODE_NAME, SERVER_PREFIX = "code_execution", "server:"
 
 GROWING = frozenset({"text", "stringValue"})
 """Fields that come in pieces, so that a surrogate pair may be cut in two there."""
 
-SNAKE = re.compile(
+SNAKE_CASE_KEY = re.compile(
     rb'"(?:finish_reason|function_(?:call|response)|inline_data|file_data|executable_code|'
     rb"code_execution_result|thought_signature|usage_metadata|model_version|response_id|"
     rb'prompt_feedback|grounding_metadata|citation_metadata|tool_(?:call|response))"'
@@ -29,11 +29,11 @@ SNAKE = re.compile(
 Json = Raw | UnsetType
 
 
-class Shape(msgspec.Struct, rename="camel", omit_defaults=True):
+class GeminiObject(msgspec.Struct, rename="camel", omit_defaults=True):
     """The base of all shapes."""
 
 
-class PartialArg(Shape):
+class PartialArg(GeminiObject):
     """One value of a call whose arguments are streamed, with its place in them."""
 
     json_path: str | None = None
@@ -44,7 +44,7 @@ class PartialArg(Shape):
     will_continue: bool | None = None
 
 
-class FunctionCall(Shape):
+class GeminiFunctionCall(GeminiObject):
     id: str | None = None
     name: str | None = None
     args: Json = UNSET
@@ -52,59 +52,59 @@ class FunctionCall(Shape):
     will_continue: bool | None = None
 
 
-class FunctionResponse(Shape):
+class GeminiFunctionResponse(GeminiObject):
     id: str | None = None
     name: str | None = None
     response: Json = UNSET
 
 
-class Blob(Shape):
+class GeminiBlob(GeminiObject):
     mime_type: str | None = None
     data: str | None = None
 
 
-class FileData(Shape):
+class GeminiFileData(GeminiObject):
     mime_type: str | None = None
     file_uri: str | None = None
 
 
-class ExecutableCode(Shape):
+class ExecutableCode(GeminiObject):
     id: str | None = None
     language: str | None = None
     code: str | None = None
 
 
-class CodeExecutionResult(Shape):
+class CodeExecutionResult(GeminiObject):
     id: str | None = None
     outcome: str | None = None
     output: str | None = None
 
 
-class ToolCall(Shape):
+class GeminiToolCall(GeminiObject):
     id: str | None = None
     tool_type: str | None = None
     args: Json = UNSET
 
 
-class ToolResponse(Shape):
+class GeminiToolResponse(GeminiObject):
     id: str | None = None
     tool_type: str | None = None
     response: Json = UNSET
 
 
-class Part(Shape):
+class GeminiPart(GeminiObject):
     """One payload, and perhaps a signature."""
 
     text: str | None = None
     thought: bool | None = None
-    function_call: FunctionCall | None = None
-    function_response: FunctionResponse | None = None
-    inline_data: Blob | None = None
-    file_data: FileData | None = None
+    function_call: GeminiFunctionCall | None = None
+    function_response: GeminiFunctionResponse | None = None
+    inline_data: GeminiBlob | None = None
+    file_data: GeminiFileData | None = None
     executable_code: ExecutableCode | None = None
     code_execution_result: CodeExecutionResult | None = None
-    tool_call: ToolCall | None = None
-    tool_response: ToolResponse | None = None
+    tool_call: GeminiToolCall | None = None
+    tool_response: GeminiToolResponse | None = None
     thought_signature: str | None = None
 
     def payloads(self) -> "list[Payload]":
@@ -134,23 +134,23 @@ class Part(Shape):
 
 
 Payload = (
-    FunctionCall
-    | FunctionResponse
-    | Blob
-    | FileData
+    GeminiFunctionCall
+    | GeminiFunctionResponse
+    | GeminiBlob
+    | GeminiFileData
     | ExecutableCode
     | CodeExecutionResult
-    | ToolCall
-    | ToolResponse
+    | GeminiToolCall
+    | GeminiToolResponse
 )
 
 
-class Content(Shape):
-    parts: list[Part] | None = None
+class GeminiContent(GeminiObject):
+    parts: list[GeminiPart] | None = None
     role: str | None = None
 
 
-class Place(Shape):
+class GroundingSource(GeminiObject):
     """Where a grounding chunk comes from; an image has its own word for the page."""
 
     uri: str | None = None
@@ -159,14 +159,14 @@ class Place(Shape):
     document_name: str | None = None
 
 
-class GroundingChunk(Shape):
-    web: Place | None = None
-    retrieved_context: Place | None = None
-    maps: Place | None = None
-    image: Place | None = None
+class GroundingChunk(GeminiObject):
+    web: GroundingSource | None = None
+    retrieved_context: GroundingSource | None = None
+    maps: GroundingSource | None = None
+    image: GroundingSource | None = None
 
 
-class Segment(Shape):
+class Segment(GeminiObject):
     """A stretch of one part, in bytes of UTF-8; the end is exclusive."""
 
     part_index: int | None = None
@@ -175,44 +175,44 @@ class Segment(Shape):
     text: str | None = None
 
 
-class Support(Shape):
+class GroundingSupport(GeminiObject):
     segment: Segment | None = None
     grounding_chunk_indices: list[int] | None = None
 
 
-class Grounding(Shape):
+class GroundingMetadata(GeminiObject):
     grounding_chunks: list[Raw] | None = None
-    grounding_supports: list[Support] | None = None
+    grounding_supports: list[GroundingSupport] | None = None
     web_search_queries: Json = UNSET
     search_entry_point: Json = UNSET
 
 
-class Citation(Shape):
+class GeminiCitation(GeminiObject):
     uri: str | None = None
     title: str | None = None
     start_index: int | None = None
     end_index: int | None = None
 
 
-class Citations(Shape):
+class CitationMetadata(GeminiObject):
     """The list has one name or the other, by host."""
 
     citation_sources: list[Raw] | None = None
     citations: list[Raw] | None = None
 
 
-class Candidate(Shape):
-    content: Content | None = None
+class GeminiCandidate(GeminiObject):
+    content: GeminiContent | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
     index: int | None = None
     continuation_token: str | None = None
-    grounding_metadata: Grounding | None = None
-    citation_metadata: Citations | None = None
+    grounding_metadata: GroundingMetadata | None = None
+    citation_metadata: CitationMetadata | None = None
     url_context_metadata: Json = UNSET
 
 
-class Usage(Shape):
+class UsageMetadata(GeminiObject):
     prompt_token_count: int | None = None
     cached_content_token_count: int | None = None
     candidates_token_count: int | None = None
@@ -221,60 +221,60 @@ class Usage(Shape):
     total_token_count: int | None = None
 
 
-class Feedback(Shape):
+class PromptFeedback(GeminiObject):
     block_reason: str | None = None
     block_reason_message: str | None = None
 
 
-class Error(Shape):
+class GeminiError(GeminiObject):
     code: int | None = None
     message: str | None = None
     status: str | None = None
     details: Json = UNSET
 
 
-class Chunk(Shape):
+class GenerateContentResponse(GeminiObject):
     """A frame, a whole body, or an error object: one shape reads them all."""
 
-    candidates: list[Candidate] | None = None
-    usage_metadata: Usage | None = None
-    prompt_feedback: Feedback | None = None
+    candidates: list[GeminiCandidate] | None = None
+    usage_metadata: UsageMetadata | None = None
+    prompt_feedback: PromptFeedback | None = None
     model_version: str | None = None
     response_id: str | None = None
     create_time: str | None = None
     error: Json = UNSET
 
 
-class Written(Shape):
-    """Content as it is written: parts that are JSON already."""
+class WrittenContent(GeminiObject):
+    """GeminiContent as it is written: parts that are JSON already."""
 
     parts: list[Raw]
     role: str
 
 
-class Ended(Shape):
+class FinishedCandidate(GeminiObject):
     """A candidate as it is written when it ends."""
 
-    content: Written
+    content: WrittenContent
     finish_reason: str
     index: int
     finish_message: str | None = None
     continuation_token: str | None = None
-    grounding_metadata: Grounding | None = None
+    grounding_metadata: GroundingMetadata | None = None
     url_context_metadata: Json = UNSET
 
 
-class Answer(Shape):
+class FinalResponse(GeminiObject):
     """The last frame of a stream; or a whole body."""
 
-    candidates: list[Ended]
-    usage_metadata: Usage | None = None
+    candidates: list[FinishedCandidate]
+    usage_metadata: UsageMetadata | None = None
     model_version: str | None = None
     response_id: str | None = None
     create_time: str | None = None
 
 
-class Leftover(Shape):
+class GeminiFinishExtra(GeminiObject):
     """What `extra` of a finish keeps for those who speak this dialect too."""
 
     finish_message: str | None = None
@@ -285,31 +285,31 @@ class Leftover(Shape):
     url_context_metadata: Json = UNSET
 
 
-class Signed(Shape):
+class SignatureExtra(GeminiObject):
     """What `extra` keeps of a part that has no field for a signature."""
 
     thought_signature: str | None = None
 
 
-class Failed(Shape):
+class ErrorExtra(GeminiObject):
     """What `extra` of an error keeps: among it, when to try again."""
 
     details: Json = UNSET
 
 
-class _RawContent(Shape):
+class _RawContent(GeminiObject):
     parts: list[Raw]
 
 
-class _RawCandidate(Shape):
+class _RawCandidate(GeminiObject):
     content: _RawContent
 
 
-class _RawChunk(Shape):
+class _RawChunk(GeminiObject):
     candidates: list[_RawCandidate]
 
 
-read = msgspec.json.Decoder(Chunk).decode
+read = msgspec.json.Decoder(GenerateContentResponse).decode
 """Decodes the data of a frame; raises ValueError for what is not a well-typed frame."""
 
 _read_elements = msgspec.json.Decoder(list[Raw]).decode
@@ -326,7 +326,7 @@ def raw_part(data: bytes, candidate: int, part: int) -> Raw | None:
         return None
 
 
-def elements(data: bytes) -> tuple[list[bytes], bool]:
+def array_elements(data: bytes) -> tuple[list[bytes], bool]:
     """Returns the frames of a stream that came as one JSON array, and whether that is all of it:
     of an array that was cut or spoilt, those before the damage.
     """

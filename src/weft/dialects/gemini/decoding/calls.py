@@ -221,7 +221,7 @@ class Calls:
 
     # Calls for the client
 
-    def function(self, call: wire.FunctionCall, signature: str | None) -> list[Part]:
+    def function(self, call: wire.GeminiFunctionCall, signature: str | None) -> list[Part]:
         out: list[Part] = []
         known = self._open
         if call.name and not (known is not None and call.id and call.id == known.wire_id):
@@ -257,7 +257,7 @@ class Calls:
         return known
 
     def _go_on(
-        self, known: _Open, call: wire.FunctionCall, signature: str | None, out: list[Part]
+        self, known: _Open, call: wire.GeminiFunctionCall, signature: str | None, out: list[Part]
     ) -> None:
         known.signature = signature or known.signature
         whole = _text(call.args)
@@ -293,7 +293,7 @@ class Calls:
         self.dispatchable = self.dispatchable or invalid is None
 
     def _whole_call(
-        self, name: str, call: wire.FunctionCall, signature: str | None, out: list[Part]
+        self, name: str, call: wire.GeminiFunctionCall, signature: str | None, out: list[Part]
     ) -> None:
         params = _text(call.args)
         if self._repeats(call.id, name, params):
@@ -315,7 +315,7 @@ class Calls:
         told.append(this)
         return False
 
-    def _stray(self, call: wire.FunctionCall, signature: str | None, out: list[Part]) -> None:
+    def _stray(self, call: wire.GeminiFunctionCall, signature: str | None, out: list[Part]) -> None:
         """No name, and nothing that it could go on with."""
         if not (call.id or call.partial_args or not _is_null(call.args)):
             self._findings.once("end-without-start", "", "the end of a call that was not open")
@@ -330,11 +330,11 @@ class Calls:
 
     def code(self, code: wire.ExecutableCode, signature: str | None, out: list[Part]) -> None:
         params = _json(wire.ExecutableCode(None, code.language, code.code or "")).decode()
-        self._executed(code.id, wire.CODE_NAME, wire.CODE, params, signature, out)
+        self._executed(code.id, wire.CODE_NAME, wire.CODE_KIND, params, signature, out)
 
-    def tool(self, call: wire.ToolCall, signature: str | None, out: list[Part]) -> None:
+    def tool(self, call: wire.GeminiToolCall, signature: str | None, out: list[Part]) -> None:
         name = wire.SERVER_PREFIX + (call.tool_type or "")
-        self._executed(call.id, name, wire.SERVER_TOOL, _text(call.args), signature, out)
+        self._executed(call.id, name, wire.SERVER_TOOL_KIND, _text(call.args), signature, out)
 
     def _executed(
         self,
@@ -374,11 +374,11 @@ class Calls:
         id, _ = self._answered(answer.id, wire.CODE_NAME)
         return ToolResult(id, result, is_error=answer.outcome not in _NO_FAULT, extra=extra)
 
-    def tool_result(self, answer: wire.ToolResponse, extra: Json) -> ToolResult:
+    def tool_result(self, answer: wire.GeminiToolResponse, extra: Json) -> ToolResult:
         id, _ = self._answered(answer.id, wire.SERVER_PREFIX + (answer.tool_type or ""))
         return ToolResult(id, _raw(answer.response), extra=extra)
 
-    def function_result(self, answer: wire.FunctionResponse, extra: Json) -> ToolResult:
+    def function_result(self, answer: wire.GeminiFunctionResponse, extra: Json) -> ToolResult:
         """The client's own answer, which belongs into a request: mostly to an earlier call."""
         id, here = self._answered(answer.id, answer.name or "")
         return ToolResult(

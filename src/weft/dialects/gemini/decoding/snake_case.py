@@ -15,7 +15,7 @@ def respelled(data: bytes) -> bytes | None:
     """
     try:
         value = json.loads(data.decode("utf-8", "replace"), strict=False)
-        spelled = _walk(value, wire.Chunk)
+        spelled = _walk(value, wire.GenerateContentResponse)
         return None if spelled == value else json.dumps(spelled).encode()
     except (ValueError, RecursionError):
         return None
@@ -25,12 +25,12 @@ def _walk(value: object, shape: object) -> object:
     for option in get_args(shape) if get_origin(shape) in (Union, UnionType) else (shape,):
         if isinstance(value, list) and get_origin(option) is list:
             return [_walk(one, get_args(option)[0]) for one in value]
-        if isinstance(value, dict) and isinstance(option, type) and issubclass(option, wire.Shape):
+        if isinstance(value, dict) and isinstance(option, type) and issubclass(option, wire.GeminiObject):
             return _struct(value, option)
     return value
 
 
-def _struct(value: dict[str, object], shape: type[wire.Shape]) -> dict[str, object]:
+def _struct(value: dict[str, object], shape: type[wire.GeminiObject]) -> dict[str, object]:
     fields = msgspec.structs.fields(shape)
     names = {field.name: field.encode_name for field in fields}
     types = {field.encode_name: field.type for field in fields}

@@ -36,9 +36,9 @@ _json = msgspec.json.Encoder().encode
 _read_object = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_code = msgspec.json.Decoder(wire.ExecutableCode).decode
 _read_outcome = msgspec.json.Decoder(wire.CodeExecutionResult).decode
-_read_leftover = msgspec.json.Decoder(wire.Leftover).decode
-_read_signed = msgspec.json.Decoder(wire.Signed).decode
-_read_failed = msgspec.json.Decoder(wire.Failed).decode
+_read_leftover = msgspec.json.Decoder(wire.GeminiFinishExtra).decode
+_read_signed = msgspec.json.Decoder(wire.SignatureExtra).decode
+_read_failed = msgspec.json.Decoder(wire.ErrorExtra).decode
 
 
 def unbroken(data: bytes) -> bytes:
@@ -76,55 +76,55 @@ def _object(text: str) -> Raw | None:
     return Raw(_json(value)) if isinstance(value, dict) else None
 
 
-def executed(call: ToolCall) -> wire.Part | None:
+def executed(call: ToolCall) -> wire.GeminiPart | None:
     """A call that the other end executes: only this wire's own kinds have a part."""
     if call.invalid is not None:
         return None
-    if call.kind == wire.CODE:
+    if call.kind == wire.CODE_KIND:
         return _code(call)
-    args = _object(call.params) if call.kind == wire.SERVER_TOOL else None
+    args = _object(call.params) if call.kind == wire.SERVER_TOOL_KIND else None
     if args is None:
         return None
     tool = call.name.removeprefix(wire.SERVER_PREFIX)
-    return wire.Part(tool_call=wire.ToolCall(call.id, tool, args))
+    return wire.GeminiPart(tool_call=wire.GeminiToolCall(call.id, tool, args))
 
 
-def _code(call: ToolCall) -> wire.Part | None:
+def _code(call: ToolCall) -> wire.GeminiPart | None:
     try:
         code = _read_code(call.params)
     except ValueError:
         return None
     code.id = call.id
-    return wire.Part(executable_code=code)
+    return wire.GeminiPart(executable_code=code)
 
 
-def result_part(result: ToolResult, call: ToolCall) -> wire.Part | None:
-    if call.kind == wire.CODE and call.provider_executed:
+def result_part(result: ToolResult, call: ToolCall) -> wire.GeminiPart | None:
+    if call.kind == wire.CODE_KIND and call.provider_executed:
         return _outcome(result)
     if call.provider_executed:
         tool = call.name.removeprefix(wire.SERVER_PREFIX)
-        return wire.Part(tool_response=wire.ToolResponse(call.id, tool, result.result))
+        return wire.GeminiPart(tool_response=wire.GeminiToolResponse(call.id, tool, result.result))
     key = "error" if result.is_error else "output"
     answer = _object(bytes(result.result).decode()) or Raw(_json({key: result.result}))
-    return wire.Part(function_response=wire.FunctionResponse(call.id, call.name, answer))
+    return wire.GeminiPart(function_response=wire.GeminiFunctionResponse(call.id, call.name, answer))
 
 
-def _outcome(result: ToolResult) -> wire.Part | None:
+def _outcome(result: ToolResult) -> wire.GeminiPart | None:
     try:
         outcome = _read_outcome(result.result)
     except ValueError:
         return None
     outcome.id = result.id
-    return wire.Part(code_execution_result=outcome)
+    return wire.GeminiPart(code_execution_result=outcome)
 
 
-def file_part(file: File) -> wire.Part | None:
+def file_part(file: File) -> wire.GeminiPart | None:
     thought = True if file.reasoning else None
     if file.data is not None:
-        return wire.Part(inline_data=wire.Blob(file.media_type, file.data), thought=thought)
+        return wire.GeminiPart(inline_data=wire.GeminiBlob(file.media_type, file.data), thought=thought)
     if file.reference is None or ":" not in file.reference:
         return None
-    return wire.Part(file_data=wire.FileData(file.media_type, file.reference), thought=thought)
+    return wire.GeminiPart(file_data=wire.GeminiFileData(file.media_type, file.reference), thought=thought)
 
 
 class Carried:
@@ -162,7 +162,7 @@ class Carried:
     def refusal(self) -> None:
         self.lost("text-start", "a refusal is written as text")
 
-    def call(self, call: ToolCall) -> wire.Part | wire.Error | None:
+    def call(self, call: ToolCall) -> wire.GeminiPart | wire.GeminiError | None:
         """One part; or the error that a call is which cannot be told truthfully. A call without a
         name is none that anybody could make: it is left out."""
         if not call.name:
@@ -186,7 +186,7 @@ class Carried:
             self.lost(call.type, "nobody knows whose its signature is")
         return None if envelope is None else in_base64(envelope)
 
-    def result(self, result: ToolResult) -> wire.Part | None:
+    def result(self, result: ToolResult) -> wire.GeminiPart | None:
         call = self._calls.get(result.id)
         written = result_part(result, call) if call and not result.preliminary else None
         if written is None:
@@ -197,7 +197,7 @@ class Carried:
         written.thought_signature = self._kept_signature(result.extra)
         return written
 
-    def file(self, file: File) -> wire.Part | None:
+    def file(self, file: File) -> wire.GeminiPart | None:
         written = file_part(file)
         if written is None:
             self.lost(file.type, "it has neither data nor an address")
@@ -229,17 +229,17 @@ class Carried:
         return any(not call.provider_executed for call in self._calls.values())
 
 
-def client_call(call: ToolCall) -> wire.Part | None:
+def client_call(call: ToolCall) -> wire.GeminiPart | None:
     args = arguments(call)
     if args is None:
         return None
-    return wire.Part(function_call=wire.FunctionCall(call.id, call.name, args))
+    return wire.GeminiPart(function_call=wire.GeminiFunctionCall(call.id, call.name, args))
 
 
-def broken(call: ToolCall) -> wire.Error:
+def broken(call: ToolCall) -> wire.GeminiError:
     """What stands for a call that cannot be told truthfully: the end of the answer."""
     why = "its stream broke off" if call.invalid == "stream-failed" else "no object of arguments"
-    return wire.Error(500, f"the call of {call.name!r} cannot be used: {why}", "INTERNAL")
+    return wire.GeminiError(500, f"the call of {call.name!r} cannot be used: {why}", "INTERNAL")
 
 
 # What `extra` keeps for those who speak this dialect too
@@ -252,15 +252,15 @@ def signature_of(extra: Json) -> str | None:
         return None
 
 
-def leftover_of(finish: Finish) -> wire.Leftover:
+def leftover_of(finish: Finish) -> wire.GeminiFinishExtra:
     try:
-        return _read_leftover(finish.extra) if isinstance(finish.extra, Raw) else wire.Leftover()
+        return _read_leftover(finish.extra) if isinstance(finish.extra, Raw) else wire.GeminiFinishExtra()
     except ValueError:
-        return wire.Leftover()
+        return wire.GeminiFinishExtra()
 
 
 def details_of(extra: Json) -> Json:
     try:
-        return _read_failed(extra).details if isinstance(extra, Raw) else wire.Failed().details
+        return _read_failed(extra).details if isinstance(extra, Raw) else wire.ErrorExtra().details
     except ValueError:
-        return wire.Failed().details
+        return wire.ErrorExtra().details

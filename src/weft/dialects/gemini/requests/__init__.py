@@ -1,1 +1,1 @@
-"""How requests of this wire are read and written."""
+"""Parsing and rendering of generateContent requests."""

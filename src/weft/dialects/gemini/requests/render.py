@@ -1,14 +1,14 @@
-"""A canonical request, written as a body of generateContent.
+"""Renders a canonical request as a generateContent request body.
 
-A request that came in this dialect goes out in the bytes it came in, save what was changed. Of
-other dialects, the user and the model alternate, all results of a step stand together in the
-order of its calls, and instructions that come late are told by the user.
+A request that came in this dialect is sent in the bytes it came in, except for what was changed.
+For other dialects: user and model alternate, all results of a step are in one content in the order
+of its calls, and instructions in the middle of the conversation become text of the user.
 """
 
 from operator import attrgetter
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.arranging import (
@@ -21,23 +21,26 @@ from weft.dialects.asking.arranging import (
     whole_message,
 )
 from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import drop, drop_beside, written
+from weft.dialects.asking.leftovers import drop_beside, written
 from weft.dialects.asking.turns import Placed, Turn, leading, merged, spoken, turns
 from weft.dialects.asking.verbatim import Meaning, fields_as_said, messages_as_said, said_by
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import render_options, schema
-from weft.dialects.gemini.requests.render_messages import Parts
-from weft.dialects.gemini.requests.render_tools import Tools
+from weft.dialects.gemini.requests.render_messages import PartRenderer
+from weft.dialects.gemini.requests.render_tools import GeminiToolRenderer
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses, Rendered, keys_of
+from weft.parts import Json
 from weft.request import Request, TextContent
 
 _ROLES = {"user": "user", "assistant": "model"}
-_ADDRESS = frozenset({"model", "stream"})
-"""What the address says, and not the body."""
+_URL_FIELDS = frozenset({"model", "stream"})
+"""What the URL says, not the body."""
 
-MEANING: Meaning = {
-    "systemInstruction": lambda one: [turn for turn in one.messages if turn.role == "system"],
+FIELD_SOURCES: Meaning = {
+    "systemInstruction": lambda request: [
+        message for message in request.messages if message.role == "system"
+    ],
     "contents": attrgetter("messages"),
     "tools": attrgetter("tools"),
     "toolConfig": attrgetter("tool_choice", "parallel_tool_calls", "extra"),
@@ -45,144 +48,124 @@ MEANING: Meaning = {
         "sampling", "choices", "max_output_tokens", "stop", "output", "reasoning", "extra"
     ),
 }
+"""The canonical fields that each key of a body is rendered from. A key whose fields did not change
+is sent in its original bytes."""
+
 _json = msgspec.json.Encoder().encode
 
 
 def render(request: Request, context: Context, losses: Losses) -> Rendered:
-    """Writes the body; what cannot be said as it was asked is in the losses."""
+    """Returns the body. What it does not carry as requested is in `losses`."""
     native = request.dialect == NAME
-    quirks = quirks_of(context)
-    before = len(losses.found)
+    losses_before = len(losses.found)
     names = Names(request, "a-zA-Z0-9_.:-", 128, losses, first="a-zA-Z_")
-    parts = Parts(context, losses, names, native=native)
-    tools = Tools(request, context, losses, names, native=native)
-    body = schema.Written([])
-    body.tools = tools.entries or UNSET
-    if (choice := tools.choice()) is not UNSET:
-        body.tool_config = schema.Chosen(choice)
-    body.generation_config = render_options.config(request, quirks, losses, native=native)
-    body.system_instruction, contents = _Conversation(
-        request, losses, parts, native=native
-    ).written()
+    parts = PartRenderer(context, losses, names, native=native)
+    tools = GeminiToolRenderer(request, context, losses, names, native=native)
+    body = schema.GenerateContentRequest(Raw(b"[]"))
+    if tools.entries:
+        body.tools = Raw(_json(tools.entries))
+    if (choice := tools.choice()) is not None:
+        body.tool_config = Raw(_json(schema.ToolConfig(Raw(_json(choice)))))
+    config = render_options.render_config(request, quirks_of(context), losses, native=native)
+    if config is not None:
+        body.generation_config = Raw(_json(config))
+    renderer = _ContentsRenderer(request, losses, parts, native=native)
+    body.system_instruction, contents = renderer.render()
     if not native:
-        _unsaid(request, losses)
-    fields = keys_of(written(body, request.extra if native else UNSET, schema.INNER))
-    if native and lost_in_turns(request, losses.found[before:]):
-        fields = fields_as_said(said_by(request, NAME), request, fields, MEANING)
+        render_options.report_unsupported(request, losses)
+    fields = keys_of(written(body, request.extra if native else UNSET, schema.NESTED))
+    if native and lost_in_turns(request, losses.found[losses_before:]):
+        fields = fields_as_said(said_by(request, NAME), request, fields, FIELD_SOURCES)
     fields["contents"] = Raw(_json(contents))
-    kept = {key: value for key, value in fields.items() if key not in _ADDRESS}
-    cut = () if native else render_options.cut(request)
-    return Rendered(_json(kept), names.restored, tools.bridged, cut)
+    sent = {key: value for key, value in fields.items() if key not in _URL_FIELDS}
+    cut = () if native else render_options.unsupported_stops(request)
+    return Rendered(_json(sent), names.restored, tools.bridged, cut)
 
 
-class _Conversation:
-    """Who says what, in this wire's order."""
+class _ContentsRenderer:
+    """Renders `systemInstruction` and `contents`."""
 
-    def __init__(self, request: Request, losses: Losses, parts: Parts, *, native: bool) -> None:
+    def __init__(
+        self, request: Request, losses: Losses, parts: PartRenderer, *, native: bool
+    ) -> None:
         self._request = request
         self._losses = losses
         self._parts = parts
         self._native = native
         self._sources = messages_as_said(said_by(request, NAME), request)
 
-    def written(self) -> tuple[schema.Instruction | UnsetType, list[Raw]]:
-        """The instructions at the beginning, and the contents."""
-        found = (
+    def render(self) -> tuple[Json, list[Raw]]:
+        conversation = (
             list(spoken(self._request, self._losses))
             if self._native
             else turns(self._request, self._losses)
         )
-        first = leading(found)
-        said = self._arranged(found[first:])
+        first = leading(conversation)
+        rest = self._move_to_user(conversation[first:])
         if self._native:
-            contents = [self._as_said(turn) for turn in said]
+            contents = [self._render_native(turn) for turn in rest]
         else:
-            contents = [Raw(_json(one)) for one in self._alternating(said)]
-        return self._system(found[:first]), contents
+            contents = self._render_alternating(rest)
+        return self._render_instruction(conversation[:first]), contents
 
-    def _system(self, found: list[Turn]) -> schema.Instruction | UnsetType:
+    def _render_instruction(self, instructions: list[Turn]) -> Json:
         parts: list[Raw] = []
-        for turn in found:
-            before = len(parts)
+        for turn in instructions:
+            parts_before = len(parts)
             if turn.message is not None and not self._native:
                 drop_beside(turn.message.extra, turn.path, self._losses, NAME)
             for placed in turn.contents:
                 if isinstance(placed.content, TextContent) or self._native:
-                    parts += self._parts.content([placed], "system")
+                    parts += self._parts.render([placed], "system")
                 else:
-                    self._losses.refused(placed.path, "instructions are text here")
-            nameless(turn, self._losses, said=len(parts) > before)
-        return schema.Instruction(parts) if parts else UNSET
+                    self._losses.refused(placed.path, f"{NAME} accepts only text as instructions")
+            nameless(turn, self._losses, said=len(parts) > parts_before)
+        return Raw(_json(schema.RequestContent(parts=Raw(_json(parts))))) if parts else UNSET
 
-    def _arranged(self, said: list[Turn]) -> list[Turn]:
-        """The turns, with late instructions told by the user."""
+    def _move_to_user(self, conversation: list[Turn]) -> list[Turn]:
+        """Moves late instructions into the next user turn, behind its function responses."""
         out: list[Turn] = []
-        waiting: list[Placed] = []
-        for turn in said:
+        moved: list[Placed] = []
+        for turn in conversation:
             if turn.role in ("system", "developer"):
-                waiting += folded(turn, self._losses)
+                moved += folded(turn, self._losses)
                 continue
-            if turn.role == "user" and waiting:
-                turn = turn._replace(contents=behind_results(turn.contents, waiting))
-                waiting = []
+            if turn.role == "user" and moved:
+                turn = turn._replace(contents=behind_results(turn.contents, moved))
+                moved = []
             out.append(turn)
-        return [*out, Turn(waiting[0].path, "user", waiting)] if waiting else out
+        return [*out, Turn(moved[0].path, "user", moved)] if moved else out
 
-    def _as_said(self, turn: Turn) -> Raw:
-        """One turn in the bytes it came in, if they can go out."""
+    def _render_native(self, turn: Turn) -> Raw:
+        """A message in the bytes it came in, if it did not change."""
         if (whole := whole_message(turn)) is not None:
             return whole
-        before = len(self._losses.found)
-        said = schema.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
+        losses_before = len(self._losses.found)
+        parts = self._parts.render(turn.contents, turn.role)
         source = source_of(turn, self._sources)
-        if source is not None and len(self._losses.found) == before:
+        if source is not None and len(self._losses.found) == losses_before:
             return source
-        return written(said, turn.message.extra if turn.message else UNSET)
+        content = schema.RequestContent(_ROLES[turn.role], Raw(_json(parts)))
+        return written(content, turn.message.extra if turn.message else UNSET)
 
-    def _alternating(self, found: list[Turn]) -> list[schema.Said]:
-        """One content for all that is said in a row."""
-        for turn in found:
+    def _render_alternating(self, conversation: list[Turn]) -> list[Raw]:
+        """Merges consecutive turns of one role into one content."""
+        for turn in conversation:
             nameless(turn, self._losses)
             if turn.message is not None:
                 drop_beside(turn.message.extra, turn.path, self._losses, NAME)
-        out: list[schema.Said] = []
-        spoken: list[Turn] = []
-        for turn in merged(found):
-            said = schema.Said(_ROLES[turn.role], self._parts.content(turn.contents, turn.role))
-            spoken += [turn] if said.parts else []
-            if out and out[-1].role == said.role:
-                out[-1].parts += said.parts
-            elif said.parts:
-                out.append(said)
-        check_end(spoken, self._losses)
-        return out
-
-
-def _unsaid(request: Request, losses: Losses) -> None:
-    """What this wire has no field for."""
-    bias = request.sampling.logit_bias
-    weakened = {
-        "verbosity": request.verbosity,
-        "prompt_cache_key": request.prompt_cache_key,
-        "cache": request.cache,
-        "user": request.user,
-        "safety_identifier": request.safety_identifier,
-        "betas": request.betas or None,
-        "sampling.logit_bias": None if bias is UNSET else bias,
-        "max_tool_calls": request.max_tool_calls,
-        "truncation": None if request.truncation == "disabled" else request.truncation,
-    }
-    for path, value in weakened.items():
-        if value is not None:
-            losses.dropped(path, NAME)
-    if request.previous_response_id is not None:
-        detail = f"previous_response_id is not available on {NAME}; send the messages"
-        losses.refused("previous_response_id", detail)
-    if request.service_tier in ("auto", "default"):
-        losses.adapted("service_tier", "left out: it is the usual one")
-    elif request.service_tier is not None:
-        detail = f"{request.service_tier} is not available; the usual one is used"
-        losses.warned("service_tier", detail)
-    if request.metadata:
-        losses.adapted("metadata", "kept here, not sent")
-    drop(request.extra, "", losses, NAME)
+        contents: list[tuple[str, list[Raw]]] = []
+        rendered: list[Turn] = []
+        for turn in merged(conversation):
+            role, parts = _ROLES[turn.role], self._parts.render(turn.contents, turn.role)
+            if not parts:
+                continue
+            rendered.append(turn)
+            if contents and contents[-1][0] == role:
+                contents[-1][1].extend(parts)
+            else:
+                contents.append((role, parts))
+        check_end(rendered, self._losses)
+        return [
+            Raw(_json(schema.RequestContent(role, Raw(_json(parts))))) for role, parts in contents
+        ]

@@ -1,13 +1,13 @@
-"""What a message holds, written as parts.
+"""Renders message contents as parts.
 
-What came in this dialect is written as it was. Of other dialects, a proof of another origin is
-left out, and the first call of a step that nobody signed says so.
+Content that came in this dialect is rendered as it came. For other dialects, foreign signatures are
+dropped, and the first call of a step that has no signature of this API is marked as such.
 """
 
 from collections.abc import Callable
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, arguments, is_object
@@ -29,12 +29,12 @@ from weft.request import (
     TextContent,
 )
 
-_LEVELS = {
+_RESOLUTIONS = {
     "low": "MEDIA_RESOLUTION_LOW",
     "high": "MEDIA_RESOLUTION_HIGH",
     "original": "MEDIA_RESOLUTION_ULTRA_HIGH",
 }
-_TYPES = {
+_MEDIA_TYPES = {
     "csv": "text/csv",
     "gif": "image/gif",
     "heic": "image/heic",
@@ -51,257 +51,269 @@ _TYPES = {
     "webp": "image/webp",
 }
 _PDF_BASE64 = "JVBERi"
-_PLAIN = "text/plain"
-_Marked = TextContent | ImageContent | FileContent | ResultContent
+_PLAIN_TEXT = "text/plain"
+_Cacheable = TextContent | ImageContent | FileContent | ResultContent
 _json = msgspec.json.Encoder().encode
 
 
-class Parts:
-    """Writes the contents of one request."""
+class PartRenderer:
+    """Renders the contents of one request."""
 
     def __init__(self, context: Context, losses: Losses, names: Names, *, native: bool) -> None:
+        """`native`: the request came in this dialect."""
         self._losses = losses
         self._names = names
         self._native = native
         self._quirks = quirks_of(context)
         self._origins = origins(context, NAME, native=native)
-        self._calls: dict[str, str] = {}
-        """The names of the calls so far, by id: a result tells whose it is."""
-        self._skips = False
-        """Whether the next call without a signature needs a mark."""
+        self._call_names: dict[str, str] = {}
+        """The name of each call so far, by id: a functionResponse repeats it."""
+        self._needs_mark = False
+        """Whether the next call without a signature must be marked."""
 
-    def content(self, contents: list[Placed], role: str) -> list[Raw]:
-        """The parts of one turn. A turn of the model is one step."""
-        self._skips = role == "assistant" and not self._native and self._quirks.signed_calls
-        found = [one for placed in contents for one in self._parts(placed, role)]
-        return found if self._quirks.result_media else [*found, *self._media(contents, role)]
+    def render(self, contents: list[Placed], role: str) -> list[Raw]:
+        """Returns the parts of one message. A message of the model is one step."""
+        self._needs_mark = role == "assistant" and not self._native and self._quirks.signed_calls
+        parts = [part for placed in contents for part in self._render_content(placed, role)]
+        if self._quirks.result_media:
+            return parts
+        for placed in contents:  # media of results go behind all results
+            if isinstance(placed.content, ResultContent):
+                media = self._result_media(placed.path, placed.content)
+                if media:
+                    detail = "images and files are sent behind the result"
+                    self._losses.adapted(f"{placed.path}.content", detail)
+                parts += media
+        return parts
 
-    def _parts(self, placed: Placed, role: str) -> list[Raw]:
+    def _render_content(self, placed: Placed, role: str) -> list[Raw]:
         content = placed.content
-        part = _WRITERS[type(content)](self, placed.path, content, role)
+        part = _RENDERERS[type(content)](self, placed.path, content, role)
         return [] if part is None else [part]
 
-    def _with(self, part: schema.Part, extra: Json, path: str) -> Raw:
-        """A part with what came beside it, if that is of this wire."""
+    def _with_extra(self, part: schema.RequestPart, extra: Json, path: str) -> Raw:
         if self._native:
-            return written(part, extra, schema.INNER)
+            return written(part, extra, schema.NESTED)
         drop_beside(extra, path, self._losses, NAME)
         return Raw(_json(part))
 
-    def _uncached(self, content: _Marked, path: str) -> None:
+    def _drop_cache(self, content: _Cacheable, path: str) -> None:
         if content.cache is not None:
-            self._losses.warned(f"{path}.cache", "left out: there are no cache marks here")
+            self._losses.warned(f"{path}.cache", f"left out: {NAME} has no cache control")
 
-    def text(self, path: str, content: TextContent, role: str = "user") -> Raw | None:
-        self._uncached(content, path)
+    def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
+        self._drop_cache(content, path)
         if not self._native:
             if content.refusal:
                 self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
             if not content.text:
                 if content != TextContent(""):
-                    self._losses.adapted(path, "text without words is left out")
+                    self._losses.adapted(path, "empty text is left out")
                 return None
-        return self._with(schema.Part(content.text), content.extra, path)
+        return self._with_extra(schema.RequestPart(content.text), content.extra, path)
 
-    def image(self, path: str, content: ImageContent, role: str = "user") -> Raw | None:
-        self._uncached(content, path)
-        part = self._shown(path, content, content.media_type, None)
+    def _image(self, path: str, content: ImageContent, role: str) -> Raw | None:
+        self._drop_cache(content, path)
+        part = self._media_part(path, content, content.media_type, None)
         if part is None:
             return None
-        if content.detail in _LEVELS:
-            part.media_resolution = Raw(_json({"level": _LEVELS[content.detail]}))
+        if content.detail in _RESOLUTIONS:
+            part.media_resolution = Raw(_json({"level": _RESOLUTIONS[content.detail]}))
         elif content.detail not in (None, "auto"):
-            self._losses.warned(f"{path}.detail", f"{content.detail} cannot be told here")
-        return self._with(part, content.extra, path)
+            detail = f"dropped: {NAME} has no equivalent of {content.detail}"
+            self._losses.warned(f"{path}.detail", detail)
+        return self._with_extra(part, content.extra, path)
 
-    def file(self, path: str, content: FileContent, role: str = "user") -> Raw | None:
-        self._uncached(content, path)
-        kind = content.media_type or _guessed(content.filename) or _guessed(content.url)
-        if content.data is not None and kind is None and content.data.startswith(_PDF_BASE64):
-            kind = _TYPES["pdf"]
-        if kind == _PLAIN and content.data is not None and not self._native:
-            return self._document(path, content)
-        part = self._shown(path, content, kind, content.filename)
+    def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
+        self._drop_cache(content, path)
+        media_type = content.media_type or _guess_type(content.filename) or _guess_type(content.url)
+        if content.data is not None and media_type is None and content.data.startswith(_PDF_BASE64):
+            media_type = _MEDIA_TYPES["pdf"]
+        if media_type == _PLAIN_TEXT and content.data is not None and not self._native:
+            return self._text_file(path, content)
+        part = self._media_part(path, content, media_type, content.filename)
         if content.filename is not None and not self._native:
-            self._losses.adapted(f"{path}.filename", "left out: files have no names here")
-        return None if part is None else self._with(part, content.extra, path)
+            self._losses.adapted(f"{path}.filename", f"left out: {NAME} has no file names")
+        return None if part is None else self._with_extra(part, content.extra, path)
 
-    def _document(self, path: str, content: FileContent) -> Raw | None:
-        """A file of plain text is a text."""
+    def _text_file(self, path: str, content: FileContent) -> Raw | None:
         text = plain_text(content)
         if text is None:
-            self._losses.refused(path, "is no text")
+            self._losses.refused(path, "text/plain data is not valid UTF-8")
             return None
-        self._losses.adapted(path, "a file of plain text is sent as text")
+        self._losses.adapted(path, "a plain text file is sent as text")
         titled = f"{content.filename}\n\n{text}" if content.filename else text
-        return self._with(schema.Part(titled), content.extra, path)
+        return self._with_extra(schema.RequestPart(titled), content.extra, path)
 
-    def _shown(
-        self, path: str, content: ImageContent | FileContent, kind: str | None, name: str | None
-    ) -> schema.Part | None:
-        if content.data is not None and kind is not None:
-            blob = schema.Blob(kind, content.data, name if self._native else None)
-            return schema.Part(inline_data=Raw(_json(blob)))
+    def _media_part(
+        self,
+        path: str,
+        content: ImageContent | FileContent,
+        media_type: str | None,
+        name: str | None,
+    ) -> schema.RequestPart | None:
+        if content.data is not None and media_type is not None:
+            blob = schema.RequestBlob(media_type, content.data, name if self._native else None)
+            return schema.RequestPart(inline_data=Raw(_json(blob)))
         if content.data is not None:
-            self._losses.refused(path, "the type of the data must be told here")
+            self._losses.refused(path, f"{NAME} requires the media type of the data")
             return None
-        address = content.url
-        if address is not None and not (self._quirks.fetches or self._native):
-            self._losses.refused(path, "the host fetches nothing; send the bytes")
+        uri = content.url
+        if uri is not None and not (self._quirks.fetches or self._native):
+            self._losses.refused(path, "this host does not fetch URLs; send the bytes")
             return None
-        if address is None and self._native:
-            address = content.file_id
-        if address is None:
-            self._losses.refused(path, "files of another upstream cannot be found; send the bytes")
+        if uri is None and self._native:
+            uri = content.file_id
+        if uri is None:
+            self._losses.refused(path, "a file id of another upstream; send the bytes instead")
             return None
-        kind = kind or _guessed(address)
-        if kind is None and isinstance(content, ImageContent):
-            self._losses.warned(path, "nothing tells its type: it is sent as any file")
-        if kind != content.media_type:
-            self._losses.adapted(f"{path}.media_type", f"taken for {kind}, as its name tells")
-        file = schema.FileData(address, kind, name if self._native else None)
-        return schema.Part(file_data=Raw(_json(file)))
+        media_type = media_type or _guess_type(uri)
+        if media_type is None and isinstance(content, ImageContent):
+            self._losses.warned(path, "unknown image type: sent as a file of no type")
+        if media_type != content.media_type:
+            detail = f"{media_type}, guessed from the name"
+            self._losses.adapted(f"{path}.media_type", detail)
+        file = schema.RequestFileData(uri, media_type, name if self._native else None)
+        return schema.RequestPart(file_data=Raw(_json(file)))
 
-    def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+    def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
         own = content.origin in self._origins and content.encrypted is None
         if own and content.signature is not None:
-            part = schema.Part(content.text, thought=True, thought_signature=content.signature)
-            return self._with(part, content.extra, path)
+            part = schema.RequestPart(
+                content.text, thought=True, thought_signature=content.signature
+            )
+            return self._with_extra(part, content.extra, path)
         if content.origin is None and self._native:
-            return self._with(schema.Part(content.text, thought=True), content.extra, path)
-        self._skips = self._quirks.signed_calls
+            part = schema.RequestPart(content.text, thought=True)
+            return self._with_extra(part, content.extra, path)
+        self._needs_mark = self._quirks.signed_calls
         foreign = content.origin is not None and content.origin not in self._origins
-        whose = f"reasoning of {content.origin}" if foreign else "reasoning without a signature"
-        self._losses.warned(path, f"dropped: {whose}")
+        whose = f"of {content.origin}" if foreign else "without a signature"
+        self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
 
-    def call(self, path: str, content: CallContent, role: str) -> Raw | None:
+    def _function_call(self, path: str, content: CallContent, role: str) -> Raw | None:
         if content.provider_executed:
-            self._losses.warned(path, f"{content.kind} of another upstream is left out")
+            self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
             return None
         if content.kind not in ("function", "custom"):
-            self._losses.refused(path, f"a call of kind {content.kind} cannot be told here")
+            self._losses.refused(path, f"calls of kind {content.kind} are not available on {NAME}")
             return None
         if content.item_id is not None:
-            self._losses.adapted(f"{path}.item_id", "left out: items have no ids here")
+            self._losses.adapted(f"{path}.item_id", f"left out: {NAME} has no item ids")
         name = self._names.spell(content.name, content.namespace, path)
-        self._calls[content.id] = name
+        self._call_names[content.id] = name
         args = arguments(content, path, self._losses)
-        call = schema.FunctionCall(name, _id(content.id), args)
-        part = schema.Part(function_call=Raw(_json(call)))
-        part.thought_signature = self._signature(path, content)
-        self._skips = False
-        return self._with(part, content.extra, path)
+        call = schema.RequestFunctionCall(name, _sent_id(content.id), args)
+        part = schema.RequestPart(function_call=Raw(_json(call)))
+        part.thought_signature = self._call_signature(path, content)
+        self._needs_mark = False
+        return self._with_extra(part, content.extra, path)
 
-    def _signature(self, path: str, call: CallContent) -> str | None:
-        """What signs a call, if it was signed here; else the mark, for the first one of a step."""
+    def _call_signature(self, path: str, call: CallContent) -> str | None:
+        """The signature, if this API made it; else the mark that replaces it, which only the first
+        call of a step needs.
+        """
         if call.signature is not None and call.origin in self._origins:
             return call.signature
         if call.signature is not None:
-            self._skips = self._quirks.signed_calls
-        if self._skips:
-            self._losses.adapted(f"{path}.signature", "nobody here signed this call; marked so")
-            return schema.SKIP
+            self._needs_mark = self._quirks.signed_calls
+        if self._needs_mark:
+            detail = f"{schema.SKIP_SIGNATURE} is sent: another model made this call"
+            self._losses.adapted(f"{path}.signature", detail)
+            return schema.SKIP_SIGNATURE
         if call.signature is not None:
             self._losses.adapted(f"{path}.signature", f"left out: it is for {call.origin}")
         return None
 
-    def result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+    def _function_response(self, path: str, content: ResultContent, role: str) -> Raw | None:
         if role == "assistant" and not self._native:
-            self._losses.warned(path, "a result of another upstream's tool is left out")
+            self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
             return None
-        self._uncached(content, path)
-        name = self._calls.get(content.id)
+        self._drop_cache(content, path)
+        name = self._call_names.get(content.id)
         if name is None:
             name = self._names.chosen(content.name or content.id, f"{path}.name")
-        inside = None if UNSEEN_PARTS in keys_of(content.extra) else self._inside(path, content)
-        told = schema.Responded(name, _id(content.id), self._response(path, content), inside)
-        part = schema.Part(function_response=Raw(_json(told)))
-        return self._with(part, content.extra, path)
+        parts: list[Raw] = []
+        if self._quirks.result_media and UNSEEN_PARTS not in keys_of(content.extra):
+            parts = self._result_media(path, content)
+        result = schema.RequestFunctionResponse(
+            name,
+            _sent_id(content.id),
+            self._response(path, content),
+            Raw(_json(parts)) if parts else UNSET,
+        )
+        part = schema.RequestPart(function_response=Raw(_json(result)))
+        return self._with_extra(part, content.extra, path)
 
     def _response(self, path: str, content: ResultContent) -> Raw:
-        """What a tool said; JSON is told as such."""
-        said: list[str] = []
-        shown = False
-        for place, one in enumerate(content.content):
-            where = f"{path}.content[{place}]"
-            text = one.text if isinstance(one, TextContent) else self._file_text(one)
+        """The text of a result as an object: its own JSON if it is one, else under a key."""
+        texts: list[str] = []
+        after_media = False
+        for index, part in enumerate(content.content):
+            part_path = f"{path}.content[{index}]"
+            text = self._result_text(part)
             if text is None:
-                shown = True
+                after_media = True
                 continue
-            if text and shown:
-                detail = "what was said comes before what was shown"
+            if text and after_media:
+                detail = "its text is sent before its images and files"
                 self._losses.adapted(f"{path}.content", detail)
-            if isinstance(one, TextContent) and not self._native:
-                self._uncached(one, where)
-                drop_beside(one.extra, where, self._losses, NAME)
-            elif isinstance(one, FileContent):
-                self._losses.adapted(where, "a file of plain text is sent as text")
-            if not text and one != TextContent("") and not self._native:
-                self._losses.adapted(where, "text without words is left out")
-            said += [text] if text or self._native else []
-        if len(said) > 1:
-            self._losses.adapted(f"{path}.content", "its texts are sent as one")
-        return _responded("\n".join(said), is_error=content.is_error)
+            if isinstance(part, TextContent) and not self._native:
+                self._drop_cache(part, part_path)
+                drop_beside(part.extra, part_path, self._losses, NAME)
+            elif isinstance(part, FileContent):
+                self._losses.adapted(part_path, "a plain text file is sent as text")
+            if not text and part != TextContent("") and not self._native:
+                self._losses.adapted(part_path, "empty text is left out")
+            texts += [text] if text or self._native else []
+        if len(texts) > 1:
+            self._losses.adapted(f"{path}.content", "its texts are joined")
+        joined = "\n".join(texts)
+        as_is = Raw(joined.encode())
+        if is_object(joined) and (not content.is_error or "error" in keys_of(as_is)):
+            return as_is
+        return Raw(_json({"error" if content.is_error else "output": joined}))
 
-    def _file_text(self, one: ImageContent | FileContent) -> str | None:
-        plain = isinstance(one, FileContent) and one.media_type == _PLAIN and not self._native
-        return plain_text(one) if plain and isinstance(one, FileContent) else None
+    def _result_text(self, part: TextContent | ImageContent | FileContent) -> str | None:
+        """The text of a part of a result; None for images and files, except plain text."""
+        if isinstance(part, TextContent):
+            return part.text
+        if isinstance(part, FileContent) and part.media_type == _PLAIN_TEXT and not self._native:
+            return plain_text(part)
+        return None
 
-    def _inside(self, path: str, content: ResultContent) -> list[Raw] | None:
-        """The images and files of a result."""
-        if not self._quirks.result_media:
-            return None
-        return self._shown_in(path, content) or None
+    def _result_media(self, path: str, content: ResultContent) -> list[Raw]:
+        parts: list[Raw] = []
+        for index, part in enumerate(content.content):
+            if self._result_text(part) is None:
+                parts += self._render_content(Placed(f"{path}.content[{index}]", part), "user")
+        return parts
 
-    def _shown_in(self, path: str, content: ResultContent) -> list[Raw]:
-        found: list[Raw] = []
-        for place, one in enumerate(content.content):
-            if not isinstance(one, TextContent) and self._file_text(one) is None:
-                found += self._parts(Placed(f"{path}.content[{place}]", one), "user")
-        return found
-
-    def _media(self, contents: list[Placed], role: str) -> list[Raw]:
-        """What results show, behind all of them, for models that take only text inside."""
-        found: list[Raw] = []
-        for placed in contents:
-            if isinstance(placed.content, ResultContent):
-                shown = self._shown_in(placed.path, placed.content)
-                if shown:
-                    self._losses.adapted(f"{placed.path}.content", "shown behind the result")
-                found += shown
-        return found
-
-    def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
+    def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
         if content.origin in self._origins:
             return content.raw
         unheard(content, path, self._losses, NAME, ours=role == "assistant")
         return None
 
 
-def _responded(text: str, *, is_error: bool) -> Raw:
-    if is_object(text) and (not is_error or "error" in keys_of(Raw(text.encode()))):
-        return Raw(text.encode())
-    return Raw(_json({"error" if is_error else "output": text}))
+def _sent_id(id: str) -> str | None:
+    return None if schema.is_generated_id(id) else id
 
 
-def _id(id: str) -> str | None:
-    return None if schema.is_unnamed(id) else id
-
-
-def _guessed(address: str | None) -> str | None:
-    """The type that the end of an address or a name tells."""
-    if address is None:
+def _guess_type(name: str | None) -> str | None:
+    """The media type by the extension of a file name or URL."""
+    if name is None:
         return None
-    return _TYPES.get(address.partition("?")[0].rpartition(".")[2].lower())
+    return _MEDIA_TYPES.get(name.partition("?")[0].rpartition(".")[2].lower())
 
 
-_WRITERS: dict[type, Callable[..., Raw | None]] = {
-    TextContent: Parts.text,
-    ImageContent: Parts.image,
-    FileContent: Parts.file,
-    ReasoningContent: Parts.reasoning,
-    CallContent: Parts.call,
-    ResultContent: Parts.result,
-    OpaqueContent: Parts.opaque,
+_RENDERERS: dict[type, Callable[..., Raw | None]] = {
+    TextContent: PartRenderer._text,
+    ImageContent: PartRenderer._image,
+    FileContent: PartRenderer._file,
+    ReasoningContent: PartRenderer._reasoning,
+    CallContent: PartRenderer._function_call,
+    ResultContent: PartRenderer._function_response,
+    OpaqueContent: PartRenderer._opaque,
 }

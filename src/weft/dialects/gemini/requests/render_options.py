@@ -1,21 +1,19 @@
-"""How to answer, written: limits, thinking, the shape of the output, sampling."""
+"""Renders the options of a request: limits, thinking, output format, sampling."""
 
-from typing import TypeVar
-
-from msgspec import UNSET, Raw, UnsetType
+import msgspec
+from msgspec import UNSET, Raw
 
 from weft.dialects.asking.bridging import effort_of
-from weft.dialects.asking.leftovers import drop_beside
-from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.asking.leftovers import drop, drop_beside
+from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.requests import schema
-from weft.dialects.gemini.requests.schema_subset import Subset
+from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses
+from weft.parts import Json
 from weft.request import Effort, ReasoningOptions, Request
 
-N = TypeVar("N", int, float)
-
-_LEVELS: dict[Effort, schema.Level] = {
+_LEVELS: dict[Effort, schema.ThinkingLevel] = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
     "low": "LOW",
@@ -31,140 +29,173 @@ _BUDGETS: dict[Effort, int] = {
     "medium": 8192,
     "high": 16384,
 }
-_LEAST = 512
-_ANY = -1
-_MOST_STOPS = 5
+_MIN_BUDGET = 512
+_UNLIMITED = -1
+_MAX_STOPS = 5
+"""Vendor documentation: at most five stop sequences."""
+
+_json = msgspec.json.Encoder().encode
 
 
-def config(
-    request: Request, quirks: ContentQuirks, losses: Losses, *, native: bool
-) -> schema.Config | UnsetType:
-    """The generation config; nothing if nothing was asked."""
-    told = request.sampling
-    found = schema.Config(
-        _set(told.temperature),
-        _set(told.top_p),
-        _set(told.top_k),
-        UNSET if request.choices == 1 else request.choices,
-        _set(request.max_output_tokens),
-        (request.stop if native or not cut(request) else ()) or UNSET,
-        seed=_set(told.seed),
-        presence_penalty=_set(told.presence_penalty),
-        frequency_penalty=_set(told.frequency_penalty),
-        response_logprobs=UNSET if told.logprobs is None else True,
-        logprobs=told.logprobs or UNSET,
+def render_config(
+    request: Request, quirks: GeminiQuirks, losses: Losses, *, native: bool
+) -> schema.GenerationConfig | None:
+    """Returns the generationConfig; None if nothing in it was requested."""
+    sampling = request.sampling
+    stop = request.stop if native or not unsupported_stops(request) else ()
+    config = schema.GenerationConfig(
+        sampling.temperature,
+        sampling.top_p,
+        sampling.top_k,
+        None if request.choices == 1 else request.choices,
+        request.max_output_tokens,
+        list(stop) or None,
+        seed=sampling.seed,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        response_logprobs=None if sampling.logprobs is None else True,
+        logprobs=sampling.logprobs or None,
     )
     if native:
-        found.thinking_config = own_thinking(request.reasoning)
+        config.thinking_config = _native_thinking(request.reasoning)
     else:
-        found.thinking_config = thinking(request.reasoning, quirks, losses)
-        _limits(request, losses)
-    _output(request, found, quirks, losses, native=native)
-    return UNSET if found == schema.Config() else found
+        config.thinking_config = _thinking(request.reasoning, quirks, losses)
+        if request.max_output_tokens == 0:
+            losses.refused("max_output_tokens", "must be at least 1")
+        if request.choices > 1:
+            losses.refused("choices", f"several choices are not available on {NAME}")
+        if unsupported_stops(request):
+            detail = f"more than {_MAX_STOPS}: Weft itself cuts the answer at them"
+            losses.adapted("stop", detail)
+    _set_output(request, config, quirks, losses, native=native)
+    return None if config == schema.GenerationConfig() else config
 
 
-def cut(request: Request) -> tuple[str, ...]:
-    """The stop sequences that the wire does not take: all, if there are too many."""
-    return request.stop if len(request.stop) > _MOST_STOPS else ()
+def unsupported_stops(request: Request) -> tuple[str, ...]:
+    """The stop sequences that Weft must apply itself: all, if there are too many."""
+    return request.stop if len(request.stop) > _MAX_STOPS else ()
 
 
-def _set(value: N | None) -> N | UnsetType:
-    return UNSET if value is None else value
-
-
-def _limits(request: Request, losses: Losses) -> None:
-    if request.max_output_tokens == 0:
-        losses.refused("max_output_tokens", "ask for at least one token")
-    if request.choices > 1:
-        losses.refused("choices", "one answer at a time; ask again for another")
-    if cut(request):
-        losses.adapted("stop", f"{_MOST_STOPS} are taken; Weft cuts the answer itself")
-
-
-def _output(
-    request: Request, found: schema.Config, quirks: ContentQuirks, losses: Losses, *, native: bool
+def _set_output(
+    request: Request,
+    config: schema.GenerationConfig,
+    quirks: GeminiQuirks,
+    losses: Losses,
+    *,
+    native: bool,
 ) -> None:
     output = request.output
     if output.kind == "text":
         return
-    found.response_mime_type = schema.JSON_TYPE
+    config.response_mime_type = schema.JSON_TYPE
     if output.kind == "json-schema" and isinstance(output.schema, Raw):
         if quirks.json_schema:
-            found.response_json_schema = output.schema
+            config.response_json_schema = output.schema
         else:
-            found.response_schema = Subset(output.schema, "output.schema", losses).schema()
+            config.response_schema = SubsetRenderer(output.schema, "output.schema", losses).render()
     elif output.kind == "json-schema":
-        losses.refused("output.schema", "a schema is needed")
+        losses.refused("output.schema", "is required")
     if native:
         return
     if request.tools and not quirks.schema_with_tools:
-        losses.refused("output", "this model takes tools, or JSON, not both")
-    for key, said in (("name", output.name), ("description", output.description)):
-        if said is not None:
+        losses.refused("output", "this model does not accept tools together with JSON output")
+    for key, value in (("name", output.name), ("description", output.description)):
+        if value is not None:
             losses.adapted(f"output.{key}", "left out: only the schema is sent")
     if output.strict is not None:
-        losses.adapted("output.strict", "left out: the schema is always followed")
+        losses.adapted("output.strict", f"left out: {NAME} always enforces the schema")
 
 
 # Thinking
 
 
-def own_thinking(options: ReasoningOptions | None) -> schema.ThinkingConfig | UnsetType:
-    """As it was asked in this dialect."""
+def _native_thinking(options: ReasoningOptions | None) -> Json:
     if options is None:
         return UNSET
     level = _LEVELS[options.effort] if options.effort is not None else None
-    budget = _ANY if options.adaptive else options.budget_tokens
-    return _with_thoughts(options, budget, level)
+    budget = _UNLIMITED if options.adaptive else options.budget_tokens
+    return _thinking_config(options, budget, level)
 
 
-def _with_thoughts(
-    options: ReasoningOptions, budget: int | None, level: str | None
-) -> schema.ThinkingConfig | UnsetType:
-    shown = None if options.summary is None else options.summary != "none"
-    found = schema.ThinkingConfig(shown, budget, level)
-    return UNSET if found == schema.ThinkingConfig() else found
-
-
-def thinking(
-    options: ReasoningOptions | None, quirks: ContentQuirks, losses: Losses
-) -> schema.ThinkingConfig | UnsetType:
-    """As it was asked in another: a level, or on older models a budget."""
+def _thinking(options: ReasoningOptions | None, quirks: GeminiQuirks, losses: Losses) -> Json:
+    """The options of another dialect, as a level or, on older models, as a budget."""
     if options is None:
         return UNSET
     drop_beside(options.extra, "reasoning", losses, NAME)
     if options.summary in ("concise", "detailed") and options.effort != "none":
-        losses.adapted("reasoning.summary", "how long it is cannot be told")
+        losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
     if quirks.thinking == "budget":
-        return _with_thoughts(options, _budget(options, quirks, losses), None)
-    return _with_thoughts(options, None, _level(options, losses))
+        return _thinking_config(options, _budget(options, quirks, losses), None)
+    return _thinking_config(options, None, _level(options, losses))
 
 
-def _level(options: ReasoningOptions, losses: Losses) -> schema.Level | None:
+def _thinking_config(
+    options: ReasoningOptions, budget: int | None, level: schema.ThinkingLevel | None
+) -> Json:
+    include_thoughts = None if options.summary is None else options.summary != "none"
+    config = schema.ThinkingConfig(include_thoughts, budget, level)
+    return UNSET if config == schema.ThinkingConfig() else Raw(_json(config))
+
+
+def _level(options: ReasoningOptions, losses: Losses) -> schema.ThinkingLevel | None:
     effort = options.effort
     if options.budget_tokens is not None:
         effort = effort or effort_of(options.budget_tokens)
-        losses.adapted("reasoning.budget_tokens", f"sent as the level {_LEVELS[effort]}")
+        losses.adapted("reasoning.budget_tokens", f"sent as thinkingLevel {_LEVELS[effort]}")
     if effort is None:
         return None
     level = _LEVELS[effort]
     if level.lower() != effort and options.effort is not None:
-        losses.warned("reasoning.effort", f"{effort} is sent as the level {level}")
+        losses.warned("reasoning.effort", f"{effort} is sent as thinkingLevel {level}")
     return level
 
 
-def _budget(options: ReasoningOptions, quirks: ContentQuirks, losses: Losses) -> int | None:
+def _budget(options: ReasoningOptions, quirks: GeminiQuirks, losses: Losses) -> int | None:
     budget = options.budget_tokens
     if budget is None and options.effort is not None:
         budget = _BUDGETS.get(options.effort, quirks.most_thinking)
         losses.adapted("reasoning.effort", f"sent as a budget of {budget} tokens")
     if budget is None:
-        return _ANY if options.adaptive else None
+        return _UNLIMITED if options.adaptive else None
     if budget == 0 and not quirks.may_not_think:
-        losses.warned("reasoning.effort", f"the model always thinks; it gets {_LEAST} tokens")
-        return _LEAST
+        detail = f"thinking cannot be disabled on this model; using {_MIN_BUDGET} tokens"
+        losses.warned("reasoning.effort", detail)
+        return _MIN_BUDGET
     if budget > quirks.most_thinking:
-        detail = f"lowered to {quirks.most_thinking}, the most there is"
+        detail = f"lowered to {quirks.most_thinking}, the maximum"
         losses.warned("reasoning.budget_tokens", detail)
         return quirks.most_thinking
     return budget
+
+
+# Everything else
+
+
+def report_unsupported(request: Request, losses: Losses) -> None:
+    """Notes the options of other dialects that this API has no field for."""
+    logit_bias = request.sampling.logit_bias
+    dropped = {
+        "verbosity": request.verbosity,
+        "prompt_cache_key": request.prompt_cache_key,
+        "cache": request.cache,
+        "user": request.user,
+        "safety_identifier": request.safety_identifier,
+        "betas": request.betas or None,
+        "sampling.logit_bias": None if logit_bias is UNSET else logit_bias,
+        "max_tool_calls": request.max_tool_calls,
+        "truncation": None if request.truncation == "disabled" else request.truncation,
+    }
+    for path, value in dropped.items():
+        if value is not None:
+            losses.dropped(path, NAME)
+    if request.previous_response_id is not None:
+        detail = f"previous_response_id is not available on {NAME}; send the messages"
+        losses.refused("previous_response_id", detail)
+    if request.service_tier in ("auto", "default"):
+        losses.adapted("service_tier", "left out: it is the default")
+    elif request.service_tier is not None:
+        detail = f"{request.service_tier} is not available on {NAME}; the default is used"
+        losses.warned("service_tier", detail)
+    if request.metadata:
+        losses.adapted("metadata", "stored by Weft, not sent")
+    drop(request.extra, "", losses, NAME)

@@ -1,7 +1,8 @@
-"""The shapes of a request to generateContent, read and written, and how they are read.
+"""The JSON shapes of a generateContent request, read and written, and the helpers that read them.
 
-Keys are camelCase on the wire; snake_case is read too, level by level, so that arguments,
-results and schemas stay as they are. Every object inside another is read by itself.
+Keys are camelCase on the wire. snake_case keys are accepted too, but only in objects of the API:
+arguments, results and schemas stay as they are. Nested objects stay raw and are parsed one by one,
+so that an error can name its path and unknown keys are kept.
 """
 
 import re
@@ -9,7 +10,7 @@ from functools import cache
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from msgspec import UNSET, Meta, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw
 
 from weft.dialects.requests import names_of, read
 from weft.errors import BadRequest
@@ -17,7 +18,7 @@ from weft.parts import Json
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-INNER = frozenset(
+NESTED = frozenset(
     {
         "fileData",
         "functionCall",
@@ -29,22 +30,22 @@ INNER = frozenset(
         "toolConfig",
     }
 )
-"""Objects whose unknown keys are kept under their path."""
+"""Objects whose unknown keys are kept in `extra` under their path."""
 
-SKIP = "skip_thought_signature_validator"
-"""Stands for the signature of a call that another model made."""
+SKIP_SIGNATURE = "skip_thought_signature_validator"
+"""Vendor documentation: accepted in place of the signature of a call that another model made."""
 
-UNNAMED = "call_unnamed"
-"""How the ids of calls begin that came without one."""
-_UNNAMED_ID = re.compile(rf"{UNNAMED}_\d+")
+GENERATED_ID = "call_unnamed"
+"""The prefix of ids that were made up for calls without one."""
+_GENERATED_ID = re.compile(rf"{GENERATED_ID}_\d+")
 
 SEARCH, CODE, FETCH = "googleSearch", "codeExecution", "urlContext"
-HOSTED = {SEARCH: "web-search", CODE: "code-execution", FETCH: "web-fetch"}
-"""The host's tools that other wires have too."""
+HOSTED_TOOLS = {SEARCH: "web-search", CODE: "code-execution", FETCH: "web-fetch"}
+"""Hosted tools that other APIs have too, with their canonical kind."""
 
 JSON_TYPE = "application/json"
 
-FIELDS = {
+FIELD_PATHS = {
     "max_output_tokens": "generationConfig.maxOutputTokens",
     "choices": "generationConfig.candidateCount",
     "stop": "generationConfig.stopSequences",
@@ -63,18 +64,18 @@ FIELDS = {
     "reasoning.summary": "generationConfig.thinkingConfig.includeThoughts",
     "tool_choice": "toolConfig.functionCallingConfig",
 }
-"""Where the fields of a canonical request stand in a body."""
+"""The path in a body of each canonical field that is called something else there."""
 
 Count = Annotated[int, Meta(ge=0)]
-Level = Literal["MINIMAL", "LOW", "MEDIUM", "HIGH"]
+ThinkingLevel = Literal["MINIMAL", "LOW", "MEDIUM", "HIGH"]
 
 
-class Shape(msgspec.Struct, rename="camel", omit_defaults=True):
+class RequestObject(msgspec.Struct, rename="camel", omit_defaults=True):
     """The base of all shapes."""
 
 
-class Body(Shape):
-    """A whole request. The model, and whether to stream, are told by the address."""
+class GenerateContentRequest(RequestObject):
+    """A request body. The model and whether to stream are in the URL; Weft adds them for parsing."""
 
     contents: Raw
     system_instruction: Json = UNSET
@@ -85,13 +86,18 @@ class Body(Shape):
     stream: bool | None = None
 
 
-class Content(Shape):
-    parts: Json = UNSET
+# Contents
+
+
+class RequestContent(RequestObject):
+    """A message, or the system instruction."""
+
     role: str | None = None
+    parts: Json = UNSET
 
 
-class Part(Shape):
-    """One payload, and what is said about it."""
+class RequestPart(RequestObject):
+    """One payload, and fields about it."""
 
     text: str | None = None
     function_call: Json = UNSET
@@ -103,36 +109,39 @@ class Part(Shape):
     media_resolution: Json = UNSET
 
 
-class FunctionCall(Shape):
+class RequestFunctionCall(RequestObject):
     name: str
     id: str | None = None
     args: Json = UNSET
 
 
-class FunctionResponse(Shape):
+class RequestFunctionResponse(RequestObject):
     name: str
     id: str | None = None
     response: Json = UNSET
     parts: Json = UNSET
 
 
-class Blob(Shape):
+class RequestBlob(RequestObject):
     mime_type: str
     data: str
     display_name: str | None = None
 
 
-class FileData(Shape):
+class RequestFileData(RequestObject):
     file_uri: str
     mime_type: str | None = None
     display_name: str | None = None
 
 
-class Resolution(Shape):
+class MediaResolution(RequestObject):
     level: str | None = None
 
 
-class GenerationConfig(Shape):
+# Options
+
+
+class GenerationConfig(RequestObject):
     temperature: float | None = None
     top_p: float | None = None
     top_k: float | None = None
@@ -150,17 +159,17 @@ class GenerationConfig(Shape):
     thinking_config: Json = UNSET
 
 
-class ThinkingConfig(Shape):
+class ThinkingConfig(RequestObject):
     include_thoughts: bool | None = None
     thinking_budget: int | None = None
     thinking_level: str | None = None
 
 
-class ToolConfig(Shape):
+class ToolConfig(RequestObject):
     function_calling_config: Json = UNSET
 
 
-class CallingConfig(Shape):
+class FunctionCallingConfig(RequestObject):
     mode: str | None = None
     allowed_function_names: list[str] | None = None
 
@@ -168,153 +177,97 @@ class CallingConfig(Shape):
 # Tools
 
 
-class ToolEntry(Shape):
-    """An entry of `tools`: functions, and any of the host's tools under its own key."""
+class ToolEntry(RequestObject):
+    """An entry of `tools`: functions, MCP servers, and hosted tools under a key of their own."""
 
     function_declarations: Json = UNSET
     mcp_servers: Json = UNSET
 
 
-class Declaration(Shape):
+class FunctionDeclaration(RequestObject):
     name: str
     description: str | None = None
     parameters: Json = UNSET
     parameters_json_schema: Json = UNSET
 
 
-class SearchOptions(Shape):
+class SearchOptions(RequestObject):
     exclude_domains: list[str] | None = None
 
 
-class Transport(Shape):
+class StreamableHttpTransport(RequestObject):
     url: str
     headers: dict[str, str] | None = None
 
 
-class Server(Shape):
+class McpServerEntry(RequestObject):
     name: str
     streamable_http_transport: Json = UNSET
-
-
-# What is written
-
-
-class Said(Shape):
-    role: str
-    parts: list[Raw]
-
-
-class Responded(Shape):
-    name: str
-    id: str | None
-    response: Raw
-    parts: list[Raw] | None = None
-
-
-class Declared(Shape):
-    function_declarations: list[Raw] | UnsetType = UNSET
-    mcp_servers: list[Raw] | UnsetType = UNSET
-
-
-class Instruction(Shape):
-    parts: list[Raw]
-
-
-class Config(Shape):
-    """The generation config as it is written."""
-
-    temperature: float | UnsetType = UNSET
-    top_p: float | UnsetType = UNSET
-    top_k: int | UnsetType = UNSET
-    candidate_count: int | UnsetType = UNSET
-    max_output_tokens: int | UnsetType = UNSET
-    stop_sequences: tuple[str, ...] | UnsetType = UNSET
-    response_mime_type: str | UnsetType = UNSET
-    response_schema: Json = UNSET
-    response_json_schema: Json = UNSET
-    seed: int | UnsetType = UNSET
-    presence_penalty: float | UnsetType = UNSET
-    frequency_penalty: float | UnsetType = UNSET
-    response_logprobs: bool | UnsetType = UNSET
-    logprobs: int | UnsetType = UNSET
-    thinking_config: ThinkingConfig | UnsetType = UNSET
-
-
-class Chosen(Shape):
-    function_calling_config: CallingConfig | UnsetType = UNSET
-
-
-class Written(Shape):
-    contents: list[Raw]
-    system_instruction: Instruction | UnsetType = UNSET
-    tools: list[Raw] | UnsetType = UNSET
-    tool_config: Chosen | UnsetType = UNSET
-    generation_config: Config | UnsetType = UNSET
 
 
 # Reading
 
 
-def take(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str, Raw]]:
-    """Reads an object, in either spelling of its keys; and what the shape does not know of it."""
+def non_null(raw: Json) -> Raw | None:
+    """Returns the value if the key is present and not null."""
+    return raw if isinstance(raw, Raw) and bytes(raw) != b"null" else None
+
+
+def parse_object(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str, Raw]]:
+    """Parses an object with keys in either spelling; returns it and its unknown keys."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, Raw])
     except (ValueError, RecursionError):
-        return read(data, shape, path), {}
-    names = _spellings(shape)
+        return read(data, shape, path), {}  # raises BadRequest
+    names = _camel_case_names(shape)
     known = names_of(shape)
-    spelled = {names.get(key, key): value for key, value in fields.items()}
-    if spelled.keys() != fields.keys():
-        data = msgspec.json.encode(spelled)
-    found = read(data, shape, path)
-    return found, {key: value for key, value in spelled.items() if key not in known}
+    renamed = {names.get(key, key): value for key, value in fields.items()}
+    if renamed.keys() != fields.keys():
+        data = msgspec.json.encode(renamed)
+    parsed = read(data, shape, path)
+    return parsed, {key: value for key, value in renamed.items() if key not in known}
+
+
+def parse_nested(raw: Raw, shape: type[S], path: str, prefix: str) -> tuple[S, dict[str, Raw]]:
+    """Like parse_object; the unknown keys get a prefix."""
+    parsed, unknown = parse_object(raw, shape, path)
+    return parsed, {f"{prefix}.{key}": value for key, value in unknown.items()}
+
+
+def parse_optional(raw: Json, shape: type[S], path: str) -> tuple[S | None, dict[str, Raw]]:
+    """Like parse_nested, for an object that may be missing."""
+    present = non_null(raw)
+    return (None, {}) if present is None else parse_nested(present, shape, path, path)
+
+
+def parse_list(raw: Json, path: str) -> list[Raw]:
+    """The elements of a list; hosts of this API accept a single object in place of a list."""
+    present = non_null(raw)
+    if present is None:
+        return []
+    if bytes(present)[:1] == b"{":
+        return [present]
+    try:
+        return msgspec.json.decode(present, type=list[Raw])
+    except ValueError:
+        raise BadRequest(path, "expected an array") from None
 
 
 @cache
-def _spellings(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """The other spelling of each key, and that of the wire."""
+def _camel_case_names(shape: type[msgspec.Struct]) -> dict[str, str]:
+    """The wire's name of each snake_case key."""
     return {field.name: field.encode_name for field in msgspec.structs.fields(shape)}
 
 
-def spelled(body: bytes) -> bytes:
-    """A body with the names of the wire at its top."""
-    names = _spellings(Body)
+def with_camel_case_keys(body: bytes) -> bytes:
+    """Renames the top-level keys of a body that are in snake_case."""
+    names = _camel_case_names(GenerateContentRequest)
     fields = msgspec.json.decode(body, type=dict[str, Raw])
     if names.keys().isdisjoint(fields.keys() - set(names.values())):
         return body
     return msgspec.json.encode({names.get(key, key): value for key, value in fields.items()})
 
 
-def below(raw: Raw, shape: type[S], path: str, under: str) -> tuple[S, dict[str, Raw]]:
-    """The same for an object inside another; its rest is below a path."""
-    found, rest = take(raw, shape, path)
-    return found, {f"{under}.{key}": value for key, value in rest.items()}
-
-
-def inner(raw: Json, shape: type[S], path: str) -> tuple[S | None, dict[str, Raw]]:
-    """The same for one that may be missing."""
-    there = told(raw)
-    return (None, {}) if there is None else below(there, shape, path, path)
-
-
-def many(raw: Json, path: str) -> list[Raw]:
-    """The elements of a list; hosts of this wire take one object for a list of one."""
-    there = told(raw)
-    if there is None:
-        return []
-    if bytes(there)[:1] == b"{":
-        return [there]
-    try:
-        return msgspec.json.decode(there, type=list[Raw])
-    except ValueError:
-        raise BadRequest(path, "expected an array") from None
-
-
-def told(raw: Json) -> Raw | None:
-    """A raw value that is there and is not null."""
-    return raw if isinstance(raw, Raw) and bytes(raw) != b"null" else None
-
-
-def is_unnamed(id: str) -> bool:
-    """Whether the wire told no id."""
-    return not id or _UNNAMED_ID.fullmatch(id) is not None
+def is_generated_id(id: str) -> bool:
+    """Whether the client sent no id for this call."""
+    return not id or _GENERATED_ID.fullmatch(id) is not None

@@ -1,17 +1,18 @@
-"""Schemas between JSON Schema and the subset that this wire calls `parameters`.
+"""Converts between JSON Schema and the OpenAPI subset of `parameters` and `responseSchema`.
 
-The subset has its own words for types, one type at a time, and no references. What it cannot
-say is a loss: annotations are dropped, a keyword that restricts is warned of or refused.
+The subset spells types in upper case, allows one type at a time, and has no references. What it
+cannot express is a loss: annotations are dropped, restricting keywords are warned of or refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Raw
 
+from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests import Losses, keys_of
 
-Keys = dict[str, Raw]
+Keywords = dict[str, Raw]
 
 _ANNOTATIONS = frozenset(
     {
@@ -29,9 +30,9 @@ _ANNOTATIONS = frozenset(
         "writeOnly",
     }
 )
-"""Left out: nothing that an answer must be."""
+"""Left out: they do not restrict the answer."""
 
-_SAME = frozenset(
+_SHARED = frozenset(
     {
         "default",
         "description",
@@ -50,10 +51,10 @@ _SAME = frozenset(
         "required",
     }
 )
-_COUNTS = frozenset(
+_INTEGER_KEYWORDS = frozenset(
     {"maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties"}
 )
-_REFUSED = frozenset(
+_UNSUPPORTED = frozenset(
     {
         "allOf",
         "contains",
@@ -67,73 +68,79 @@ _REFUSED = frozenset(
         "then",
     }
 )
-MOST_REFERENCES = 1000
-"""Written out, references that lead to one another may grow without end."""
+MAX_REFERENCES = 1000
+"""Expanding references that lead to one another may grow without end."""
 
 _json = msgspec.json.Encoder().encode
 _NULL = Raw(b'"null"')
 
 
-def _raw(value: object) -> Raw:
+def _encode(value: object) -> Raw:
     return Raw(_json(value))
 
 
-def _list(raw: Raw) -> list[Raw] | None:
+def _as_list(raw: Raw) -> list[Raw] | None:
     try:
         return msgspec.json.decode(raw, type=list[Raw])
     except ValueError:
         return None
 
 
-def _object(raw: Raw) -> Keys | None:
+def _as_object(raw: Raw) -> Keywords | None:
     try:
-        return msgspec.json.decode(raw, type=Keys)
+        return msgspec.json.decode(raw, type=Keywords)
     except ValueError:
         return None
 
 
-def _text(raw: Raw | None) -> str | None:
+def _as_text(raw: Raw | None) -> str | None:
     try:
         return msgspec.json.decode(raw, type=str) if raw is not None else None
     except ValueError:
         return None
 
 
-def _each(raw: Raw, change: Callable[[Raw, str], Raw], path: str) -> Raw:
-    """A group of schemas by name, or a list of them, each changed."""
-    named, listed = _object(raw), _list(raw)
+def _convert_each(raw: Raw, convert: Callable[[Raw, str], Raw], path: str) -> Raw:
+    """Converts each schema of an object or a list."""
+    named, listed = _as_object(raw), _as_list(raw)
     if named is not None:
-        return _raw({key: change(one, f"{path}.{key}") for key, one in named.items()})
+        return _encode({key: convert(one, f"{path}.{key}") for key, one in named.items()})
     if listed is not None:
-        return _raw([change(one, f"{path}[{place}]") for place, one in enumerate(listed)])
+        return _encode([convert(one, f"{path}[{place}]") for place, one in enumerate(listed)])
     return raw
 
 
 # From the subset to JSON Schema
 
 
-def json_schema(parameters: Raw) -> Raw:
-    """Returns the JSON Schema that a schema of the subset is."""
-    keys = _object(parameters)
+def to_json_schema(parameters: Raw) -> Raw:
+    """Converts a schema of the subset to JSON Schema."""
+    keys = _as_object(parameters)
     if keys is None:
         return parameters
-    found: Keys = {}
+    found: Keywords = {}
     for key, value in keys.items():
-        name = _CAMEL.get(key, key)
+        name = _CAMEL_CASE.get(key, key)
         if name == "properties" or name in ("anyOf", "prefixItems"):
-            found[name] = _each(value, lambda one, _: json_schema(one), "")
+            found[name] = _convert_each(value, lambda one, _: to_json_schema(one), "")
         elif name == "items":
-            found[name] = json_schema(value)
-        elif name in _COUNTS:
-            found[name] = _number(value)
+            found[name] = to_json_schema(value)
+        elif name in _INTEGER_KEYWORDS:
+            text = _as_text(value)  # integers may be strings in the subset
+            found[name] = Raw(text.encode()) if text is not None and text.isdigit() else value
         elif name == "example":
             found["examples"] = Raw(b"[" + bytes(value) + b"]")
         elif name not in ("nullable", "propertyOrdering", "type"):
             found[name] = value
-    return _raw(_typed(keys, found))
+    type_name = _as_text(keys.get("type"))
+    if type_name is None or type_name == "TYPE_UNSPECIFIED":
+        return _encode(found)
+    json_type = type_name.lower()
+    nullable = bytes(keys.get("nullable", Raw(b"false"))) == b"true" and json_type != "null"
+    return _encode({"type": [json_type, "null"] if nullable else json_type, **found})
 
 
-_CAMEL = {
+_CAMEL_CASE = {
     "any_of": "anyOf",
     "max_items": "maxItems",
     "max_length": "maxLength",
@@ -146,177 +153,167 @@ _CAMEL = {
 }
 
 
-def _number(value: Raw) -> Raw:
-    """Counts are numbers in strings here."""
-    text = _text(value)
-    return Raw(text.encode()) if text is not None and text.isdigit() else value
-
-
-def _typed(keys: Mapping[str, Raw], found: Keys) -> Keys:
-    word = _text(keys.get("type"))
-    nullable = bytes(keys.get("nullable", Raw(b"false"))) == b"true"
-    if word is None or word == "TYPE_UNSPECIFIED":
-        return found
-    kind = word.lower()
-    type = _raw([kind, "null"]) if nullable and kind != "null" else _raw(kind)
-    return {"type": type, **found}
-
-
 # From JSON Schema to the subset
 
 
-class Subset:
-    """Cuts one schema down. References are replaced by what they stand for."""
+class SubsetRenderer:
+    """Converts one JSON Schema to the subset. References are expanded."""
 
     def __init__(self, schema: Raw, path: str, losses: Losses) -> None:
         self._losses = losses
-        self._top = schema
+        self._root = schema
         self._path = path
-        self._open: list[str] = []
-        """The references that are being followed."""
-        self._followed_so_far = 0
+        self._expanding: list[str] = []
+        """The references that are being expanded."""
+        self._expanded = 0
 
-    def schema(self) -> Raw:
+    def render(self) -> Raw:
         try:
-            return self._cut(self._top, self._path)
+            return self._convert(self._root, self._path)
         except RecursionError:
             self._losses.refused(self._path, "nested too deeply")
             return Raw(b"{}")
 
-    def _cut(self, schema: Raw, path: str) -> Raw:
-        keys = _object(schema)
-        if keys is None:  # true: anything
-            self._losses.warned(path, "a schema that is no object is sent as one for anything")
+    def _convert(self, schema: Raw, path: str) -> Raw:
+        keys = _as_object(schema)
+        if keys is None:  # true accepts anything
+            self._losses.warned(path, "sent as a schema that accepts anything")
             return Raw(b"{}")
         if "$ref" in keys:
-            return self._followed(keys, path)
-        found: Keys = {}
+            return self._expand_reference(keys, path)
+        found: Keywords = {}
         for key, value in keys.items():
-            self._keyword(key, value, keys, found, path)
-        return _raw(found)
+            self._convert_keyword(key, value, keys, found, path)
+        return _encode(found)
 
-    def _followed(self, keys: Keys, path: str) -> Raw:
-        target = _text(keys["$ref"]) or ""
-        if target in self._open:
-            self._losses.refused(path, "a schema that holds itself is not available here")
+    def _expand_reference(self, keys: Keywords, path: str) -> Raw:
+        target = _as_text(keys["$ref"]) or ""
+        if target in self._expanding:
+            self._losses.refused(path, f"a recursive schema is not available on {NAME}")
             return Raw(b'{"type":"OBJECT"}')
-        there = self._find(target)
-        self._followed_so_far += 1
-        if there is None or self._followed_so_far > MOST_REFERENCES:
-            why = f"nothing is at {target}" if there is None else "too many references"
+        resolved = self._resolve(target)
+        self._expanded += 1
+        if resolved is None or self._expanded > MAX_REFERENCES:
+            why = f"{target} does not exist" if resolved is None else "too many references"
             self._losses.refused(path, why)
             return Raw(b"{}")
-        self._losses.adapted(path, f"{target} is written out")
-        self._open.append(target)
-        beside = {key: value for key, value in keys.items() if key != "$ref"}
-        found = self._cut(_raw({**keys_of(there), **beside}), path)
-        self._open.pop()
+        self._losses.adapted(path, f"{target} is expanded")
+        self._expanding.append(target)
+        siblings = {key: value for key, value in keys.items() if key != "$ref"}
+        found = self._convert(_encode({**keys_of(resolved), **siblings}), path)
+        self._expanding.pop()
         return found
 
-    def _find(self, target: str) -> Raw | None:
+    def _resolve(self, target: str) -> Raw | None:
         if not target.startswith("#"):
             return None
-        here: Raw | None = self._top
+        here: Raw | None = self._root
         for step in target[1:].strip("/").split("/") if target != "#" else ():
-            keys = _object(here) if here is not None else None
+            keys = _as_object(here) if here is not None else None
             here = (keys or {}).get(step.replace("~1", "/").replace("~0", "~"))
-        return here if here is not None and _object(here) is not None else None
+        return here if here is not None and _as_object(here) is not None else None
 
-    def _keyword(self, key: str, value: Raw, keys: Keys, found: Keys, path: str) -> None:
+    def _convert_keyword(
+        self, key: str, value: Raw, keys: Keywords, found: Keywords, path: str
+    ) -> None:
         handler = _KEYWORDS.get(key)
         if handler is not None:
             handler(self, value, keys, found, path)
-        elif key in _SAME:
+        elif key in _SHARED:
             found[key] = value
         elif key in _ANNOTATIONS:
-            self._losses.adapted(f"{path}.{key}", "left out: it says nothing of the answer")
-        elif key in _REFUSED:
-            self._losses.refused(f"{path}.{key}", "is not available here; remove it")
+            self._losses.adapted(f"{path}.{key}", "left out: it does not restrict the answer")
+        elif key in _UNSUPPORTED:
+            self._losses.refused(f"{path}.{key}", f"{key} is not available on {NAME}; remove it")
         else:
-            self._losses.warned(f"{path}.{key}", "left out: the host does not know it")
+            self._losses.warned(f"{path}.{key}", "left out: the API does not know it")
 
-    def _type(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
-        kinds = _list(value)
+    def _type(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
+        kinds = _as_list(value)
         if kinds is None:
-            found["type"] = _raw((_text(value) or "").upper())
+            found["type"] = _encode((_as_text(value) or "").upper())
             return
-        plain = [one for one in kinds if one != _NULL]
+        plain = [kind for kind in kinds if kind != _NULL]
         if len(plain) < len(kinds):
             found["nullable"] = Raw(b"true")
         if len(plain) == 1:
-            found["type"] = _raw((_text(plain[0]) or "").upper())
+            found["type"] = _encode((_as_text(plain[0]) or "").upper())
         else:
-            found["anyOf"] = _raw([{"type": (_text(one) or "").upper()} for one in plain])
+            found["anyOf"] = _encode([{"type": (_as_text(one) or "").upper()} for one in plain])
 
-    def _enum(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
-        values = _list(value) or []
-        words = [one for one in values if _text(one) is not None]
+    def _enum(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
+        values = _as_list(value) or []
+        words = [one for one in values if _as_text(one) is not None]
         if len(words) < len(values):
-            self._losses.warned(f"{path}.enum", "left out: only texts can be listed")
+            self._losses.warned(f"{path}.enum", "left out: only strings are allowed")
         else:
             found["enum"] = value
-            found.setdefault("type", _raw("STRING"))
+            found.setdefault("type", _encode("STRING"))
 
-    def _const(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
+    def _const(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
         self._enum(Raw(b"[" + bytes(value) + b"]"), keys, found, path)
 
-    def _below(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
-        found["properties"] = _each(value, self._cut, f"{path}.properties")
+    def _properties(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
+        found["properties"] = _convert_each(value, self._convert, f"{path}.properties")
 
-    def _items(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
-        found["items"] = self._cut(value, f"{path}.items")
+    def _items(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
+        found["items"] = self._convert(value, f"{path}.items")
 
-    def _prefix(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
-        found["prefixItems"] = _each(value, self._cut, f"{path}.prefixItems")
+    def _prefix_items(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
+        found["prefixItems"] = _convert_each(value, self._convert, f"{path}.prefixItems")
 
-    def _any(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
-        options = _list(value) or []
-        kept = [one for one in options if _object(one) != {"type": _NULL}]
+    def _any_of(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
+        options = _as_list(value) or []
+        kept = [one for one in options if _as_object(one) != {"type": _NULL}]
         if len(kept) < len(options):
             found["nullable"] = Raw(b"true")
-        found["anyOf"] = _raw([self._cut(one, f"{path}.anyOf") for one in kept])
+        found["anyOf"] = _encode([self._convert(one, f"{path}.anyOf") for one in kept])
 
-    def _one(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
-        self._losses.warned(f"{path}.oneOf", "sent as anyOf: more than one may fit")
-        self._any(value, keys, found, path)
+    def _one_of(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
+        self._losses.warned(f"{path}.oneOf", "sent as anyOf: more than one may match")
+        self._any_of(value, keys, found, path)
 
-    def _open_ended(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
+    def _additional_properties(
+        self, value: Raw, keys: Keywords, found: Keywords, path: str
+    ) -> None:
         if bytes(value) in (b"true", b"false"):
-            self._losses.adapted(f"{path}.additionalProperties", "left out: the host decides")
+            self._losses.adapted(f"{path}.additionalProperties", "left out: the API decides")
         else:
             self._losses.warned(
-                f"{path}.additionalProperties", "left out: only named keys have a shape"
+                f"{path}.additionalProperties", "left out: only named properties can have a schema"
             )
 
-    def _above(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
+    def _exclusive_minimum(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
         self._bound("minimum", value, 1, keys, found, f"{path}.exclusiveMinimum")
 
-    def _under(self, value: Raw, keys: Keys, found: Keys, path: str) -> None:
+    def _exclusive_maximum(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
         self._bound("maximum", value, -1, keys, found, f"{path}.exclusiveMaximum")
 
-    def _bound(self, key: str, value: Raw, step: int, keys: Keys, found: Keys, path: str) -> None:
+    def _bound(
+        self, key: str, value: Raw, step: int, keys: Keywords, found: Keywords, path: str
+    ) -> None:
         try:
             bound = msgspec.json.decode(value, type=int)
         except ValueError:
             bound = None
-        if bound is None or _text(keys.get("type")) != "integer":
-            self._losses.warned(path, f"sent as {key}, which the value itself may be")
+        if bound is None or _as_text(keys.get("type")) != "integer":
+            self._losses.warned(path, f"sent as {key}, which includes the value itself")
             found[key] = value
         else:
             self._losses.adapted(path, f"sent as {key}")
-            found[key] = _raw(bound + step)
+            found[key] = _encode(bound + step)
 
 
-_KEYWORDS: dict[str, Callable[[Subset, Raw, Keys, Keys, str], None]] = {
-    "type": Subset._type,
-    "enum": Subset._enum,
-    "const": Subset._const,
-    "properties": Subset._below,
-    "items": Subset._items,
-    "prefixItems": Subset._prefix,
-    "additionalProperties": Subset._open_ended,
-    "anyOf": Subset._any,
-    "oneOf": Subset._one,
-    "exclusiveMinimum": Subset._above,
-    "exclusiveMaximum": Subset._under,
+_KEYWORDS: dict[str, Callable[[SubsetRenderer, Raw, Keywords, Keywords, str], None]] = {
+    "type": SubsetRenderer._type,
+    "enum": SubsetRenderer._enum,
+    "const": SubsetRenderer._const,
+    "properties": SubsetRenderer._properties,
+    "items": SubsetRenderer._items,
+    "prefixItems": SubsetRenderer._prefix_items,
+    "additionalProperties": SubsetRenderer._additional_properties,
+    "anyOf": SubsetRenderer._any_of,
+    "oneOf": SubsetRenderer._one_of,
+    "exclusiveMinimum": SubsetRenderer._exclusive_minimum,
+    "exclusiveMaximum": SubsetRenderer._exclusive_maximum,
 }
