@@ -92,6 +92,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.decoding.incoming",
         "weft.dialects.*.decoding.states",
         "weft.dialects.*.decoding.reading",
+        "weft.dialects.*.decoding.partial_args",
         "weft.dialects.*.decoding.*",
         "weft.dialects.*.decoding.outputs",
         "weft.dialects.*.decoder",

@@ -1,7 +1,7 @@
-"""The shapes of generateContent, read and written: everything is optional, unknown fields skipped.
+"""The JSON shapes of generateContent responses, read and written.
 
-A frame of a stream and a whole body have the same shape. Names are camelCase on the wire. What
-belongs to others (arguments, results, metadata of a tool) stays raw.
+A frame of a stream and a whole body have the same shape. All fields are optional and unknown ones
+are skipped. Keys are camelCase on the wire. Arguments, results and metadata of tools stay raw.
 """
 
 import json
@@ -13,18 +13,18 @@ from msgspec import UNSET, Raw, UnsetType
 NAME = "gemini"
 
 CODE_KIND, SERVER_TOOL_KIND = "executable_code", "server_tool"
-"""The kinds of the calls that the other end executes, and what they are called."""
+"""The canonical kinds of calls that the host executes."""
 CODE_NAME, SERVER_PREFIX = "code_execution", "server:"
 
 GROWING = frozenset({"text", "stringValue"})
-"""Fields that come in pieces, so that a surrogate pair may be cut in two there."""
+"""Fields that are streamed in pieces, so that a surrogate pair may be split between two."""
 
 SNAKE_CASE_KEY = re.compile(
     rb'"(?:finish_reason|function_(?:call|response)|inline_data|file_data|executable_code|'
     rb"code_execution_result|thought_signature|usage_metadata|model_version|response_id|"
     rb'prompt_feedback|grounding_metadata|citation_metadata|tool_(?:call|response))"'
 )
-"""A key that is spelled in snake_case."""
+"""Finds a known key in snake_case."""
 
 Json = Raw | UnsetType
 
@@ -34,7 +34,7 @@ class GeminiObject(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class PartialArg(GeminiObject):
-    """One value of a call whose arguments are streamed, with its place in them."""
+    """One value of streamed arguments, with its JSON path."""
 
     json_path: str | None = None
     string_value: str | None = None
@@ -108,7 +108,7 @@ class GeminiPart(GeminiObject):
     thought_signature: str | None = None
 
     def payloads(self) -> "list[Payload]":
-        """What it holds beside text: nearly always nothing, or one thing."""
+        """The payloads other than text: nearly always none or one."""
         if not (
             self.function_call
             or self.function_response
@@ -120,7 +120,7 @@ class GeminiPart(GeminiObject):
             or self.tool_response
         ):
             return []
-        every = (
+        fields = (
             self.function_call,
             self.function_response,
             self.inline_data,
@@ -130,7 +130,7 @@ class GeminiPart(GeminiObject):
             self.tool_call,
             self.tool_response,
         )
-        return [one for one in every if one is not None]
+        return [payload for payload in fields if payload is not None]
 
 
 Payload = (
@@ -151,7 +151,7 @@ class GeminiContent(GeminiObject):
 
 
 class GroundingSource(GeminiObject):
-    """Where a grounding chunk comes from; an image has its own word for the page."""
+    """The source of a grounding chunk. The page of an image is in `sourceUri`."""
 
     uri: str | None = None
     source_uri: str | None = None
@@ -167,7 +167,7 @@ class GroundingChunk(GeminiObject):
 
 
 class Segment(GeminiObject):
-    """A stretch of one part, in bytes of UTF-8; the end is exclusive."""
+    """A range of one part, in bytes of UTF-8; the end is exclusive."""
 
     part_index: int | None = None
     start_index: int | None = None
@@ -195,7 +195,7 @@ class GeminiCitation(GeminiObject):
 
 
 class CitationMetadata(GeminiObject):
-    """The list has one name or the other, by host."""
+    """The list has one of two names, depending on the host."""
 
     citation_sources: list[Raw] | None = None
     citations: list[Raw] | None = None
@@ -234,7 +234,7 @@ class GeminiError(GeminiObject):
 
 
 class GenerateContentResponse(GeminiObject):
-    """A frame, a whole body, or an error object: one shape reads them all."""
+    """A frame, a whole body, or an error body."""
 
     candidates: list[GeminiCandidate] | None = None
     usage_metadata: UsageMetadata | None = None
@@ -246,14 +246,14 @@ class GenerateContentResponse(GeminiObject):
 
 
 class WrittenContent(GeminiObject):
-    """GeminiContent as it is written: parts that are JSON already."""
+    """Content with encoded parts."""
 
     parts: list[Raw]
     role: str
 
 
 class FinishedCandidate(GeminiObject):
-    """A candidate as it is written when it ends."""
+    """The candidate of the last frame, or of a body."""
 
     content: WrittenContent
     finish_reason: str
@@ -265,7 +265,7 @@ class FinishedCandidate(GeminiObject):
 
 
 class FinalResponse(GeminiObject):
-    """The last frame of a stream; or a whole body."""
+    """The last frame of a stream, or a whole body."""
 
     candidates: list[FinishedCandidate]
     usage_metadata: UsageMetadata | None = None
@@ -275,7 +275,7 @@ class FinalResponse(GeminiObject):
 
 
 class GeminiFinishExtra(GeminiObject):
-    """What `extra` of a finish keeps for those who speak this dialect too."""
+    """The `extra` of a finish, for encoders of this dialect."""
 
     finish_message: str | None = None
     block_reason_message: str | None = None
@@ -286,13 +286,13 @@ class GeminiFinishExtra(GeminiObject):
 
 
 class SignatureExtra(GeminiObject):
-    """What `extra` keeps of a part that has no field for a signature."""
+    """The `extra` of a part that has no canonical field for its signature."""
 
     thought_signature: str | None = None
 
 
 class ErrorExtra(GeminiObject):
-    """What `extra` of an error keeps: among it, when to try again."""
+    """The `extra` of an error. Its details may say when to retry."""
 
     details: Json = UNSET
 
@@ -305,44 +305,43 @@ class _RawCandidate(GeminiObject):
     content: _RawContent
 
 
-class _RawChunk(GeminiObject):
+class _RawResponse(GeminiObject):
     candidates: list[_RawCandidate]
 
 
 read = msgspec.json.Decoder(GenerateContentResponse).decode
-"""Decodes the data of a frame; raises ValueError for what is not a well-typed frame."""
+"""Decodes the data of a frame; raises ValueError if it is not a well-typed frame."""
 
-_read_elements = msgspec.json.Decoder(list[Raw]).decode
-_read_raw = msgspec.json.Decoder(_RawChunk).decode
-_GAP = re.compile(r"[ \t\r\n,]*")
-_scan = json.JSONDecoder(strict=False).raw_decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_raw = msgspec.json.Decoder(_RawResponse).decode
+_SEPARATOR = re.compile(r"[ \t\r\n,]*")
+_decode_next = json.JSONDecoder(strict=False).raw_decode
 
 
 def raw_part(data: bytes, candidate: int, part: int) -> Raw | None:
-    """Returns the bytes of one part, as they stood in the frame; None if they cannot be told."""
+    """Returns the bytes of one part of a frame; None if they cannot be found."""
     try:
-        return _read_raw(data).candidates[candidate].content.parts[part].copy()
+        return _decode_raw(data).candidates[candidate].content.parts[part].copy()
     except (ValueError, RecursionError, IndexError):
         return None
 
 
 def array_elements(data: bytes) -> tuple[list[bytes], bool]:
-    """Returns the frames of a stream that came as one JSON array, and whether that is all of it:
-    of an array that was cut or spoilt, those before the damage.
+    """Returns the frames of a stream that came as one JSON array, and whether the array is valid.
+    Of a truncated or damaged array, the frames before the damage are returned.
     """
+    # capture: stream-as-one-array, stream-as-one-array-cut
     try:
-        return [bytes(element) for element in _read_elements(data)], True
+        return [bytes(element) for element in _decode_list(data)], True
     except (ValueError, RecursionError):
-        return _whole_elements(data.decode("utf-8", "replace")), False
-
-
-def _whole_elements(text: str) -> list[bytes]:
-    found: list[bytes] = []
+        pass
+    text = data.decode("utf-8", "replace")
+    elements: list[bytes] = []
     end = 1
     while True:
-        start = end + len(_GAP.match(text, end)[0])  # type: ignore[index]
+        start = end + len(_SEPARATOR.match(text, end)[0])  # type: ignore[index]
         try:
-            _, end = _scan(text, start)
+            _, end = _decode_next(text, start)
         except (ValueError, RecursionError):
-            return found
-        found.append(text[start:end].encode())
+            return elements, False
+        elements.append(text[start:end].encode())

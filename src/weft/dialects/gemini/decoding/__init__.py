@@ -1,1 +1,1 @@
-"""Reads frames into parts."""
+"""Reads the frames of generateContent responses."""

@@ -1,1 +1,1 @@
-"""Writes parts as events."""
+"""Writes the frames and bodies of generateContent responses."""

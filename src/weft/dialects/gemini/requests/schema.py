@@ -75,7 +75,7 @@ class RequestObject(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class GenerateContentRequest(RequestObject):
-    """A request body. The model and whether to stream are in the URL; Weft adds them for parsing."""
+    """A request body. The model and whether to stream are in the URL; Weft adds them here."""
 
     contents: Raw
     system_instruction: Json = UNSET

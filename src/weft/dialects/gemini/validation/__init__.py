@@ -1,1 +1,1 @@
-"""What the checker knows of this wire."""
+"""The rules of the generateContent API, and the state that their checks need."""
