@@ -173,7 +173,7 @@ class GeminiDecoder:
         if error is not None:
             self._fail(error, out)
         elif not self._finish_state.known and self._phase is not _GeminiPhase.READING:
-            self._fail(ErrorPart("empty", "the stream had no answer", retryable=True), out)
+            self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
         elif not self._finish_state.known:
             # capture: ends-without-a-finish-reason
             message = "the stream ended without a finish reason"
