@@ -191,7 +191,7 @@ _PARTS = (
         "part-empty",
         "warning",
         "A part has a payload.",
-        "Clients that look for a payload raise; the part is rejected when the history is sent back.",
+        "Clients that look for a payload raise; it is rejected when the history is sent back.",
         _content('{"thought":true}'),
     ),
     Rule(
