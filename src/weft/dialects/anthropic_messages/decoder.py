@@ -153,7 +153,10 @@ class MessagesDecoder:
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message":
             # capture: body
-            self._read_body(Raw(frame.data.decode("utf-8", "replace").encode()), out)
+            data = frame.data
+            if not data.isascii():
+                data = data.decode("utf-8", "replace").encode()
+            self._read_body(Raw(data), out)
         elif type == "error" or (type not in EVENTS and event.error is not None):
             # capture: error-body, error-inside-text
             self._fail(parse_error(event), out)

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.base import told
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -173,7 +174,7 @@ class MessagesEvent(msgspec.Struct):
     error: ReceivedError | str | None = None
 
 
-_decode_event = msgspec.json.Decoder(MessagesEvent).decode
+_decode_event = large_json.decoder(MessagesEvent)
 
 
 def read(data: bytes) -> MessagesEvent:

@@ -10,6 +10,8 @@ import re
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
+
 NAME = "gemini"
 
 CODE_KIND, SERVER_TOOL_KIND = "executable_code", "server_tool"
@@ -309,7 +311,7 @@ class _RawResponse(GeminiObject):
     candidates: list[_RawCandidate]
 
 
-read = msgspec.json.Decoder(GenerateContentResponse).decode
+read = large_json.decoder(GenerateContentResponse)
 """Decodes the data of a frame; raises ValueError if it is not a well-typed frame."""
 
 _decode_list = msgspec.json.Decoder(list[Raw]).decode

@@ -8,6 +8,7 @@ written as they come.
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import Json, to_one_line
@@ -95,8 +96,8 @@ class MessagesBodyWriter(MessagesEventWriter):
             block = self._blocks[index]
             if isinstance(block, wire.ToolUseBlock) and parses(text):
                 block.input = Raw(text.encode())
-        self._message.content = [Raw(_json(block)) for block in self._blocks]
-        return _json(self._message)
+        self._message.content = [Raw(large_json.write(block)) for block in self._blocks]
+        return large_json.write(self._message)
 
     def message_start(self, message: wire.WrittenMessage) -> None:
         self._message = message

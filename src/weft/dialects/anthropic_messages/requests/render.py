@@ -10,6 +10,7 @@ from operator import attrgetter
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks, quirks_of
 from weft.dialects.anthropic_messages.requests import render_options, schema
@@ -92,13 +93,13 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     body.tools = tools.tools or None
     body.mcp_servers = tools.mcp_servers or None
     body.tool_choice = _optional(choice)
-    fields = keys_of(_with_extra(body, request) if native else Raw(_json(body)))
+    fields = keys_of(_with_extra(body, request) if native else Raw(large_json.write(body)))
     if native and lost_in_turns(request, losses.found[losses_before:]):
         rendered_messages = fields["messages"]
         fields = fields_as_said(said_by(request, NAME), request, fields, FIELD_SOURCES)
         fields["messages"] = rendered_messages
     cut = () if native else render_options.unsupported_stops(request)
-    return Rendered(_json(fields), names.restored, tools.bridged, cut)
+    return Rendered(large_json.write(fields), names.restored, tools.bridged, cut)
 
 
 def _optional(value: msgspec.Struct | None) -> Json:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.requests import schema
@@ -60,7 +61,7 @@ class BlockRenderer:
         if self._native:
             return written(block, extra, schema.NESTED)
         drop_beside(extra, path, self._losses, NAME)
-        return Raw(_json(block))
+        return Raw(large_json.write(block))
 
     def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
         if self._native:

@@ -5,6 +5,7 @@ from enum import Enum
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.dialects.gemini import wire
 from weft.sse import Event
 
@@ -72,7 +73,7 @@ class FrameWriter:
         self.part(part)
 
     def finish(self, response: wire.FinalResponse) -> None:
-        self.out.append(Event("", to_one_line(_json(response))))
+        self.out.append(Event("", to_one_line(large_json.write(response))))
 
     def error(self, error: wire.GeminiError) -> None:
         body = wire.GenerateContentResponse(error=Raw(_json(error)))
@@ -113,8 +114,10 @@ class GeminiBodyWriter(FrameWriter):
 
     def finish(self, response: wire.FinalResponse) -> None:
         if self._parts:
-            response.candidates[0].content.parts = [Raw(_json(part)) for part in self._parts]
-        self.body = to_one_line(_json(response))
+            response.candidates[0].content.parts = [
+                Raw(large_json.write(part)) for part in self._parts
+            ]
+        self.body = to_one_line(large_json.write(response))
 
     def error(self, error: wire.GeminiError) -> None:
         self.body = _json(wire.GenerateContentResponse(error=Raw(_json(error))))

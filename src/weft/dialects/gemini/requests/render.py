@@ -10,6 +10,7 @@ from operator import attrgetter
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.arranging import (
     behind_results,
@@ -76,10 +77,10 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     fields = keys_of(written(body, request.extra if native else UNSET, schema.NESTED))
     if native and lost_in_turns(request, losses.found[losses_before:]):
         fields = fields_as_said(said_by(request, NAME), request, fields, FIELD_SOURCES)
-    fields["contents"] = Raw(_json(contents))
+    fields["contents"] = Raw(large_json.write(contents))
     sent = {key: value for key, value in fields.items() if key not in _URL_FIELDS}
     cut = () if native else render_options.unsupported_stops(request)
-    return Rendered(_json(sent), names.restored, tools.bridged, cut)
+    return Rendered(large_json.write(sent), names.restored, tools.bridged, cut)
 
 
 class _ContentsRenderer:
@@ -167,5 +168,6 @@ class _ContentsRenderer:
                 contents.append((role, parts))
         check_end(rendered, self._losses)
         return [
-            Raw(_json(schema.RequestContent(role, Raw(_json(parts))))) for role, parts in contents
+            Raw(large_json.write(schema.RequestContent(role, Raw(large_json.write(parts)))))
+            for role, parts in contents
         ]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, arguments, is_object
 from weft.dialects.asking.leftovers import UNSEEN_PARTS, drop_beside, unheard, written
@@ -95,7 +96,7 @@ class PartRenderer:
         if self._native:
             return written(part, extra, schema.NESTED)
         drop_beside(extra, path, self._losses, NAME)
-        return Raw(_json(part))
+        return Raw(large_json.write(part))
 
     def _drop_cache(self, content: _Cacheable, path: str) -> None:
         if content.cache is not None:

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw
 
+from weft import large_json
 from weft.dialects.requests import names_of, read
 from weft.errors import BadRequest
 from weft.parts import Json
@@ -216,14 +217,14 @@ def non_null(raw: Json) -> Raw | None:
 def parse_object(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str, Raw]]:
     """Parses an object with keys in either spelling; returns it and its unknown keys."""
     try:
-        fields = msgspec.json.decode(data, type=dict[str, Raw])
+        fields = large_json.members(data)
     except (ValueError, RecursionError):
         return read(data, shape, path), {}  # raises BadRequest
     names = _camel_case_names(shape)
     known = names_of(shape)
     renamed = {names.get(key, key): value for key, value in fields.items()}
     if renamed.keys() != fields.keys():
-        data = msgspec.json.encode(renamed)
+        data = large_json.write(renamed)
     parsed = read(data, shape, path)
     return parsed, {key: value for key, value in renamed.items() if key not in known}
 
@@ -248,7 +249,7 @@ def parse_list(raw: Json, path: str) -> list[Raw]:
     if bytes(present)[:1] == b"{":
         return [present]
     try:
-        return msgspec.json.decode(present, type=list[Raw])
+        return large_json.elements(present)
     except ValueError:
         raise BadRequest(path, "expected an array") from None
 
@@ -262,10 +263,10 @@ def _camel_case_names(shape: type[msgspec.Struct]) -> dict[str, str]:
 def with_camel_case_keys(body: bytes) -> bytes:
     """Renames the top-level keys of a body that are in snake_case."""
     names = _camel_case_names(GenerateContentRequest)
-    fields = msgspec.json.decode(body, type=dict[str, Raw])
+    fields = large_json.members(body)
     if names.keys().isdisjoint(fields.keys() - set(names.values())):
         return body
-    return msgspec.json.encode({names.get(key, key): value for key, value in fields.items()})
+    return large_json.write({names.get(key, key): value for key, value in fields.items()})
 
 
 def is_generated_id(id: str) -> bool:
