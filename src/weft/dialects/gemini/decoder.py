@@ -118,8 +118,15 @@ class GeminiDecoder:
         out: list[Part] = []
         if self._phase is _GeminiPhase.CLOSED:
             return out
-        if self._phase in _NOT_FAILED:
-            self._check_end(out)
+        error = self._finish_state.error()
+        if error is not None:
+            self._fail(error, out)
+        elif not self._finish_state.known and self._phase is _GeminiPhase.READING:
+            # capture: ends-without-a-finish-reason
+            message = "the stream ended without a finish reason"
+            self._fail(ErrorPart("truncated", message, retryable=True), out)
+        elif not self._finish_state.known:
+            self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
         failed = self._phase is _GeminiPhase.FAILED
         self._close(out)
         if not failed:
@@ -158,7 +165,7 @@ class GeminiDecoder:
     def _resolve_id(self) -> str:
         if self._final_id is None:
             if not self._response_id and self._phase is not _GeminiPhase.FAILED:
-                self._findings.note("metadata-id-minted", "the wire gave the response no id")
+                self._findings.note("metadata-id-minted", "the response has no id: one was made up")
             self._final_id = self._response_id or self._ids.mint("resp")
         return self._final_id
 
@@ -166,18 +173,6 @@ class GeminiDecoder:
         if self._call_ids is None:
             self._call_ids = Ids(f"{self._resolve_id()} {self._choice}".encode())
         return self._call_ids.mint("call")
-
-    def _check_end(self, out: list[Part]) -> None:
-        """Fails if the finish reason is an error, or if there is none."""
-        error = self._finish_state.error()
-        if error is not None:
-            self._fail(error, out)
-        elif not self._finish_state.known and self._phase is not _GeminiPhase.READING:
-            self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
-        elif not self._finish_state.known:
-            # capture: ends-without-a-finish-reason
-            message = "the stream ended without a finish reason"
-            self._fail(ErrorPart("truncated", message, retryable=True), out)
 
     # Frames
 
@@ -240,7 +235,13 @@ class GeminiDecoder:
             self._note_framing(frame)
         if self._phase is _GeminiPhase.UNREAD:
             self._phase = _GeminiPhase.NO_PARTS
-        self._add_metadata(chunk)
+        id = chunk.response_id
+        if id and self._response_id and id != self._response_id:
+            self._findings.once("metadata-repeated", "", f"another response id: {id!r}")
+        self._response_id = self._response_id or id
+        self._model = chunk.model_version or self._model
+        if self._created is None and chunk.create_time:
+            self._created = parse_time(chunk.create_time)
         if chunk.usage_metadata is not None:
             self._finish_state.add_usage(chunk.usage_metadata)
         if chunk.prompt_feedback is not None:
@@ -274,15 +275,6 @@ class GeminiDecoder:
             return wire.GeminiError(message=bytes(error).decode("utf-8", "replace").strip('"'))
         return parsed
 
-    def _add_metadata(self, chunk: wire.GenerateContentResponse) -> None:
-        id = chunk.response_id
-        if id and self._response_id and id != self._response_id:
-            self._findings.once("metadata-repeated", "", f"another response id: {id!r}")
-        self._response_id = self._response_id or id
-        self._model = chunk.model_version or self._model
-        if self._created is None and chunk.create_time:
-            self._created = parse_time(chunk.create_time)
-
     # Candidates
 
     def _candidate(
@@ -290,28 +282,34 @@ class GeminiDecoder:
     ) -> None:
         if self._phase in _NOT_FAILED:
             before = len(out)
-            self._content(candidate, position, data, out)
+            parts = candidate.content.parts if candidate.content is not None else None
+            for index, part in enumerate(parts or ()):
+                if not self._part(part, out):
+                    # capture: part-of-an-unknown-kind
+                    self._findings.once("event-unknown", "part", "a part of an unknown kind")
+                    raw = wire.raw_part(data, position, index)
+                    if raw is not None and bytes(raw) != b"{}":
+                        self._close(out)
+                        out.append(Opaque(self._origin, "part", raw))
             if self._finish_state.reason is not None and len(out) > before:
                 self._findings.once("finish-late-content", "", "content after the finish reason")
             self._sources.hold(candidate.grounding_metadata, candidate.citation_metadata)
         self._finish_state.add_candidate(candidate)
 
-    def _content(
-        self, candidate: wire.GeminiCandidate, position: int, data: bytes, out: list[Part]
-    ) -> None:
-        parts = candidate.content.parts if candidate.content is not None else None
-        for index, part in enumerate(parts or ()):
-            signature = part.thought_signature or None
-            payloads = part.payloads()
-            # capture: signature-alone-at-the-end, signature-alone-after-a-call
-            if part.text is not None or (signature and not payloads):
-                kind = _TextKind.REASONING if part.thought else _TextKind.TEXT
-                self._add_text(kind, part.text or "", None if payloads else signature, out)
-            elif not payloads:
-                self._unknown_part(wire.raw_part(data, position, index), out)
-            for payload in payloads:
-                self._close(out)
-                _PAYLOADS[payload.__class__](self, payload, part, out)
+    def _part(self, part: wire.GeminiPart, out: list[Part]) -> bool:
+        """Decodes one part; False if it has neither text nor a known payload."""
+        signature = part.thought_signature or None
+        payloads = part.payloads()
+        # capture: signature-alone-at-the-end, signature-alone-after-a-call
+        if part.text is not None or (signature and not payloads):
+            kind = _TextKind.REASONING if part.thought else _TextKind.TEXT
+            self._add_text(kind, part.text or "", None if payloads else signature, out)
+        elif not payloads:
+            return False
+        for payload in payloads:
+            self._close(out)
+            _PAYLOADS[payload.__class__](self, payload, part, out)
+        return True
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._phase in _NOT_FAILED:
@@ -326,7 +324,14 @@ class GeminiDecoder:
         if not (text or signature):
             return
         if kind is not self._kind:
-            self._open(kind, out)
+            self._close(out)
+            self._kind = kind
+            self._id = self._ids.local(kind.value)
+            if kind is _TextKind.REASONING:
+                out.append(ReasoningStart(self._id, "summary"))
+            else:
+                self._sources.start_text(self._id)
+                out.append(TextStart(self._id))
         if self._half or not text.isascii():
             # capture: character-cut-in-two
             text, self._half = join_halves(self._half, text)
@@ -337,16 +342,6 @@ class GeminiDecoder:
             self._emit_delta(text, out)
         if signature:
             self._close(out, signature)
-
-    def _open(self, kind: _TextKind, out: list[Part]) -> None:
-        self._close(out)
-        self._kind = kind
-        self._id = self._ids.local(kind.value)
-        if kind is _TextKind.REASONING:
-            out.append(ReasoningStart(self._id, "summary"))
-        else:
-            self._sources.start_text(self._id)
-            out.append(TextStart(self._id))
 
     def _emit_delta(self, text: str, out: list[Part]) -> None:
         if self._kind is _TextKind.REASONING:
@@ -424,13 +419,6 @@ class GeminiDecoder:
         self, result: wire.GeminiToolResponse, part: wire.GeminiPart, out: list[Part]
     ) -> None:
         out.append(self._calls.tool_result(result, _signature_extra(part)))
-
-    def _unknown_part(self, raw: Raw | None, out: list[Part]) -> None:
-        # capture: part-of-an-unknown-kind
-        self._findings.once("event-unknown", "part", "a part of an unknown kind")
-        if raw is not None and bytes(raw) != b"{}":
-            self._close(out)
-            out.append(Opaque(self._origin, "part", raw))
 
 
 def _signature_extra(part: wire.GeminiPart) -> Json:

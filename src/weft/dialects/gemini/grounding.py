@@ -131,7 +131,12 @@ class SourceCollector:
 
     def _locate(self, segment: wire.Segment) -> TextRange:
         end = segment.end_index
-        if end is None or not self._texts or not self._may_look_up():
+        if end is None or not self._texts:
+            return _NO_RANGE
+        self._lookups += 1
+        if self._lookups > _MAX_LOOKUPS:
+            detail = f"more than {_MAX_LOOKUPS} ranges are cited: the rest is not located"
+            self._findings.once("field-dropped", "groundingSupports", detail)
             return _NO_RANGE
         start, cited = segment.start_index or 0, segment.text
         if not cited:
@@ -143,14 +148,11 @@ class SourceCollector:
                 and self._texts[text].text[text_range[1] : text_range[2]] == cited
             ):
                 return text_range
-        return self._find_unique(cited)
-
-    def _may_look_up(self) -> bool:
-        self._lookups += 1
-        if self._lookups > _MAX_LOOKUPS:
-            detail = f"more than {_MAX_LOOKUPS} ranges are cited: the rest is not located"
-            self._findings.once("field-dropped", "groundingSupports", detail)
-        return self._lookups <= _MAX_LOOKUPS
+        for text, buffer in reversed(self._texts.items()):
+            if buffer.text.count(cited) == 1:
+                start = buffer.text.index(cited)
+                return text, start, start + len(cited)
+        return _NO_RANGE
 
     def _from_bytes(self, text: str, start: int, end: int) -> tuple[str, int, int] | None:
         """Converts a range of bytes; a character that it cuts is left out."""
@@ -161,14 +163,6 @@ class SourceCollector:
             return None
         first = len(data[:start].decode("utf-8", "ignore"))
         return text, first, first + len(data[start:end].decode("utf-8", "ignore"))
-
-    def _find_unique(self, cited: str) -> TextRange:
-        """The range of the cited text, if it occurs exactly once in a text."""
-        for text, buffer in reversed(self._texts.items()):
-            if buffer.text.count(cited) == 1:
-                start = buffer.text.index(cited)
-                return text, start, start + len(cited)
-        return _NO_RANGE
 
 
 def render_grounding(

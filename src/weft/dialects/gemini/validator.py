@@ -175,14 +175,11 @@ class GeminiValidator:
                 detail = f"a second candidate {index} in one frame; expected each once"
                 self._report("candidate-index", detail)
             seen.add(index or 0)
-            self._candidate(index or 0).feed(candidate)
-
-    def _candidate(self, index: int) -> ValidatedCandidate:
-        if index not in self._candidates:
-            self._candidates[index] = ValidatedCandidate(
-                index, self._report, self._report_once, self._calls
-            )
-        return self._candidates[index]
+            if (index or 0) not in self._candidates:
+                self._candidates[index or 0] = ValidatedCandidate(
+                    index or 0, self._report, self._report_once, self._calls
+                )
+            self._candidates[index or 0].feed(candidate)
 
 
 _OPEN, _BLOCKED, _FAILED, _OVER = "open", "blocked", "failed", "over"

@@ -123,9 +123,15 @@ class PartialArgsWriter:
         leads back to a value before the last one.
         """
         text = [self._close_string()]
-        text.append(
-            self._close(self._shared_depth(path)) if self._stack else self._enter(path[0], None)
-        )
+        if self._stack:
+            shared = 1  # how many of the open containers contain this path
+            while shared < min(len(self._stack), len(path)):
+                if self._stack[shared].step != path[shared - 1]:
+                    break
+                shared += 1
+            text.append(self._close(shared))
+        else:
+            text.append(self._enter(path[0], None))
         for depth in range(len(self._stack) - 1, len(path)):
             member = self._stack[-1].member(path[depth])
             if member is None:
@@ -134,15 +140,6 @@ class PartialArgsWriter:
             if depth + 1 < len(path):
                 text.append(self._enter(path[depth + 1], path[depth]))
         return "".join(text)
-
-    def _shared_depth(self, path: JsonPath) -> int:
-        """How many of the open containers contain this path."""
-        depth = 1
-        while depth < min(len(self._stack), len(path)):
-            if self._stack[depth].step != path[depth - 1]:
-                break
-            depth += 1
-        return depth
 
     def _enter(self, first: str | int, step: str | int | None) -> str:
         opener = "{" if isinstance(first, str) else "["

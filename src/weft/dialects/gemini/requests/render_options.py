@@ -57,7 +57,11 @@ def render_config(
         logprobs=sampling.logprobs or None,
     )
     if native:
-        config.thinking_config = _native_thinking(request.reasoning)
+        options = request.reasoning
+        if options is not None:
+            level = _LEVELS[options.effort] if options.effort is not None else None
+            budget = _UNLIMITED if options.adaptive else options.budget_tokens
+            config.thinking_config = _thinking_config(options, budget, level)
     else:
         config.thinking_config = _thinking(request.reasoning, quirks, losses)
         if request.max_output_tokens == 0:
@@ -107,14 +111,6 @@ def _set_output(
 
 
 # Thinking
-
-
-def _native_thinking(options: ReasoningOptions | None) -> Json:
-    if options is None:
-        return UNSET
-    level = _LEVELS[options.effort] if options.effort is not None else None
-    budget = _UNLIMITED if options.adaptive else options.budget_tokens
-    return _thinking_config(options, budget, level)
 
 
 def _thinking(options: ReasoningOptions | None, quirks: GeminiQuirks, losses: Losses) -> Json:

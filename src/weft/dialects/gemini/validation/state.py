@@ -86,18 +86,13 @@ class ValidatedCandidate:
         for part in elements(parts):
             self._check_part(part)
         self._grounding = fields(candidate.get("groundingMetadata")) or self._grounding
-        self._check_finish_reason(candidate.get("finishReason"))
-
-    def _check_finish_reason(self, value: JsonValue) -> None:
-        reason = text(value)
-        if not reason:
-            return
-        if self._reason is not None:
+        reason = text(candidate.get("finishReason"))
+        if reason and self._reason is not None:
             detail = f"finishReason {shown(reason)} after {self._reason}; expected it once"
             self._report_once("finish-repeated", self._index, detail)
-        elif reason not in _FINISH_REASONS:
+        elif reason and reason not in _FINISH_REASONS:
             self._report("finish-word", f"finishReason {shown(reason)}; expected a known value")
-        self._reason = reason[:40]
+        self._reason = reason[:40] or self._reason
 
     def finish(self, *, thought: bool) -> None:
         """`thought`: the usage counts thoughts."""
@@ -114,14 +109,14 @@ class ValidatedCandidate:
         payloads = [key for key in part if key in _PAYLOADS]
         unknown = [key for key in part if key not in _PAYLOADS | _PART_METADATA]
         if len(payloads) > 1:
-            value = " and ".join(payloads)
-            self._report("part-payload", f"a part with {value}; expected one of them")
+            keys = " and ".join(payloads)
+            self._report("part-payload", f"a part with {keys}; expected one of them")
         elif unknown and not payloads and not any("_" in key for key in unknown):
-            value = ", ".join(unknown)[:80]
-            self._report("part-type", f"a part with {value}; expected a known payload")
+            keys = ", ".join(unknown)[:80]
+            self._report("part-type", f"a part with {keys}; expected a known payload")
         elif not payloads and not unknown:
-            value = ", ".join(part) or "nothing"
-            self._report("part-empty", f"a part with {value}; expected one payload")
+            keys = ", ".join(part) or "nothing"
+            self._report("part-empty", f"a part with {keys}; expected one payload")
         self._check_signature(part.get("thoughtSignature"))
         for key in payloads:
             self._check_payload(key, part)
@@ -177,7 +172,9 @@ class ValidatedCandidate:
 
     def _check_grounding(self) -> None:
         sources = len(elements(self._grounding.get("groundingChunks")))
-        texts = self._text_candidates()
+        joined = ["".join(pieces) for pieces in self._joined_texts]
+        # A segment may refer to one part, or to all the text if parts cannot be told apart.
+        texts = [part.encode("utf-8", "replace") for part in ("".join(joined), *joined) if part]
         for support in map(fields, elements(self._grounding.get("groundingSupports"))):
             for number in elements(support.get("groundingChunkIndices")):
                 index = count(number)
@@ -187,11 +184,6 @@ class ValidatedCandidate:
                     )
                     self._report("grounding-chunk", detail)
             self._check_segment(fields(support.get("segment")), texts)
-
-    def _text_candidates(self) -> list[bytes]:
-        """What a segment may refer to: one part, or all the text."""
-        texts = ["".join(pieces) for pieces in self._joined_texts]
-        return [part.encode("utf-8", "replace") for part in ("".join(texts), *texts) if part]
 
     def _check_segment(self, segment: JsonObject, texts: list[bytes]) -> None:
         start, end = count(segment.get("startIndex", 0)), count(segment.get("endIndex", 0))
