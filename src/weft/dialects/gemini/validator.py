@@ -67,7 +67,9 @@ class GeminiValidator:
             line = f"event: {frame.event}" if frame.event else f"id: {frame.id}"
             self._report_once("extra-line", None, f"a line {line!r}; expected only data:")
         responses = elements(event) if isinstance(event, list) else [event]
-        if isinstance(event, list) and not _is_error(event):
+        # capture: error-body-in-a-list
+        is_error = len(responses) == 1 and "error" in fields(responses[0])
+        if isinstance(event, list) and not is_error:
             detail = f"an array of {len(event)}; expected one object per frame"
             self._report_once("frame-array", None, detail)
         for response in responses:
@@ -114,7 +116,13 @@ class GeminiValidator:
             self._metadata.setdefault(key, value)
 
     def _check_keys(self, response: JsonObject) -> None:
-        for key in _all_keys(response):
+        """Checks the keys of a frame down to its parts."""
+        keys = list(response)
+        for candidate in map(fields, elements(response.get("candidates"))):
+            keys += candidate
+            for part in map(fields, elements(fields(candidate.get("content")).get("parts"))):
+                keys += [*part, *fields(part.get("functionCall"))]
+        for key in keys:
             if "_" in key:
                 self._report_once("key-spelling", key, f"the key {key!r}; expected camelCase")
 
@@ -191,19 +199,3 @@ _FIELDS: dict[str, Callable[[GeminiValidator, JsonValue], None]] = {
     "usageMetadata": GeminiValidator._check_usage,
     "error": GeminiValidator._check_error,
 }
-
-
-def _is_error(responses: list[JsonValue]) -> bool:
-    """Some hosts send an error in an array of one."""
-    # capture: error-body-in-a-list
-    return len(responses) == 1 and "error" in fields(responses[0])
-
-
-def _all_keys(response: JsonObject) -> list[str]:
-    """All keys of a frame down to its parts."""
-    keys = list(response)
-    for candidate in map(fields, elements(response.get("candidates"))):
-        keys += candidate
-        for part in map(fields, elements(fields(candidate.get("content")).get("parts"))):
-            keys += [*part, *fields(part.get("functionCall"))]
-    return keys

@@ -31,6 +31,6 @@ def _rename(value: object, shape: object) -> object:
             fields = msgspec.structs.fields(option)
             names = {field.name: field.encode_name for field in fields}
             types = {field.encode_name: field.type for field in fields}
-            renamed: dict[str, object] = {names.get(key, key): one for key, one in value.items()}
-            return {key: _rename(element, types.get(key)) for key, element in renamed.items()}
+            renamed = [(names.get(key, key), element) for key, element in value.items()]
+            return {key: _rename(element, types.get(key or "")) for key, element in renamed}
     return value

@@ -82,16 +82,13 @@ class GeminiLossReporter:
                 return wire.GeminiError(500, message, "INTERNAL")
             part = wire.GeminiPart(function_call=wire.GeminiFunctionCall(call.id, call.name, args))
         self._calls[call.id] = call
-        part.thought_signature = self._call_signature(call)
-        return part
-
-    def _call_signature(self, call: ToolCall) -> str | None:
         if call.origin in self._origins or (call.origin is None and self.same_dialect):
-            return call.signature
-        envelope = sealed_call(call, self.model)
-        if envelope is None and call.signature:
+            part.thought_signature = call.signature
+        elif (envelope := sealed_call(call, self.model)) is not None:
+            part.thought_signature = in_base64(envelope)
+        elif call.signature:
             self.not_carried(call.type, "the origin of its signature is unknown")
-        return None if envelope is None else in_base64(envelope)
+        return part
 
     def result(self, result: ToolResult) -> wire.GeminiPart | None:
         call = self._calls.get(result.id)

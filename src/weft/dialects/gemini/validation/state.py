@@ -117,18 +117,15 @@ class ValidatedCandidate:
         elif not payloads and not unknown:
             keys = ", ".join(part) or "nothing"
             self._report("part-empty", f"a part with {keys}; expected one payload")
-        self._check_signature(part.get("thoughtSignature"))
+        signature = part.get("thoughtSignature")
+        if signature is not None:
+            encoded = text(signature)
+            if not _BASE64.fullmatch(encoded) or len(encoded.rstrip("=")) % 4 == 1 or not encoded:
+                detail = f"thoughtSignature {shown(signature)}; expected base64"
+                self._report("signature-spelling", detail)
+            self._joined_texts.append([])
         for key in payloads:
             self._check_payload(key, part)
-
-    def _check_signature(self, signature: JsonValue) -> None:
-        if signature is None:
-            return
-        written = text(signature)
-        if not _BASE64.fullmatch(written) or len(written.rstrip("=")) % 4 == 1 or not written:
-            detail = f"thoughtSignature {shown(signature)}; expected base64"
-            self._report("signature-spelling", detail)
-        self._joined_texts.append([])
 
     def _check_payload(self, key: str, part: JsonObject) -> None:
         held = part[key]
@@ -149,7 +146,11 @@ class ValidatedCandidate:
         elif key in ("executableCode", "toolCall"):
             self._executed |= {key, f"{key} {text(held.get('id'))}"}
         elif key in _RESULT_CALLS:
-            self._check_result(key, text(held.get("id")))
+            call, id = _RESULT_CALLS[key], text(held.get("id"))
+            if call not in self._executed or (id and f"{call} {id}" not in self._executed):
+                with_id = f" with id {shown(id)}" if id else ""
+                detail = f"{key}{with_id}; expected its {call} before it"
+                self._report("result-without-call", detail)
 
     def _add_text(self, value: JsonValue, part: JsonObject) -> None:
         if not isinstance(value, str) or part.get("thought") not in (None, True, False):
@@ -160,13 +161,6 @@ class ValidatedCandidate:
             self._joined_texts.append([])
         else:
             self._joined_texts[-1].append(text(value))
-
-    def _check_result(self, key: str, id: str) -> None:
-        call = _RESULT_CALLS[key]
-        if call not in self._executed or (id and f"{call} {id}" not in self._executed):
-            named = f" with id {shown(id)}" if id else ""
-            detail = f"{key}{named}; expected its {call} before it"
-            self._report("result-without-call", detail)
 
     # Grounding
 
