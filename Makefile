@@ -5,7 +5,7 @@ JOBS ?= auto
 # Compiled once, not once for each process of the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-long test-clients coverage check bench fuzz fmt clean
+.PHONY: serve test test-long test-clients coverage check bench fuzz explore fmt clean
 
 serve: .venv/ready
 	@$(BIN)/weft serve
@@ -53,6 +53,11 @@ SECONDS ?= 7200
 fuzz: .venv/ready
 	$(BIN)/python -m tests.fuzz --seed $(SEED) --seconds $(SECONDS)
 	$(BIN)/python -m tests.fuzz_stored --seed $(SEED) --seconds $(SECONDS)
+
+# The properties with examples of chance, which `make test` never draws: it tries the same each time.
+explore: .venv/ready
+	EXPLORE=1 THOROUGH=1 $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal \
+	  -m "hypothesis and not clients"
 
 fmt: .venv/ready
 	$(BIN)/ruff check --fix .

@@ -1,9 +1,17 @@
 """What holds for a whole session of tests."""
 
 import gc
+import os
 import sys
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a test fails for a change and not by chance. `make explore`
+# draws new ones.
+settings.register_profile("same", derandomize=True, database=None)
+settings.register_profile("explore", print_blob=True)
+settings.load_profile("explore" if os.environ.get("EXPLORE") else "same")
 
 
 def pytest_configure() -> None:
