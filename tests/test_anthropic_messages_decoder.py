@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import lines, unminted
+from tests.recordings import FIXTURES
 from tests.strategies import examples
 from weft import (
     DIALECTS,
@@ -34,9 +35,9 @@ from weft import (
 )
 from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.blocks import DELTAS, STARTS
 from weft.dialects.anthropic_messages.decoder import EVENTS
-from weft.dialects.anthropic_messages.meaning import ERRORS, REASONS
+from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, STARTS
+from weft.dialects.anthropic_messages.mapping import ERROR_TYPES, FINISH_REASONS
 from weft.lifecycle import violations
 from weft.sse import Frame
 
@@ -44,10 +45,8 @@ NAME = "anthropic-messages"
 Event = dict[str, Any]
 
 CAPTURES = sorted((Path(__file__).parent / "captures" / "anthropic_messages").glob("*.sse"))
-FIXTURES = sorted(
-    path
-    for path in Path("/work/shared/fixtures/anthropic").glob("*")
-    if path.suffix in (".txt", ".json")
+RECORDED = sorted(
+    path for path in (FIXTURES / "anthropic").glob("*") if path.suffix in (".txt", ".json")
 )
 
 START: Event = {
@@ -132,7 +131,7 @@ def test_every_name_of_the_official_client_has_a_row() -> None:
     assert STARTS.keys() >= BLOCKS
     assert DELTAS.keys() >= GROWTHS
     assert KINDS | {"ping", "error"} == EVENTS.keys()
-    assert reasons <= REASONS.keys()
+    assert reasons <= FINISH_REASONS.keys()
     assert names(stable.TextCitation) | names(beta.BetaTextCitation) == wire.CITATIONS
     assert {name for name in BLOCKS if name.endswith("_tool_result")} == wire.RESULTS
 
@@ -179,7 +178,7 @@ def test_a_delta_of_every_type_is_read_by_its_name(name: str) -> None:
     assert response.items
 
 
-@pytest.mark.parametrize(("word", "reason"), REASONS.items())
+@pytest.mark.parametrize(("word", "reason"), FINISH_REASONS.items())
 def test_every_stop_reason_has_its_meaning(word: str, reason: str) -> None:
     response = read(*text(0, "a"), reason=word)
     assert (response.finish_reason, response.raw_finish_reason) == (reason, word)
@@ -190,7 +189,7 @@ def test_an_unknown_stop_reason_is_other() -> None:
     assert read(*text(0, "a"), reason="bored").finish_reason == "other"
 
 
-@pytest.mark.parametrize(("type", "meaning"), ERRORS.items())
+@pytest.mark.parametrize(("type", "meaning"), ERROR_TYPES.items())
 def test_every_error_has_its_status(type: str, meaning: tuple[int, bool]) -> None:
     body = {"type": "error", "error": {"type": type, "message": "no"}, "request_id": "r"}
     raw = json.dumps(body).encode()
@@ -320,7 +319,7 @@ APART = {
 """Streams and bodies of one name that do not say the same, and why."""
 
 
-@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
 def test_a_shared_fixture_is_read_without_an_exception_and_obeys_the_law(path: Path) -> None:
     raw = path.read_bytes()
     assert detect(raw) == NAME
@@ -333,7 +332,7 @@ def test_a_shared_fixture_is_read_without_an_exception_and_obeys_the_law(path: P
 
 
 def pairs() -> list[tuple[Path, Path]]:
-    streams = [path for path in FIXTURES if path.name.endswith(".chunks.txt")]
+    streams = [path for path in RECORDED if path.name.endswith(".chunks.txt")]
     bodies = [path.with_name(path.name.replace(".chunks.txt", ".json")) for path in streams]
     return [pair for pair in zip(streams, bodies, strict=True) if pair[1].exists()]
 

@@ -16,7 +16,7 @@ from msgspec import Raw
 from tests.captures import CHAT, Capture
 from tests.serving import serving
 from tests.strategies import ANY_PART, SOUP, examples
-from tests.test_anthropic_messages_decoder import CAPTURES, FIXTURES
+from tests.test_anthropic_messages_decoder import CAPTURES, RECORDED
 from weft import (
     Context,
     Decoded,
@@ -776,14 +776,14 @@ def without_usage(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     return [one[:2] if one[0] == "finish" else one for one in said]
 
 
-OWN = [*CAPTURES, *FIXTURES]
+OWN = [*CAPTURES, *RECORDED]
 
 
 def uncounted(response: Response) -> list[str]:
     """What is found if nobody counted the tokens."""
     usage = response.usage or Usage()
     counted = usage.input_tokens is not None and usage.output_tokens is not None
-    return [] if counted else ["usage: this wire wants numbers: what nobody counted is 0"]
+    return [] if counted else ["usage: unknown counts are written as 0"]
 
 
 def whole(path: Any) -> list[Decoded]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import CHAT, HERE
+from tests.recordings import FIXTURES
 from tests.strategies import ANY_PART, examples
 from weft import (
     DIALECTS,
@@ -35,13 +36,12 @@ from weft.findings import Findings
 
 Json = dict[str, Any]
 
-SHARED = Path("/work/shared/fixtures")
 CAPTURES = [
     (dialect, path)
     for dialect, folder in (("anthropic-messages", "anthropic"), ("gemini", "google"))
     for path in sorted([
         *(HERE / dialect.replace("-", "_")).glob("*.sse"),
-        *(SHARED / folder).glob("*.chunks.txt"),
+        *(FIXTURES / folder).glob("*.chunks.txt"),
     ])
 ]  # fmt: skip
 

@@ -30,7 +30,7 @@ from weft.assembler import ReasoningItem, Response
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.faults import CLASSES, ErrorClass, class_of
-from weft.dialects.gemini.asking.asked import SKIP
+from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.errors import UnknownDialect
 from weft.parts import Source
@@ -776,7 +776,7 @@ def test_redacted_reasoning_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signature", "status"), [(proof("x"), 200), (SKIP, 200), (None, 200), ("AAAA", 400)]
+    ("signature", "status"), [(proof("x"), 200), (SKIP_SIGNATURE, 200), (None, 200), ("AAAA", 400)]
 )
 def test_the_proof_of_a_call_is_looked_at_too(signature: str | None, status: int) -> None:
     call: Object = {"functionCall": {"id": "c", "name": "look", "args": {}}}

@@ -12,6 +12,7 @@ import pytest
 import weft
 from tests.matrix.facts import Fact, facts, unexplained
 from tests.matrix.run import Conversion
+from tests.recordings import FIXTURES
 from weft.assembler import Assembler, Response
 from weft.check import examine
 from weft.check.rulebook import RULES
@@ -20,7 +21,6 @@ from weft.dialects import DIALECTS, dialect_named
 from weft.findings import Findings
 from weft.lifecycle import violations
 
-FOLDER = Path(__file__).parents[2] / "shared" / "fixtures"
 OUT_OF_SCOPE = "google-interactions"
 
 NOT_TOLD_BY_ITS_BYTES = {
@@ -31,7 +31,7 @@ NOT_TOLD_BY_ITS_BYTES = {
 
 
 def recorded(suffix: str) -> list[Path]:
-    paths = sorted(FOLDER.glob(f"*/*{suffix}"))
+    paths = sorted(FIXTURES.glob(f"*/*{suffix}"))
     return [path for path in paths if path.parent.name != OUT_OF_SCOPE]
 
 

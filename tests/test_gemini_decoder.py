@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.captures import lines, unminted
+from tests.recordings import FIXTURES
 from tests.strategies import OBJECTS, QUICK, cuts, examples
 from weft import (
     Context,
@@ -38,16 +39,15 @@ from weft import (
 )
 from weft.assembler import Assembler
 from weft.dialects.envelope import Proof, Sealed, in_base64, seal
-from weft.dialects.gemini.calls import Arguments, steps
-from weft.dialects.gemini.meaning import created_of, time_of
-from weft.dialects.gemini.spelling import respelled
+from weft.dialects.gemini.decoding.partial_args import PartialArgsWriter, parse_json_path
+from weft.dialects.gemini.decoding.snake_case import to_camel_case
+from weft.dialects.gemini.mapping import parse_time, render_time
 from weft.dialects.gemini.wire import PartialArg
 from weft.lifecycle import violations
 
 CAPTURES = sorted((Path(__file__).parent / "captures" / "gemini").glob("*.sse"))
 SINGLE = [path for path in CAPTURES if path.stem != "two-candidates"]
-SHARED = Path("/work/shared/fixtures/google")
-FIXTURES = sorted(SHARED.glob("google-*")) if SHARED.exists() else []
+RECORDED = sorted((FIXTURES / "google").glob("google-*"))
 
 Json = dict[str, Any]
 SIGNED = {"thoughtSignature": "c2ln+/=="}
@@ -168,7 +168,7 @@ def test_a_cut_anywhere_never_looks_whole(capture: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("fixture", FIXTURES, ids=stem)
+@pytest.mark.parametrize("fixture", RECORDED, ids=stem)
 def test_a_recorded_stream_decodes_lawfully_and_without_findings(fixture: Path) -> None:
     raw = fixture.read_bytes()
     assert detect(raw) == "gemini"
@@ -178,7 +178,7 @@ def test_a_recorded_stream_decodes_lawfully_and_without_findings(fixture: Path) 
     assert one.response.finish_reason in ("stop", "tool-calls")
 
 
-@pytest.mark.parametrize("fixture", [one for one in FIXTURES if one.suffix == ".json"], ids=stem)
+@pytest.mark.parametrize("fixture", [one for one in RECORDED if one.suffix == ".json"], ids=stem)
 def test_a_recorded_stream_and_its_body_agree(fixture: Path) -> None:
     """Two runs of one prompt: texts and signatures differ, what kind of answer it is does not."""
     stream = fixture.with_suffix(".chunks.txt")
@@ -495,7 +495,7 @@ def test_an_end_mark_without_a_call_is_noticed() -> None:
 
 
 def test_a_path_may_quote_its_keys() -> None:
-    assert steps("""$.a['b.c'][0]["d\\"e"]""") == ("a", "b.c", 0, 'd"e')
+    assert parse_json_path("""$.a['b.c'][0]["d\\"e"]""") == ("a", "b.c", 0, 'd"e')
 
 
 def values_of(tree: object, path: str = "$") -> Iterator[PartialArg]:
@@ -531,7 +531,7 @@ def without_hollows(tree: object) -> object:
 @QUICK
 @given(OBJECTS.map(without_hollows))
 def test_values_in_order_add_up_to_their_object(tree: object) -> None:
-    arguments = Arguments()
+    arguments = PartialArgsWriter()
     pieces = [arguments.feed(one) for one in values_of(tree)]
     assert json.loads("".join([*pieces, arguments.finish()])) == tree
     assert arguments.problem is None
@@ -799,13 +799,13 @@ def test_another_response_id_in_one_response_is_noticed() -> None:
 
 @pytest.mark.parametrize("time", ["", "yesterday", "2026-13-04T20:01:02Z"])
 def test_a_time_that_is_none_is_not_told(time: str) -> None:
-    assert created_of(time) is None
+    assert parse_time(time) is None
 
 
 @QUICK
 @given(st.integers(0, 253402300799))
 def test_a_time_is_written_as_it_is_read(seconds: int) -> None:
-    assert created_of(time_of(seconds)) == seconds
+    assert parse_time(render_time(seconds)) == seconds
 
 
 def test_usage_is_the_last_told_per_field_and_never_summed() -> None:
@@ -1066,7 +1066,7 @@ def test_an_argument_that_looks_like_a_name_of_the_wire_is_no_other_spelling() -
 
 @pytest.mark.parametrize("data", [b'{"response_id":', b"[" * 100_000, b'{"responseId":1}'])
 def test_what_cannot_be_spelled_otherwise_is_left_alone(data: bytes) -> None:
-    assert respelled(data) is None
+    assert to_camel_case(data) is None
 
 
 @pytest.mark.parametrize("indent", [None, 2])

@@ -50,7 +50,7 @@ from weft import (
 )
 from weft.dialects.envelope import Proof, Sealed, opened
 from weft.dialects.gemini.encoder import body
-from weft.dialects.gemini.outgoing import arguments
+from weft.dialects.gemini.encoding.losses import call_args
 from weft.findings import Findings
 
 CAPTURES = sorted((Path(__file__).parent / "captures" / "gemini").glob("*.sse"))
@@ -231,13 +231,13 @@ def test_a_proof_of_nobody_stays_behind() -> None:
     parts = [ReasoningStart("r", "raw"), ReasoningDelta("r", "Hm"), end]
     assert said(written(*parts)) == [{"text": "Hm", "thought": True}]
     (loss,) = losses(*parts)
-    assert loss.startswith("reasoning-end: its proof goes back to")
+    assert loss.startswith("reasoning-end: its signature is only for")
 
 
 def test_a_foreign_signature_of_a_text_stays_behind() -> None:
     parts = [TextStart("t"), TextDelta("t", "A"), TextEnd("t", signature="s", origin="else")]
     assert said(written(*parts)) == [{"text": "A"}]
-    assert losses(*parts) == ["text-end: its proof goes back to else only"]
+    assert losses(*parts) == ["text-end: its signature is only for else"]
 
 
 def test_overlapping_texts_take_turns_and_are_not_scrambled() -> None:
@@ -333,8 +333,8 @@ def test_a_call_without_a_name_is_left_out() -> None:
 
 
 def test_arguments_that_nobody_has_looked_at_are_no_object_unless_they_are() -> None:
-    assert arguments(ToolCall("c", "look", "{")) is None
-    assert arguments(ToolCall("c", "look", '{"a":1}')) == Raw(b'{"a":1}')
+    assert call_args(ToolCall("c", "look", "{")) is None
+    assert call_args(ToolCall("c", "look", '{"a":1}')) == Raw(b'{"a":1}')
 
 
 def test_an_invalid_call_waits_for_the_text_that_began_before_it() -> None:
@@ -352,7 +352,7 @@ def test_the_signature_of_a_call_goes_to_this_wire_only_if_it_was_made_for_it() 
     assert native["thoughtSignature"] == "s"
     (foreign,) = said(written(call))
     assert "thoughtSignature" not in foreign
-    assert losses(call) == ["tool-call: nobody knows whose its signature is"]
+    assert losses(call) == ["tool-call: the origin of its signature is unknown"]
 
 
 def test_the_signature_of_a_call_from_elsewhere_is_sealed() -> None:
@@ -415,7 +415,7 @@ def test_other_executed_calls_are_not_carried(call: ToolCall) -> None:
 def test_a_result_that_is_no_outcome_of_code_is_not_carried() -> None:
     parts = [code('{"code":"1"}'), ToolResult("x", Raw(b'"text"'))]
     assert len(said(written(*parts))) == 1
-    assert losses(*parts) == ["tool-result: not of a call here"]
+    assert losses(*parts) == ["tool-result: its call was not written"]
 
 
 @pytest.mark.parametrize(
@@ -439,8 +439,8 @@ def test_preliminary_results_and_approvals_are_not_carried() -> None:
     ]
     assert len(said(written(*parts))) == 1
     assert losses(*parts) == [
-        "tool-result: preliminary ones are not sent",
-        "tool-approval-request: approvals have no part here",
+        "tool-result: preliminary results are not sent",
+        "tool-approval-request: there is no part for an approval request",
     ]
 
 
@@ -468,7 +468,7 @@ def test_files_are_inline_or_referred_to() -> None:
 @pytest.mark.parametrize("file", [File("a", "x/y"), File("a", "x/y", reference="file_9")])
 def test_a_file_of_elsewhere_is_not_carried(file: File) -> None:
     assert said(written(file)) == []
-    assert losses(file) == ["file: it has neither data nor an address"]
+    assert losses(file) == ["file: it has neither data nor a URI"]
 
 
 def test_an_opaque_part_goes_back_to_its_own_wire_only() -> None:
@@ -602,8 +602,8 @@ def test_usage_told_at_the_start_counts_too() -> None:
 def test_what_the_end_cannot_say_is_noticed() -> None:
     finish = Finish("stop", stop_sequence="\n", usage=Usage(1, 1, cache_write_tokens=1))
     assert losses(*TEXT, finish=finish) == [
-        "finish: a matched stop sequence is not named here",
-        "usage: cache write tokens cannot be told here as they were counted",
+        "finish: there is no field for the matched stop sequence",
+        "usage: there is no field for these cache write tokens",
     ]
 
 
@@ -765,7 +765,7 @@ def test_a_capture_of_this_wire_says_the_same_after_writing_it_again(capture: Pa
             continue
         assert meaning(back) == meaning(one)
         failed = back.response.error is not None and one.response.usage is not None
-        unsaid = ["usage: nothing is told after an error"] if failed else []
+        unsaid = ["usage: nothing is written after an error"] if failed else []
         assert [finding.detail for finding in encoder.findings] == unsaid
 
 

@@ -19,7 +19,7 @@ from tests.strategies import JSON, QUICK
 from weft.context import Context
 from weft.dialects.anthropic_messages.request import REQUEST as MESSAGES
 from weft.dialects.envelope import Proof, Sealed, in_base64, seal
-from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
 from weft.dialects.requests import Loss, Losses, Parsed, Rendered
 from weft.errors import BadRequest
@@ -78,7 +78,7 @@ def written(request: Request, context: Context | None = None) -> tuple[Object, l
 
 
 def quirks(**fields: Any) -> Context:
-    return Context(quirks=ContentQuirks(**fields))
+    return Context(quirks=GeminiQuirks(**fields))
 
 
 # The same dialect on both sides

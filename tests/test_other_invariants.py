@@ -33,6 +33,7 @@ from tests.captures.check.ai_sdk_cases import (
 )
 from tests.captures.check.cases import Case, Event, broken, found, frames_of, watched
 from tests.captures.check.generate_rest import CASES
+from tests.recordings import FIXTURES
 from tests.strategies import LEGAL, QUICK
 from weft.codec import Encoder
 from weft.context import Context
@@ -52,8 +53,7 @@ WIRES = {
 """The names of the dialects, and their folders."""
 
 SOURCE = Path(__file__).parents[1] / "src" / "weft" / "dialects"
-SHARED = Path(__file__).parents[2] / "shared" / "fixtures"
-FIXTURES = {"anthropic-messages": "anthropic", "gemini": "google"}
+RECORDED = {"anthropic-messages": "anthropic", "gemini": "google"}
 EVERY_RULE = [(name, rule) for name in WIRES for rule in DIALECTS[name].rules]
 EVERY_CASE = [(name, case) for name, cases in CASES.items() for case in cases]
 
@@ -75,11 +75,12 @@ def test_the_example_of_a_rule_breaks_it(pair: tuple[str, Rule]) -> None:
 
 @pytest.mark.parametrize("name", WIRES)
 def test_every_rule_is_watched_for_and_nothing_else_is(name: str) -> None:
-    """Read from the syntax tree: what `broken` and `once` are called with."""
+    """Read from the syntax tree: what the methods that report a finding are called with."""
     rules = {rule.name for rule in DIALECTS[name].rules}
     folder = SOURCE / WIRES[name]
     texts: set[str] = set()
-    for path in (folder / "invariants.py", folder / "checking" / "watched.py"):
+    places = ("validator.py", "validation/state.py", "invariants.py", "checking/watched.py")
+    for path in (folder / place for place in places if (folder / place).exists()):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         texts |= {
             node.value
@@ -91,7 +92,7 @@ def test_every_rule_is_watched_for_and_nothing_else_is(name: str) -> None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("_broken", "_once")
+            and node.func.attr in ("_broken", "_once", "_report", "_report_once")
             and isinstance(node.args[0], ast.Constant)
         ]
         assert set(called) <= rules
@@ -176,7 +177,7 @@ def test_what_weft_writes_for_other_front_ends_breaks_no_rule(ui: int, parts: li
 
 
 def recorded(name: str) -> list[Path]:
-    return sorted((SHARED / FIXTURES[name]).glob("*.chunks.txt"))
+    return sorted((FIXTURES / RECORDED[name]).glob("*.chunks.txt"))
 
 
 def framed(name: str, path: Path) -> bytes:
@@ -189,7 +190,7 @@ def framed(name: str, path: Path) -> bytes:
     return out
 
 
-@pytest.mark.parametrize("name", FIXTURES)
+@pytest.mark.parametrize("name", RECORDED)
 def test_recorded_streams_break_no_rule_that_is_more_than_a_note(name: str) -> None:
     notes = {rule.name for rule in DIALECTS[name].rules if rule.severity == "note"}
     for path in recorded(name):

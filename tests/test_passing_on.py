@@ -15,6 +15,7 @@ import pytest
 from msgspec import UNSET
 
 from tests.captures import HERE
+from tests.recordings import FIXTURES
 from weft import (
     DIALECTS,
     Context,
@@ -47,11 +48,10 @@ Recording = tuple[str, Path]
 
 def streams() -> list[Recording]:
     own = [(FOLDERS[name], path) for name in FOLDERS for path in sorted((HERE / name).glob("*"))]
-    shared = Path("/work/shared/fixtures")
     more = [
         (dialect, path)
         for name, dialect in SHARED.items()
-        for path in sorted((shared / name).glob("*.txt"))
+        for path in sorted((FIXTURES / name).glob("*.txt"))
         if path.stat().st_size < 40_000
     ]
     return [one for one in [*own, *more] if one[1].suffix in (".sse", ".txt")]

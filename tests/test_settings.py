@@ -16,7 +16,7 @@ from tests.docs_settings import SECTIONS, rows
 from tests.strategies import QUICK
 from tests.test_docs import examples
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
-from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.stages.markup_calls import TAGS, TOKENS, Markup
@@ -373,7 +373,7 @@ CHAT = 'dialect = "openai-chat"\nbase_url = "http://localhost/v1"\n'
         ),
         (
             'preset = "gemini"\nquirks = { thinking = "budget", most_thinking = 9 }',
-            ContentQuirks(thinking="budget", most_thinking=9),
+            GeminiQuirks(thinking="budget", most_thinking=9),
         ),
         (
             'preset = "openai"\nquirks = { stateless_reasoning = false }',

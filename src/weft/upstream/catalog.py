@@ -13,11 +13,11 @@ they are set for an upstream by whoever knows its model.
 from dataclasses import dataclass
 
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
-from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 
-Accent = ChatQuirks | ResponsesQuirks | MessagesQuirks | ContentQuirks
+Accent = ChatQuirks | ResponsesQuirks | MessagesQuirks | GeminiQuirks
 
 
 @dataclass(frozen=True, slots=True)

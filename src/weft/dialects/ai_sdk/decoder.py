@@ -20,7 +20,7 @@ from weft.assembler import merged
 from weft.context import Context
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.calls import Calls
-from weft.dialects.ai_sdk.meaning import (
+from weft.dialects.ai_sdk.mapping import (
     UNTYPED,
     blob_of,
     created_of,

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import Assembler, merged
 from weft.context import Context
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.meaning import UNTYPED, WORDS, error_text, raw_text, tokens, url_of
+from weft.dialects.ai_sdk.mapping import UNTYPED, WORDS, error_text, raw_text, tokens, url_of
 from weft.dialects.ai_sdk.quirks import UiQuirks
 from weft.dialects.ai_sdk.wire import NAME, Extra, Json, flat, unpacked
 from weft.dialects.base import PassedOn

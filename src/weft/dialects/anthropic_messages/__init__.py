@@ -1,1 +1,1 @@
-"""The Messages API, as Anthropic sends it and as its imitators do."""
+"""The Messages API, as Anthropic serves it and as compatible servers do."""

@@ -1,64 +1,69 @@
-"""A Messages stream, or a whole message, into parts.
+"""Decodes a Messages stream, or a response that is not streamed, into parts.
 
-- A content block is known by its index, and ends at its own `content_block_stop`: another block
-  that starts ends nothing.
-- What the official client reads otherwise than it is meant, or fails on, leaves a finding at its
-  own event: blocks that are not numbered densely or that overlap, deltas that fit nothing, stops
-  and required fields that are missing.
-- Usage is cumulative, and a stop reason may be told more than once: the last one counts.
-- A prefilled `message_start`, and a whole body, are blocks that start and stop at once.
+- A content block is identified by its index and ends at its own `content_block_stop`; the start of
+  another block ends nothing.
+- Where the official client would misread or reject a stream, a finding is left at the event: gaps
+  or overlaps in the numbering of blocks, deltas that do not fit, missing stops and fields.
+- Usage is cumulative, and a stop reason may come more than once: the last one counts.
+- The content of a `message_start`, and of a whole message, are blocks that start and stop at once.
 """
 
 from collections.abc import Callable
 from enum import Enum
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.blocks import DELTAS, Block, Blocks, Use
-from weft.dialects.anthropic_messages.meaning import (
-    error_of,
-    finish_reason,
-    merged,
-    usage_extra,
-    usage_of,
+from weft.dialects.anthropic_messages.decoding.blocks import (
+    DELTAS,
+    BlockDecoder,
+    BlockState,
+    ToolUseState,
 )
-from weft.dialects.anthropic_messages.wire import NAME, kept, packed
+from weft.dialects.anthropic_messages.mapping import (
+    finish_reason,
+    merge_usage,
+    parse_error,
+    parse_usage,
+    usage_extra,
+)
+from weft.dialects.anthropic_messages.wire import NAME, Json, copy_present, pack_extra
 from weft.dialects.base import Replays, Salvage, told
 from weft.findings import Findings
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
 from weft.sse import Frame
 
-_NOTHING = Raw(b"{}")
+_EMPTY_OBJECT = Raw(b"{}")
 
 
-class _State(Enum):
+class _DecoderState(Enum):
     WAITING = "waiting"  # for message_start
     READING = "reading"
     FAILED = "failed"
     CLOSED = "closed"
-    BODY = "body"  # closed by a whole message, which is no event of a stream
+    BODY = "body"  # closed by a whole message, which is not an event of a stream
 
 
 class MessagesDecoder:
-    """Reads one message."""
+    """Decodes one message."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
         self._context = context
         self._findings = findings
         self._salvage = Salvage(findings, wire.GROWING)
-        self._reader = Blocks(context, findings, self._salvage)
+        self._block_decoder = BlockDecoder(context, findings, self._salvage)
         self._replays = Replays()
-        self._state = _State.WAITING
+        self._state = _DecoderState.WAITING
         self._id = ""
         self._model: str | None = None
-        self._blocks: dict[int, Block] = {}
-        self._open: dict[int, Block] = {}
-        self._usage: wire.Usage | None = None
-        self._stop = wire.Delta()
-        """What was told of the end so far."""
-        self._edits: Raw | UnsetType = UNSET
+        self._blocks: dict[int, BlockState] = {}
+        """The last block that started at each index."""
+        self._open: dict[int, BlockState] = {}
+        self._usage: wire.MessagesUsage | None = None
+        self._stop = wire.EventDelta()
+        """The stop reason and what came with it, merged over all events so far."""
+        self._context_management: Json = UNSET
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
@@ -69,26 +74,28 @@ class MessagesDecoder:
         try:
             event = wire.read(frame.data)
         except (ValueError, RecursionError):
-            salvaged = self._salvaged(frame, out)
+            salvaged = self._salvage_event(frame, out)
             if salvaged is None:
                 return out
             event = salvaged
         if frame.cut or frame.split:
             self._note_framing(frame)
         if event.type is None and event.error is None and frame.event in EVENTS:
-            self._missing("type", "only its event line tells what it is")
+            self._note_missing("type", "only the event: line tells it")
+        # capture: no-event-lines
         handler = EVENTS.get(event.type or frame.event)
-        if handler is not None and self._state is _State.READING:
+        if handler is not None and self._state is _DecoderState.READING:
             handler(self, event, out)
         else:
-            self._otherwise(event, frame, out)
+            self._feed_unusual(event, frame, out)
         return out
 
     def finish(self) -> list[Part]:
-        """Returns the end of the message. One without a stop reason is for the guard to end."""
+        """Returns the finish, unless there was no stop reason: the guard then ends the message."""
         out: list[Part] = []
-        if self._state is _State.FAILED or (
-            self._state is _State.READING and self._stop.stop_reason is not None
+        # capture: no-message-stop
+        if self._state is _DecoderState.FAILED or (
+            self._state is _DecoderState.READING and self._stop.stop_reason is not None
         ):
             self._end(out)
         return out
@@ -99,21 +106,21 @@ class MessagesDecoder:
 
     @property
     def holding(self) -> bool:
-        """The end is held until it is told; a body always: it cannot be passed on as an event."""
-        if self._state is not _State.READING:
-            return self._state in (_State.FAILED, _State.BODY)
+        """The stop reason is held until the end. A body is held for good: it is not an event."""
+        if self._state is not _DecoderState.READING:
+            return self._state in (_DecoderState.FAILED, _DecoderState.BODY)
         return (
             self._stop.stop_reason is not None
-            or self._reader.holding
+            or self._block_decoder.holding
             or any(block.held for block in self._open.values())
         )
 
     # Frames
 
-    def _salvaged(self, frame: Frame, out: list[Part]) -> wire.Event | None:
-        """Reads a frame that is no well-typed event, or says what it is instead."""
+    def _salvage_event(self, frame: Frame, out: list[Part]) -> wire.MessagesEvent | None:
+        """Reads a frame that is not a well-typed event; None if nothing can be read from it."""
         try:
-            return self._salvage.read(frame.data, wire.Event)
+            return self._salvage.read(frame.data, wire.MessagesEvent)
         except ValueError as problem:
             text = frame.data.decode("utf-8", "replace")
             if frame.cut:
@@ -124,253 +131,275 @@ class MessagesDecoder:
             elif frame.event in ("", "error") and not text.startswith("["):
                 self._fail(ErrorPart("upstream", text), out)
             else:
+                # capture: done-at-the-end
                 self._findings.once("event-unknown", text[:40], f"{text[:40]!r}: ignored")
         return None
 
-    def _missing(self, field: str, detail: str) -> None:
+    def _note_missing(self, field: str, detail: str) -> None:
         self._findings.once("field-missing", field, f"no {field}: {detail}")
 
     def _note_framing(self, frame: Frame) -> None:
         if frame.cut:
-            self._findings.note("frame-unterminated", "the last event has no blank line after it")
+            self._findings.note("frame-unterminated", "no blank line after the last event")
         if frame.split:
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
+            detail = "events are separated by a single newline"
+            self._findings.once("frame-lines-split", "", detail)
 
-    def _otherwise(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
-        """An event of another kind, or at another time, than nearly all of them."""
+    def _feed_unusual(self, event: wire.MessagesEvent, frame: Frame, out: list[Part]) -> None:
+        """Handles an event of an unusual type, or in another state than READING."""
         type = event.type or frame.event
-        if self._state in (_State.CLOSED, _State.BODY):
+        if self._state in (_DecoderState.CLOSED, _DecoderState.BODY):
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message":
+            # capture: body
             data = frame.data
             if not data.isascii():
                 data = data.decode("utf-8", "replace").encode()
-            self._body(Raw(data), out)
+            self._read_body(Raw(data), out)
         elif type == "error" or (type not in EVENTS and event.error is not None):
-            self._on_error(event, out)
+            # capture: error-body, error-inside-text
+            self._fail(parse_error(event), out)
         elif type not in EVENTS:
-            what = type or frame.data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", type, f"{what!r}: ignored")
-        elif self._state is _State.WAITING:
-            self._early(type, event, out)
+            # capture: unknown-block-and-event
+            name = type or frame.data[:40].decode("utf-8", "replace")
+            self._findings.once("event-unknown", type, f"unknown event {name!r}: ignored")
+        elif self._state is _DecoderState.WAITING:
+            if type not in ("message_start", "ping"):
+                # capture: no-message-start
+                self._findings.note("metadata-missing", f"{type} came before message_start")
+                self._announce(wire.ReceivedMessage(), out)
+            EVENTS[type](self, event, out)
         elif type in _AFTER_ERROR:
             EVENTS[type](self, event, out)
         else:
             self._findings.once("after-error", "", "content after an error: dropped")
 
-    def _early(self, type: str, event: wire.Event, out: list[Part]) -> None:
-        if type not in ("message_start", "ping"):
-            self._findings.note("metadata-missing", f"{type} came before message_start")
-            self._announce(wire.Message(), out)
-        EVENTS[type](self, event, out)
-
     # The message
 
-    def _announce(self, message: wire.Message, out: list[Part]) -> None:
-        self._id = self._reader.message = message.id or self._context.ids.mint("msg")
-        self._state = _State.READING
+    def _announce(self, message: wire.ReceivedMessage, out: list[Part]) -> None:
+        self._id = self._block_decoder.message_id = message.id or self._context.ids.mint("msg")
+        self._state = _DecoderState.READING
         self._model = message.model
         self._usage = message.usage
-        usage = usage_of(message.usage)
+        usage = parse_usage(message.usage)
         out.append(ResponseMetadata(self._id, message.model, dialect=NAME, usage=usage))
 
-    def _message_start(self, event: wire.Event, out: list[Part]) -> None:
-        message = event.message if isinstance(event.message, wire.Message) else wire.Message()
-        if self._state is _State.WAITING:
+    def _message_start(self, event: wire.MessagesEvent, out: list[Part]) -> None:
+        message = (
+            event.message
+            if isinstance(event.message, wire.ReceivedMessage)
+            else wire.ReceivedMessage()
+        )
+        if self._state is _DecoderState.WAITING:
             if not message.id:
-                self._findings.note("metadata-id-minted", "the wire gave the message no id")
+                detail = "the message has no id: one was made up"
+                self._findings.note("metadata-id-minted", detail)
             if message.usage is None or message.content is None:
-                self._missing("message.usage or content", "strict readers need both")
+                self._note_missing("message.usage or content", "strict clients fail without them")
             self._announce(message, out)
-            self._message(message, out)
+            # capture: call-made-by-code-in-the-first-event
+            for index, raw in enumerate(message.content or ()):
+                self._start_block(index, raw, out)
+                self._stop_block(index, out)
+            self._context_management = copy_present(message.context_management)
+            self._merge_stop(
+                wire.EventDelta(
+                    stop_reason=message.stop_reason,
+                    stop_sequence=message.stop_sequence,
+                    stop_details=message.stop_details,
+                    container=message.container,
+                )
+            )
         elif message.id in (None, self._id):
+            # capture: message-start-twice
             self._findings.once("metadata-repeated", "", "message_start again: dropped")
-        elif self._state is _State.READING:  # nothing of it is merged into this one
-            detail = f"message {message.id!r} began before {self._id!r} ended"
+        elif self._state is _DecoderState.READING:
+            # capture: another-message-spliced-in
+            detail = f"message {message.id!r} started before {self._id!r} ended"
             self._fail(ErrorPart("truncated", detail, retryable=True), out)
             self._end(out)
 
-    def _message(self, message: wire.Message, out: list[Part]) -> None:
-        """What stands in a message beside its head: blocks, and perhaps how it ended."""
-        for index, raw in enumerate(message.content or ()):
-            self._begin(index, raw, out)
-            self._stop_block(index, out)
-        self._edits = kept(message.context_management)
-        self._stopped(
-            wire.Delta(
-                stop_reason=message.stop_reason,
-                stop_sequence=message.stop_sequence,
-                stop_details=message.stop_details,
-                container=message.container,
-            )
-        )
-
-    def _body(self, data: Raw, out: list[Part]) -> None:
-        """A whole message is a stream that came at once."""
-        if self._state is not _State.WAITING:
-            self._findings.once("message-ignored", "", "a whole message beside a stream")
+    def _read_body(self, data: Raw, out: list[Part]) -> None:
+        if self._state is not _DecoderState.WAITING:
+            detail = "a whole message inside a stream: ignored"
+            self._findings.once("message-ignored", "", detail)
             return
-        message = self._salvage.item(data, wire.Message)
-        self._message_start(wire.Event(message=message), out)
+        message = self._salvage.item(data, wire.ReceivedMessage)
+        self._message_start(wire.MessagesEvent(message=message), out)
         self._end(out)
-        self._state = _State.BODY
+        self._state = _DecoderState.BODY
 
-    def _message_delta(self, event: wire.Event, out: list[Part]) -> None:
+    def _message_delta(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         if event.delta is not None:
             if event.delta.stop_reason is None and self._stop.stop_reason is not None:
-                detail = f"no stop reason after {self._stop.stop_reason!r}, which stays"
+                # capture: stop-reason-erased
+                detail = f"no stop reason after {self._stop.stop_reason!r}, which is kept"
                 self._findings.once("finish-repeated", "", detail)
-            self._stopped(event.delta)
+            self._merge_stop(event.delta)
         if self._stop.stop_reason is not None:
             for index in self._open:
                 self._note_open(index)
         if event.usage is None:
-            self._missing("usage", "a strict reader fails on a message_delta without it")
+            # capture: no-usage-at-the-end
+            self._note_missing("usage", "strict clients fail on a message_delta without it")
         if told(event.context_management):
-            self._edits = kept(event.context_management)
-        self._usage = merged(self._usage, event.usage)
+            self._context_management = copy_present(event.context_management)
+        self._usage = merge_usage(self._usage, event.usage)
 
-    def _stopped(self, told_now: wire.Delta) -> None:
-        """What is told of the end; what is not told again stays."""
+    def _merge_stop(self, delta: wire.EventDelta) -> None:
+        """Later values win; missing and null ones change nothing."""
         stop = self._stop
-        if stop.stop_reason and told_now.stop_reason not in (None, stop.stop_reason):
-            detail = f"stop reason {told_now.stop_reason!r} after {stop.stop_reason!r}"
+        if stop.stop_reason and delta.stop_reason not in (None, stop.stop_reason):
+            # capture: stop-reason-told-twice
+            detail = f"stop reason {delta.stop_reason!r} after {stop.stop_reason!r}"
             self._findings.once("finish-repeated", "", detail)
-        self._stop = wire.Delta(
-            stop_reason=told_now.stop_reason or stop.stop_reason,
-            stop_sequence=told_now.stop_sequence or stop.stop_sequence,
-            stop_details=_later(stop.stop_details, told_now.stop_details),
-            container=_later(stop.container, told_now.container),
+        self._stop = wire.EventDelta(
+            stop_reason=delta.stop_reason or stop.stop_reason,
+            stop_sequence=delta.stop_sequence or stop.stop_sequence,
+            stop_details=_later(stop.stop_details, delta.stop_details),
+            container=_later(stop.container, delta.container),
         )
 
-    def _message_stop(self, event: wire.Event, out: list[Part]) -> None:
+    def _message_stop(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         self._end(out)
 
     def _end(self, out: list[Part]) -> None:
-        failed = self._state is _State.FAILED
+        failed = self._state is _DecoderState.FAILED
         stop = self._stop
         if not failed:
-            self._close_all(out)
+            self._stop_open_blocks(out)
             if stop.stop_reason is None:
-                self._findings.note("finish-inferred", "no stop reason came: stop is assumed")
-        extra = wire.FinishExtra(
-            stop.stop_details, stop.container, self._edits, usage_extra(self._usage)
+                # capture: no-stop-reason
+                self._findings.note("finish-inferred", "no stop reason: stop is assumed")
+        extra = wire.MessagesFinishExtra(
+            stop.stop_details, stop.container, self._context_management, usage_extra(self._usage)
         )
         finish = Finish(
             "error" if failed else finish_reason(stop.stop_reason),
             raw_reason=stop.stop_reason,
-            usage=usage_of(self._usage),
-            model=self._reader.model or self._model,
+            usage=parse_usage(self._usage),
+            model=self._block_decoder.model or self._model,
             stop_sequence=stop.stop_sequence,
-            extra=packed(extra),
+            extra=pack_extra(extra),
         )
         out.append(finish)
-        self._state = _State.CLOSED
+        self._state = _DecoderState.CLOSED
 
-    def _close_all(self, out: list[Part]) -> None:
-        """Ends what was never stopped, with all that is known of it. A call was made only if it was
-        the reason to stop, and its arguments are all there.
+    def _stop_open_blocks(self, out: list[Part]) -> None:
+        """Stops the blocks that never were. A call is completed only if the stop reason says that
+        calls were made and its arguments are complete; else the guard marks it as broken.
         """
+        # capture: thinking-left-open, call-left-open, call-left-open-and-cut
         called = finish_reason(self._stop.stop_reason) == "tool-calls"
         for index, block in list(self._open.items()):
-            if block.__class__ is not Use or (called and self._reader.is_whole(block)):
+            if block.__class__ is not ToolUseState or (
+                called and self._block_decoder.is_complete(block)
+            ):
                 self._note_open(index)
                 self._stop_block(index, out)
-        self._reader.finish()
+        self._block_decoder.finish()
 
     def _note_open(self, index: int) -> None:
-        detail = f"block {index} was still open at the stop reason, or at the end"
+        detail = f"block {index} was still open at the stop reason or the end"
         self._findings.once("end-missing", f"block {index}", detail)
 
-    def _on_error(self, event: wire.Event, out: list[Part]) -> None:
-        self._fail(error_of(event), out)
+    def _on_error(self, event: wire.MessagesEvent, out: list[Part]) -> None:
+        self._fail(parse_error(event), out)
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
-        if self._state is _State.WAITING:
-            self._announce(wire.Message(), out)
-        if self._state is _State.READING:
-            self._state = _State.FAILED
+        if self._state is _DecoderState.WAITING:
+            self._announce(wire.ReceivedMessage(), out)
+        if self._state is _DecoderState.READING:
+            self._state = _DecoderState.FAILED
             out.append(error)
 
-    def _ping(self, event: wire.Event, out: list[Part]) -> None:
-        """Only tells that the stream lives."""
+    def _ping(self, event: wire.MessagesEvent, out: list[Part]) -> None:
+        """A keepalive."""
 
     # Blocks
 
-    def _block_start(self, event: wire.Event, out: list[Part]) -> None:
-        raw = event.content_block if isinstance(event.content_block, Raw) else _NOTHING
+    def _content_block_start(self, event: wire.MessagesEvent, out: list[Part]) -> None:
+        raw = event.content_block if isinstance(event.content_block, Raw) else _EMPTY_OBJECT
         index = event.index
         if index is None:
-            self._index_missing()
+            self._note_no_index()
             index = max(self._blocks, default=-1) + 1
         if self._stop.stop_reason is not None:
             self._findings.once("finish-late-content", "", "content after the stop reason")
-        before = self._open.get(index)
-        if before is not None:
-            read = self._salvage.item(raw, wire.Block)
-            if read.type == before.type and read.id in (None, before.id):
+        open_block = self._open.get(index)
+        if open_block is not None:
+            block = self._salvage.item(raw, wire.ContentBlock)
+            if block.type == open_block.type and block.id in (None, open_block.id):
                 self._findings.once("start-repeated", str(index), f"block {index} started again")
                 return
             self._stop_block(index, out)
         if index in self._blocks:
-            self._findings.note("call-index-reused", f"another block began as number {index}")
+            # capture: index-zero-for-every-block
+            detail = f"another block started with index {index}"
+            self._findings.note("call-index-reused", detail)
         elif index != len(self._blocks):
-            detail = f"block {index} began where number {len(self._blocks)} was next"
+            # capture: index-gap
+            detail = f"block {index} started where {len(self._blocks)} was the next index"
             self._findings.note("block-index-gap", detail)
         if self._open:
-            detail = f"block {index} began while block {next(reversed(self._open))} was open"
+            # capture: blocks-interleaved
+            detail = f"block {index} started while block {next(reversed(self._open))} was open"
             self._findings.once("block-interleaved", "", detail)
-        self._begin(index, raw, out)
+        self._start_block(index, raw, out)
 
-    def _begin(self, index: int, raw: Raw, out: list[Part]) -> Block:
-        self._blocks[index] = self._open[index] = block = self._reader.open(raw, out)
+    def _start_block(self, index: int, raw: Raw, out: list[Part]) -> BlockState:
+        self._blocks[index] = self._open[index] = block = self._block_decoder.start(raw, out)
         return block
 
     def _stop_block(self, index: int, out: list[Part]) -> None:
-        self._reader.close(self._open.pop(index), out)
+        self._block_decoder.stop(self._open.pop(index), out)
 
-    def _index_missing(self) -> None:
-        self._findings.once("call-index-missing", "", "a content block without an index")
+    def _note_no_index(self) -> None:
+        # capture: no-indexes
+        self._findings.once("call-index-missing", "", "a content block event without an index")
 
-    def _block_delta(self, event: wire.Event, out: list[Part]) -> None:
+    def _content_block_delta(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         delta = event.delta
         if delta is None:
-            self._findings.once("event-unknown", "delta", "a delta without a value: ignored")
+            self._findings.once("event-unknown", "delta", "content_block_delta without a delta")
             return
         if delta.type is None:
-            self._missing("delta.type", "what it holds tells what it is")
-        type = delta.type or _guessed(delta)
+            self._note_missing("delta.type", "it is inferred from the other fields")
+        type = delta.type or _infer_delta_type(delta)
         block = self._open.get(-1 if event.index is None else event.index)
         if block is None:
-            block = self._block_for(event.index, type, out)
+            block = self._block_for_delta(event.index, type, out)
         if block is not None:
-            self._reader.grow(block, type, delta, out)
+            self._block_decoder.add_delta(block, type, delta, out)
 
-    def _block_for(self, index: int | None, type: str, out: list[Part]) -> Block | None:
-        """The block of a delta that names none, or one that is not open. Text goes on in a new
-        block; what else came for one that was stopped is dropped.
+    def _block_for_delta(self, index: int | None, type: str, out: list[Part]) -> BlockState | None:
+        """The block for a delta without an index, or for an index that is not open. Text after a
+        stop starts a new block; other late deltas are dropped.
         """
         if index is None:
-            self._index_missing()
+            self._note_no_index()
             if self._open:
                 return self._open[next(reversed(self._open))]
             index = max(self._blocks, default=-1) + 1
         if index in self._blocks:
-            detail = f"{type} for block {index}, which was stopped"
+            # capture: delta-after-the-stop
+            detail = f"{type} for block {index}, which was stopped before"
             self._findings.once("delta-late", f"block {index}", detail)
-            if type not in _SAYING:
+            if type not in _TEXT_DELTAS:
                 return None
         else:
+            # capture: deltas-without-a-start
             detail = f"{type} for block {index}, which was not started"
             self._findings.note("start-missing", detail)
-        wanted = DELTAS[type].type if type in DELTAS else "unknown"
-        return self._begin(index, _BARE.get(wanted, Raw(b'{"type":"%b"}' % wanted.encode())), out)
+        block_type = DELTAS[type].block_type if type in DELTAS else "unknown"
+        default = Raw(b'{"type":"%b"}' % block_type.encode())
+        return self._start_block(index, _EMPTY_BLOCKS.get(block_type, default), out)
 
-    def _block_stop(self, event: wire.Event, out: list[Part]) -> None:
+    def _content_block_stop(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         index = event.index
         if index is None:
-            self._index_missing()
+            self._note_no_index()
             index = next(reversed(self._open), None)
         if index in self._open:
             self._stop_block(index, out)
@@ -382,38 +411,37 @@ class MessagesDecoder:
             self._findings.once("end-without-start", str(index), detail)
 
 
-def _later(first: Raw | UnsetType, second: Raw | UnsetType) -> Raw | UnsetType:
-    return kept(second) if told(second) else first
+def _later(first: Json, second: Json) -> Json:
+    return copy_present(second) if told(second) else first
 
 
-def _guessed(delta: wire.Delta) -> str:
-    """The type of a delta that tells none, by what it holds."""
-    told_by = (
+def _infer_delta_type(delta: wire.EventDelta) -> str:
+    fields = (
         (delta.text, "text_delta"),
         (delta.partial_json, "input_json_delta"),
         (delta.thinking, "thinking_delta"),
         (delta.signature, "signature_delta"),
     )
-    return next((type for value, type in told_by if value), "")
+    return next((type for value, type in fields if value), "")
 
 
-_SAYING = frozenset({"text_delta", "thinking_delta"})
-"""Deltas that begin a block of their own, if theirs was stopped."""
+_TEXT_DELTAS = frozenset({"text_delta", "thinking_delta"})
+"""Deltas that start a new block if theirs was stopped."""
 
-_BARE = {
+_EMPTY_BLOCKS = {
     "text": Raw(b'{"type":"text","text":""}'),
     "thinking": Raw(b'{"type":"thinking","thinking":""}'),
     "tool_use": Raw(b'{"type":"tool_use","input":{}}'),
 }
-"""Blocks as they start when nothing is known of them."""
+"""The start block that is assumed where none came."""
 
 _AFTER_ERROR = frozenset({"message_start", "message_delta", "message_stop", "ping"})
-"""What is still read after an error: usage and the stop reason."""
+"""Events that are still read after an error, for the usage and the stop reason."""
 
-EVENTS: dict[str, Callable[[MessagesDecoder, wire.Event, list[Part]], None]] = {
-    "content_block_delta": MessagesDecoder._block_delta,
-    "content_block_start": MessagesDecoder._block_start,
-    "content_block_stop": MessagesDecoder._block_stop,
+EVENTS: dict[str, Callable[[MessagesDecoder, wire.MessagesEvent, list[Part]], None]] = {
+    "content_block_delta": MessagesDecoder._content_block_delta,
+    "content_block_start": MessagesDecoder._content_block_start,
+    "content_block_stop": MessagesDecoder._content_block_stop,
     "message_start": MessagesDecoder._message_start,
     "message_delta": MessagesDecoder._message_delta,
     "message_stop": MessagesDecoder._message_stop,

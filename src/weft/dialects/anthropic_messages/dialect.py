@@ -1,4 +1,4 @@
-"""The row of this dialect in the table of dialects."""
+"""The row of this dialect in `DIALECTS`."""
 
 from collections.abc import Sequence
 
@@ -10,15 +10,14 @@ from weft.dialects.anthropic_messages.decoder import MessagesDecoder
 from weft.dialects.anthropic_messages.encoder import MessagesEncoder, body
 from weft.dialects.anthropic_messages.errors import read_error, write_error
 from weft.dialects.anthropic_messages.http import HTTP
-from weft.dialects.anthropic_messages.invariants import RULES, MessagesInvariants
-from weft.dialects.anthropic_messages.meaning import ERRORS
+from weft.dialects.anthropic_messages.mapping import ERROR_TYPES
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
+from weft.dialects.anthropic_messages.validator import RULES, MessagesValidator
 from weft.dialects.base import Dialect
-from weft.ids import Ids
 from weft.sse import Frame
 
-_OWN = frozenset(
+_EVENT_TYPES = frozenset(
     {
         "message_start",
         "content_block_start",
@@ -28,99 +27,82 @@ _OWN = frozenset(
         "message_stop",
     }
 )
-"""Types that only this dialect has. A ping is nobody's."""
+"""Event types that only this dialect has. Others have pings too."""
 
 
-class _Error(msgspec.Struct):
+class _PeekedError(msgspec.Struct):
     type: str | None = None
     code: Raw | UnsetType = UNSET
 
 
-class _Message(msgspec.Struct):
+class _PeekedMessage(msgspec.Struct):
     id: str | None = None
 
 
-class _Glance(msgspec.Struct):
-    """As much of an event as tells what it is."""
+class _PeekedEvent(msgspec.Struct):
+    """The fields of an event that identify it."""
 
     type: str
     role: str | None = None
-    error: _Error | None = None
-    message: _Message | None = None
+    error: _PeekedError | None = None
+    message: _PeekedMessage | None = None
     sequence_number: Raw | UnsetType = UNSET
 
 
-_glance = msgspec.json.Decoder(_Glance).decode
+_decode_peeked = msgspec.json.Decoder(_PeekedEvent).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def _seen(frame: Frame) -> _Glance:
+def _peek(frame: Frame) -> _PeekedEvent:
     try:
-        return _glance(frame.data)
+        return _decode_peeked(frame.data)
     except (ValueError, RecursionError):
-        return _Glance("")
+        return _PeekedEvent("")
 
 
 def _speaks(frame: Frame) -> bool:
-    seen = _seen(frame)
-    if seen.type == "error":
-        return _is_our_error(seen)
-    return seen.type in _OWN or (seen.type == "message" and seen.role == "assistant")
-
-
-def _is_our_error(seen: _Glance) -> bool:
-    """Others have errors of these types too, but numbered, or with a code."""
-    error = seen.error or _Error()
-    plain = error.code is UNSET and seen.sequence_number is UNSET
-    return plain and error.type in ERRORS
+    event = _peek(frame)
+    if event.type == "error":
+        # Other dialects have errors of these types too, but with a number or a code.
+        error = event.error or _PeekedError()
+        plain = error.code is UNSET and event.sequence_number is UNSET
+        return plain and error.type in ERROR_TYPES
+    return event.type in _EVENT_TYPES or (event.type == "message" and event.role == "assistant")
 
 
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
-    """A second message_start, the same one again being only a repetition; or a whole message."""
-    if _seen(frame).type == "message":
+    """Whether this is a `message_start` with another id, or a whole message after an end."""
+    # capture: two-messages, message-start-twice
+    if _peek(frame).type == "message":
         return any(map(_ends, before))
-    started = _started(frame)
-    known = set(map(_started, before)) - {None} if started is not None else set()
+    started = _started_id(frame)
+    known = set(map(_started_id, before)) - {None} if started is not None else set()
     return bool(known) and started not in known
 
 
-def _started(frame: Frame) -> str | None:
-    """The id of the message that this frame starts."""
-    seen = _seen(frame)
-    return seen.message.id if seen.type == "message_start" and seen.message else None
+def _started_id(frame: Frame) -> str | None:
+    event = _peek(frame)
+    return event.message.id if event.type == "message_start" and event.message else None
 
 
 def _ends(frame: Frame) -> bool:
-    return _seen(frame).type in ("message_stop", "message")
-
-
-_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+    return _peek(frame).type in ("message_stop", "message")
 
 
 def _with_model(frame: Frame, model: str) -> bytes:
-    """Clients do not bring back what another model thought than the one they ask for, so a message
-    names it as they did."""
+    """Replaces the model in a `message_start` or a body: clients send thinking blocks back only if
+    the message names the model that they requested.
+    """
     if frame.event not in ("", "message_start"):
         return frame.data
     try:
-        fields = _fields(frame.data)
+        fields = _decode_fields(frame.data)
         if "message" in fields:
-            message = {**_fields(fields["message"]), "model": model}
+            message = {**_decode_fields(fields["message"]), "model": model}
             return msgspec.json.encode({**fields, "message": message})
     except (ValueError, RecursionError):
         return frame.data
     return msgspec.json.encode({**fields, "model": model}) if "model" in fields else frame.data
-
-
-def _is_whole(frame: Frame) -> bool:
-    return _seen(frame).type == "message"
-
-
-def _event_name(frame: Frame) -> str:
-    return frame.event or _seen(frame).type
-
-
-def _new_id(ids: Ids) -> str:
-    return ids.mint("msg")
 
 
 ANTHROPIC_MESSAGES = Dialect(
@@ -130,9 +112,9 @@ ANTHROPIC_MESSAGES = Dialect(
     encoder=MessagesEncoder,
     body=body,
     begins=_begins,
-    new_id=_new_id,
-    event_name=_event_name,
-    is_whole=_is_whole,
+    new_id=lambda ids: ids.mint("msg"),
+    event_name=lambda frame: frame.event or _peek(frame).type,
+    is_whole=lambda frame: _peek(frame).type == "message",
     resumable_by_id=True,
     with_model=_with_model,
     ends=_ends,
@@ -141,6 +123,6 @@ ANTHROPIC_MESSAGES = Dialect(
     http=HTTP,
     quirks=MessagesQuirks,
     rules=RULES,
-    invariants=MessagesInvariants,
+    invariants=MessagesValidator,
     request=REQUEST,
 )

@@ -1,14 +1,15 @@
-"""Parts into a Messages stream, and a fold into a body.
+"""Encodes parts as a Messages stream, and a response as a body.
 
-- One block is open at a time. What would interleave waits, and is written when its turn comes,
-  in order of announcement (see items).
-- Blocks are numbered densely from 0; every event has its `event:` line; there is no `[DONE]`.
-- Proofs of reasoning are written only where they came from here. Nothing is ever forged.
-- What signs a call stands sealed in a redacted block before it, if it is known by then.
-- A call that cannot be handed over waits for the finish. Where the tokens ran out it is written as
-  far as it came, for clients try again then; else the stream ends with an error: a stop would make
-  a broken turn look whole. Nothing follows an error.
-- What was not told but is required is zero: the official client reads those fields unasked.
+- One block is open at a time. Blocks that would interleave are written in the order in which they
+  were announced (see `encoding/writers.py`).
+- Blocks are numbered from 0 without gaps; every event has its `event:` line; there is no `[DONE]`.
+- A signature of another origin is never written as if it were one of this API: it goes into an
+  envelope. The signature of a call goes into a redacted_thinking block before it, if it is known
+  by then.
+- A call that a client could not run waits for the finish. If the answer was cut by its limit, the
+  call is written as far as it came, because clients then retry. Otherwise the stream ends with an
+  error, because a stop reason would make a broken turn look complete. Nothing follows an error.
+- Unknown counts are 0 where the official client reads the field without a check.
 """
 
 from collections import deque
@@ -21,24 +22,26 @@ from msgspec import UNSET, Raw
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.errors import type_of
-from weft.dialects.anthropic_messages.items import (
-    BodyWriter,
-    Carrier,
-    Item,
-    SaidText,
-    SaidThought,
-    SaidUse,
-    Whole,
-    Writer,
-    flaw,
-    is_cut,
+from weft.dialects.anthropic_messages.encoding.losses import (
+    MessagesLossReporter,
+    is_truncated,
+    why_unusable,
 )
-from weft.dialects.anthropic_messages.meaning import (
-    REASONS,
-    REFUSAL,
-    WORDS,
-    tokens,
+from weft.dialects.anthropic_messages.encoding.writers import (
+    BlockWriter,
+    MessagesBodyWriter,
+    MessagesEventWriter,
+    TextBlockWriter,
+    ThinkingBlockWriter,
+    ToolUseBlockWriter,
+    WholeBlockWriter,
+)
+from weft.dialects.anthropic_messages.errors import type_of
+from weft.dialects.anthropic_messages.mapping import (
+    DEFAULT_REFUSAL,
+    FINISH_REASONS,
+    STOP_REASONS,
+    render_usage,
 )
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.base import PassedOn
@@ -48,7 +51,6 @@ from weft.parts import (
     ErrorPart,
     File,
     Finish,
-    FinishReason,
     Opaque,
     Part,
     ReasoningDelta,
@@ -72,269 +74,285 @@ from weft.sse import Event
 _PING = Event("ping", b'{"type":"ping"}')
 
 
-class _State(Enum):
+class _EncoderState(Enum):
     WRITING = "writing"
     FAILED = "failed"
 
 
 class MessagesEncoder:
-    """Writes one message. `fold` is the fold of the very parts it is fed."""
+    """Encodes one message. `fold` is the fold of the parts it is fed."""
 
     def __init__(
-        self, context: Context, fold: Assembler, findings: Findings, writer: Writer | None = None
+        self,
+        context: Context,
+        fold: Assembler,
+        findings: Findings,
+        writer: MessagesEventWriter | None = None,
     ) -> None:
-        """`writer` makes something else than events of it."""
+        """`writer` collects a body instead of events."""
         self._context = context
         self._fold = fold
-        self._carrier = Carrier(context, findings, ours=False)
-        self._state = _State.WRITING
-        self._writer = writer or Writer()
-        self._queue: deque[Item] = deque()
-        """What is announced and not closed; the first one leads."""
-        self._texts: dict[str, SaidText] = {}
-        self._thoughts: dict[str, SaidThought] = {}
-        self._uses: dict[str, SaidUse | None] = {}
-        """Calls that were announced; None for one that has no block here."""
-        self._asked = False
+        self._losses = MessagesLossReporter(context, findings)
+        self._state = _EncoderState.WRITING
+        self._writer = writer or MessagesEventWriter()
+        self._queue: deque[BlockWriter] = deque()
+        """The blocks that are announced and not closed; the first one is being written."""
+        self._texts: dict[str, TextBlockWriter] = {}
+        self._thinking: dict[str, ThinkingBlockWriter] = {}
+        self._tool_uses: dict[str, ToolUseBlockWriter | None] = {}
+        """The calls that were announced; None for one that no block can carry."""
+        self._client_called = False
         """Whether a call for the client was written."""
         self._usage: Usage | None = None
 
     def feed(self, parts: Sequence[Part]) -> list[Event]:
-        """Returns the events that these parts make, each in one piece."""
+        """Returns the events that these parts complete."""
         out: list[Event] = []
         self._writer.out = out
         for part in parts:
-            if self._state is _State.WRITING:
-                _HANDLERS[part.__class__](self, part, out)
+            if self._state is _EncoderState.WRITING:
+                _HANDLERS[part.__class__](self, part)
             elif part.__class__ in _CONTENT:
-                self._carrier.lost(part.type, "", "it came after an error")
+                self._losses.not_carried(part.type, "", "it came after an error")
             elif isinstance(part, Finish):
-                self._carrier.untold(merged(self._usage, part.usage))
+                self._losses.usage_after_error(merged(self._usage, part.usage))
         return out
 
     def finish(self) -> list[Event]:
-        """The finish part said it all."""
+        """The finish part already wrote the end."""
         return []
 
     def resume(self, before: PassedOn) -> None:
-        """What was fed is all it has to know: blocks are numbered as those before were, and calls
-        of this dialect keep their ids.
-        """
+        """Nothing to adjust: blocks are numbered like those passed on, and call ids are kept."""
 
     def keepalive(self) -> Event | None:
         return _PING
 
     # The message
 
-    def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
-        self._carrier.ours = part.dialect == NAME
-        self._carrier.source, self._carrier.model = part.dialect, part.model
+    def _metadata(self, part: ResponseMetadata) -> None:
+        self._losses.same_dialect = part.dialect == NAME
+        self._losses.source, self._losses.model = part.dialect, part.model
         self._usage = part.usage
-        self._writer.begin(_message(self._context, part.model, part.usage))
+        message = wire.WrittenMessage(
+            self._context.response_id or self._context.ids.mint("msg"),
+            self._context.model_name(part.model),
+            render_usage(part.usage, wire.UsageExtra(), first=True),
+        )
+        self._writer.message_start(message)
 
-    def _on_finish(self, part: Finish, out: list[Event]) -> None:
-        self._settle(part)
-        told = merged(self._usage, part.usage)
-        if self._state is _State.FAILED:
-            self._carrier.untold(told)
+    def _on_finish(self, part: Finish) -> None:
+        self._resolve_unusable_calls(part)
+        usage = merged(self._usage, part.usage)
+        if self._state is _EncoderState.FAILED:
+            self._losses.usage_after_error(usage)
             return
-        extra = self._carrier.extra(part.extra, wire.FinishExtra)
-        word = _word(part.reason, part.raw_reason, part.stop_sequence, self._carrier, self._asked)
-        details = REFUSAL if word == "refusal" and not self._carrier.ours else UNSET
-        if extra.stop_details is not UNSET:
-            details = extra.stop_details
-        stop = wire.Stop(word, part.stop_sequence, details, extra.container)
-        self._carrier.usage(told)
-        usage = tokens(told, extra.usage or wire.UsageExtra())
-        self._writer.end(stop, usage, extra.context_management)
+        extra = self._losses.extra(part.extra, wire.MessagesFinishExtra)
+        stop_reason = self._stop_reason(part)
+        details = extra.stop_details
+        if details is UNSET and stop_reason == "refusal" and not self._losses.same_dialect:
+            details = DEFAULT_REFUSAL
+        stop = wire.StopDelta(stop_reason, part.stop_sequence, details, extra.container)
+        self._losses.usage(usage)
+        rendered = render_usage(usage, extra.usage or wire.UsageExtra())
+        self._writer.message_end(stop, rendered, extra.context_management)
 
-    def _settle(self, finish: Finish) -> None:
-        """Decides on calls that cannot be handed over."""
-        flawed = [
-            one for one in self._queue if isinstance(one, SaidUse) and one.failure is not None
+    def _stop_reason(self, finish: Finish) -> str:
+        """The response's own stop reason if it came from this dialect, else the nearest one."""
+        reason, raw = finish.reason, finish.raw_reason or ""
+        if reason == "tool-calls" and not self._client_called:
+            self._losses.not_carried("finish", reason, "no call of this response was written")
+            return "end_turn"
+        if self._losses.same_dialect and FINISH_REASONS.get(raw) == reason:
+            return raw
+        if reason == "other":
+            self._losses.not_carried("finish", reason, f"no stop reason for {raw or reason}")
+            return "tool_use" if self._client_called else "end_turn"
+        if reason == "stop" and finish.stop_sequence is not None:
+            return "stop_sequence"
+        return STOP_REASONS[reason]
+
+    def _resolve_unusable_calls(self, finish: Finish) -> None:
+        """Writes truncated calls if the limit cut the answer; else ends with an error."""
+        unusable = [
+            (block, block.unusable)
+            for block in self._queue
+            if isinstance(block, ToolUseBlockWriter) and block.unusable is not None
         ]
-        for item in flawed:
-            self._carrier.lost("tool-call", item.id, item.failure or "")
-            if finish.reason != "length" or not item.cut:
-                self._fail("api_error", item.failure or "")
+        for block, why in unusable:
+            self._losses.not_carried("tool-call", block.id, why)
+            if finish.reason != "length" or not block.truncated:
+                self._fail("api_error", why)
                 return
-            item.failure = None
-        if flawed:
+            # capture: tokens-run-out-inside-a-call
+            block.unusable = None
+        if unusable:
             first = self._queue[0]
-            if not first.head:
-                first.lead(self._writer, self._fold)
-            self._move_on()
+            if not first.delta_prefix:
+                first.open(self._writer, self._fold)
+            self._close_ended()
 
-    def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
+    def _on_error(self, part: ErrorPart) -> None:
         self._fail(type_of(part), part.message)
 
     def _fail(self, type: str, message: str) -> None:
-        for item in list(self._queue)[1:]:
-            if item.seen or isinstance(item, Whole):
-                self._carrier.lost("error", item.id, f"{item.id!r} waited for its turn: cut off")
-        self._state = _State.FAILED
-        self._writer.fail(wire.Failure(type, message))
+        for block in list(self._queue)[1:]:
+            if block.waiting or isinstance(block, WholeBlockWriter):
+                why = f"{block.id!r} was not written yet: lost"
+                self._losses.not_carried("error", block.id, why)
+        self._state = _EncoderState.FAILED
+        self._writer.error(wire.WrittenError(type, message))
 
-    # Whose turn it is
+    # The order of blocks
 
-    def _announce(self, item: Item) -> None:
-        self._queue.append(item)
-        if self._queue[0] is item:
-            item.lead(self._writer, self._fold)
-            self._move_on()
+    def _announce(self, block: BlockWriter) -> None:
+        self._queue.append(block)
+        if self._queue[0] is block:
+            block.open(self._writer, self._fold)
+            self._close_ended()
 
-    def _say(self, item: Item, part: TextDelta | ReasoningDelta | ToolParamsDelta) -> None:
-        if self._queue[0] is item:
-            item.say(self._writer, part.delta)
+    def _delta(
+        self, block: BlockWriter, part: TextDelta | ReasoningDelta | ToolParamsDelta
+    ) -> None:
+        if self._queue[0] is block:
+            block.delta(self._writer, part.delta)
         else:
-            item.seen += len(part.delta)
+            block.waiting += len(part.delta)
 
-    def _end(self, item: Item) -> None:
-        item.ended = True
-        self._move_on()
+    def _end(self, block: BlockWriter) -> None:
+        block.ended = True
+        self._close_ended()
 
-    def _move_on(self) -> None:
-        """Closes what is all said, and lets the next one lead."""
+    def _close_ended(self) -> None:
+        """Closes the first block if it has ended, opens the next one, and so on."""
         queue, writer = self._queue, self._writer
         while queue and queue[0].ended:
-            item = queue[0]
-            if isinstance(item, SaidUse) and item.failure is not None:
+            block = queue[0]
+            if isinstance(block, ToolUseBlockWriter) and block.unusable is not None:
                 return
             queue.popleft()
-            item.close(writer)
+            block.close(writer)
             if queue:
-                queue[0].lead(writer, self._fold)
+                queue[0].open(writer, self._fold)
+
+    def _whole_block(self, block: wire.WrittenBlock | Raw | None) -> None:
+        if block is not None:
+            self._announce(WholeBlockWriter(block))
 
     # Text and reasoning
 
-    def _text_start(self, part: TextStart, out: list[Event]) -> None:
+    def _text_start(self, part: TextStart) -> None:
         if part.refusal:
-            self._carrier.refusal()
-        self._texts[part.id] = item = SaidText(part.id)
-        self._announce(item)
+            self._losses.not_carried("text-start", "refusal", "a refusal is written as text")
+        self._texts[part.id] = block = TextBlockWriter(part.id)
+        self._announce(block)
 
-    def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
-        item = self._texts[part.id]
-        if item.head:
-            self._writer.say(item, part.delta)
+    def _text_delta(self, part: TextDelta) -> None:
+        block = self._texts[part.id]
+        if block.delta_prefix:
+            self._writer.delta(block, part.delta)
         else:
-            self._say(item, part)
+            self._delta(block, part)
 
-    def _text_end(self, part: TextEnd, out: list[Event]) -> None:
-        self._carrier.text(part)
+    def _text_end(self, part: TextEnd) -> None:
+        if part.signature is not None:
+            why = f"its signature is only for {part.origin}"
+            self._losses.not_carried("text-end", part.id, why)
         self._end(self._texts[part.id])
 
-    def _source(self, part: Source, out: list[Event]) -> None:
-        citation = self._carrier.citation(part)
-        item = self._texts.get(part.text_id or "")
-        if citation is not None and item is not None and not item.ended:
-            item.cite(self._writer, citation)
-        elif citation is not None:
-            self._carrier.lost(part.type, part.id, "its text is not there, or ended before")
+    def _source(self, part: Source) -> None:
+        citation = self._losses.citation(part)
+        if citation is None:
+            return
+        block = self._texts.get(part.text_id or "")
+        if block is not None and not block.ended:
+            block.citation(self._writer, citation)
+        else:
+            self._losses.not_carried(part.type, part.id, "its text is missing or has ended")
 
-    def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
-        self._thoughts[part.id] = item = SaidThought(part)
-        self._announce(item)
+    def _reasoning_start(self, part: ReasoningStart) -> None:
+        self._thinking[part.id] = block = ThinkingBlockWriter(part)
+        self._announce(block)
 
-    def _reasoning_delta(self, part: ReasoningDelta, out: list[Event]) -> None:
-        self._say(self._thoughts[part.id], part)
+    def _reasoning_delta(self, part: ReasoningDelta) -> None:
+        self._delta(self._thinking[part.id], part)
 
-    def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
-        item = self._thoughts[part.id]
-        said = bool(item.head or item.seen)
-        item.signature, item.redacted = self._carrier.proof(part, item.start, said=said)
-        if not (said or item.signature or item.redacted):
-            self._carrier.lost("reasoning-start", part.id, "it says nothing that can be written")
-        self._end(item)
+    def _reasoning_end(self, part: ReasoningEnd) -> None:
+        block = self._thinking[part.id]
+        has_text = bool(block.delta_prefix or block.waiting)
+        block.signature, block.redacted = self._losses.signature(
+            part, block.start, has_text=has_text
+        )
+        if not (has_text or block.signature or block.redacted):
+            why = "it has neither text nor a signature"
+            self._losses.not_carried("reasoning-start", part.id, why)
+        self._end(block)
 
     # Calls
 
-    def _params_start(self, part: ToolParamsStart, out: list[Event]) -> None:
-        item = self._use(part)
-        if item is not None:
-            self._whole(self._carrier.signed(part))
-            self._announce(item)
-
-    def _use(self, part: ToolParamsStart | ToolCall) -> SaidUse | None:
-        block = self._carrier.use(part)
-        item = None if block is None else SaidUse(part.id, block, free=part.format == "text")
-        self._uses[part.id] = item
-        return item
-
-    def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
-        item = self._uses[part.id]
-        if item is not None:
-            self._say(item, part)
-
-    def _nothing(self, part: Part, out: list[Event]) -> None:
-        """The tool-call tells whether it can be handed over."""
-
-    def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
-        if not part.name:
-            self._carrier.lost(part.type, part.id, "it has no name")
-            return
-        whole = part.id not in self._uses
-        item = self._use(part) if whole else self._uses[part.id]
-        if item is None:
-            return
-        if whole:
-            self._whole(self._carrier.signed(part))
-        self._carrier.late(part)
-        item.failure, item.cut = flaw(part), is_cut(part)
-        if item.failure is None and not part.provider_executed:
-            self._asked = True
-        if whole:
-            item.seen = len(part.params)
-            item.ended = True
-            self._announce(item)
-        else:
-            self._end(item)
-
-    def _tool_result(self, part: ToolResult, out: list[Event]) -> None:
-        self._whole(self._carrier.result(part))
-
-    def _opaque(self, part: Opaque, out: list[Event]) -> None:
-        self._whole(self._carrier.opaque(part))
-
-    def _whole(self, block: wire.WrittenBlock | Raw | None) -> None:
+    def _params_start(self, part: ToolParamsStart) -> None:
+        block = self._tool_use(part)
         if block is not None:
-            self._announce(Whole(block))
+            self._whole_block(self._losses.call_signature(part))
+            self._announce(block)
 
-    def _unsaid(self, part: ToolApprovalRequest | File, out: list[Event]) -> None:
-        self._carrier.nothing(part)
+    def _tool_use(self, part: ToolParamsStart | ToolCall) -> ToolUseBlockWriter | None:
+        block = self._losses.tool_use(part)
+        writer = (
+            None
+            if block is None
+            else ToolUseBlockWriter(part.id, block, free_text=part.format == "text")
+        )
+        self._tool_uses[part.id] = writer
+        return writer
 
+    def _params_delta(self, part: ToolParamsDelta) -> None:
+        block = self._tool_uses[part.id]
+        if block is not None:
+            self._delta(block, part)
 
-def _message(context: Context, model: str | None, usage: Usage | None) -> wire.Written:
-    return wire.Written(
-        context.response_id or context.ids.mint("msg"),
-        context.model_name(model),
-        tokens(usage, wire.UsageExtra(), first=True),
-    )
+    def _params_end(self, part: ToolParamsEnd) -> None:
+        """The block ends with the tool-call, which says whether a client can run it."""
 
+    def _tool_call(self, part: ToolCall) -> None:
+        if not part.name:
+            self._losses.not_carried(part.type, part.id, "it has no name")
+            return
+        announced = part.id in self._tool_uses
+        block = self._tool_uses[part.id] if announced else self._tool_use(part)
+        if block is None:
+            return
+        if not announced:
+            self._whole_block(self._losses.call_signature(part))
+        if part.signature is not None and part.id not in self._losses.signed_calls:
+            why = "its signature came after the start of the call"
+            self._losses.not_carried(part.type, part.id, why)
+        block.unusable, block.truncated = why_unusable(part), is_truncated(part)
+        if block.unusable is None and not part.provider_executed:
+            self._client_called = True
+        if announced:
+            self._end(block)
+        else:
+            block.waiting = len(part.params)
+            block.ended = True
+            self._announce(block)
 
-def _word(
-    reason: FinishReason, raw: str | None, sequence: str | None, carrier: Carrier, asked: bool
-) -> str:
-    """The stop reason: the response's own word if that is ours; else the one for its reason."""
-    if reason == "tool-calls" and not asked:
-        carrier.lost("finish", reason, "no call was made that this wire can carry")
-        return "end_turn"
-    if carrier.ours and REASONS.get(raw or "") == reason:
-        return raw or ""
-    if reason == "other":
-        carrier.lost("finish", reason, f"no word for {raw or reason}")
-        return "tool_use" if asked else "end_turn"
-    if reason == "stop" and sequence is not None:
-        return "stop_sequence"
-    return WORDS[reason]
+    def _tool_result(self, part: ToolResult) -> None:
+        self._whole_block(self._losses.tool_result(part))
+
+    def _opaque(self, part: Opaque) -> None:
+        self._whole_block(self._losses.opaque(part))
+
+    def _unsupported(self, part: ToolApprovalRequest | File) -> None:
+        self._losses.not_carried(part.type, "", f"there is no block for a {part.type}")
 
 
 _CONTENT: frozenset[type[Part]] = frozenset(
     {TextStart, ReasoningStart, ToolParamsStart, ToolResult, Source, File, Opaque}
 )
-"""Parts that bring something new."""
+"""Parts that are reported as lost after an error."""
 
-_HANDLERS: dict[type[Part], Callable[[MessagesEncoder, Any, list[Event]], None]] = {
+_HANDLERS: dict[type[Part], Callable[[MessagesEncoder, Any], None]] = {
     ResponseMetadata: MessagesEncoder._metadata,
     TextStart: MessagesEncoder._text_start,
     TextDelta: MessagesEncoder._text_delta,
@@ -344,30 +362,26 @@ _HANDLERS: dict[type[Part], Callable[[MessagesEncoder, Any, list[Event]], None]]
     ReasoningEnd: MessagesEncoder._reasoning_end,
     ToolParamsStart: MessagesEncoder._params_start,
     ToolParamsDelta: MessagesEncoder._params_delta,
-    ToolParamsEnd: MessagesEncoder._nothing,
+    ToolParamsEnd: MessagesEncoder._params_end,
     ToolCall: MessagesEncoder._tool_call,
     ToolResult: MessagesEncoder._tool_result,
-    ToolApprovalRequest: MessagesEncoder._unsaid,
+    ToolApprovalRequest: MessagesEncoder._unsupported,
     Source: MessagesEncoder._source,
-    File: MessagesEncoder._unsaid,
+    File: MessagesEncoder._unsupported,
     Opaque: MessagesEncoder._opaque,
     ErrorPart: MessagesEncoder._on_error,
     Finish: MessagesEncoder._on_finish,
 }
 
 
-# A body
-
-
 def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:
-    """Returns the message of a fold; of a failed one, the error body.
+    """Returns the message, or the error body of a failed response.
 
-    It is what the events of the same parts add up to. Whatever it cannot say leaves a finding.
+    It equals what a client accumulates from the events of the same response.
     """
-    writer = BodyWriter()
-    error = response.error
-    if error is not None:
-        writer.fail(wire.Failure(type_of(error), error.message))
+    writer = MessagesBodyWriter()
+    if response.error is not None:
+        writer.error(wire.WrittenError(type_of(response.error), response.error.message))
         return writer.body
     fold = Assembler()
     parts = response_to_parts(response)

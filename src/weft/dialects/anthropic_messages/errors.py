@@ -1,7 +1,7 @@
-"""Error bodies of Messages: `{"type": "error", "error": {type, message, details?}}`, both ways.
+"""Parses and renders error bodies: `{"type": "error", "error": {type, message, details?}}`.
 
-A type names the class, but not every class has one: the narrower word then goes where this wire
-has its own narrower words, in `details.error_code`. Clients that do not know it read the type.
+Several error classes share one error type. The more specific code is then in `details.error_code`,
+where this API has its own specific codes too; clients that do not know it still have the type.
 """
 
 import msgspec
@@ -41,59 +41,60 @@ TYPES: dict[ErrorClass, str] = {
     "timeout": "timeout_error",
 }
 STATUSES: dict[ErrorClass, int] = {"overloaded": 529}
-"""Where the wire's status is not the class's own."""
+"""HTTP statuses that differ from the default of the class."""
 
 
-class Details(msgspec.Struct):
+class ErrorDetails(msgspec.Struct):
     error_code: str | None = None
 
 
-class Error(msgspec.Struct, omit_defaults=True):
+class MessagesErrorObject(msgspec.Struct, omit_defaults=True):
     type: str
     message: str
     details: Json = UNSET
 
 
-class Failed(msgspec.Struct, tag="error", tag_field="type"):
-    error: Error
+class MessagesErrorBody(msgspec.Struct, tag="error", tag_field="type"):
+    error: MessagesErrorObject
     request_id: str | None
 
 
 def type_of(error: ErrorPart | Failure) -> str:
-    """The type that an error of any dialect is written with."""
+    """The error type that an error of any dialect is rendered with."""
     return TYPES[class_of(error)]
 
 
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Returns what an error body means, whatever it is: see `faults.told`."""
-    said = told(body)
-    cause = _cause(said.details)
-    code = said.code if said.type is None else said.type
+    """Parses any error body; see `faults.told`."""
+    parsed = told(body)
+    error_code = _error_code(parsed.details)
+    code = parsed.code if parsed.type is None else parsed.type
     extra = Extra(
-        param=said.param,
+        param=parsed.param,
         retry_after=seconds(retry_after),
-        request_id=said.request_id,
-        details=said.details,
+        request_id=parsed.request_id,
+        details=parsed.details,
     )
-    return read(status, said, code, extra, cause, said.code, said.type, said.word)
+    return read(status, parsed, code, extra, error_code, parsed.code, parsed.type, parsed.word)
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
     """Returns the HTTP status and the body of any error."""
-    found, extra = class_of(error), extra_of(error)
-    status = status_of(error, found, STATUSES.get(found, CLASSES[found].status))
-    failed = Error(TYPES[found], error.message, extra.details)
-    if _cause(extra.details) is None:  # details of another wire, or none
-        cause = extra.error_code
-        if cause is None and classify(status, failed.type) != found:
-            cause = CLASSES[found].code
-        failed.details = Raw(msgspec.json.encode(Details(cause))) if cause else UNSET
-    return status, msgspec.json.encode(Failed(failed, extra.request_id))
+    error_class, extra = class_of(error), extra_of(error)
+    default = STATUSES.get(error_class, CLASSES[error_class].status)
+    status = status_of(error, error_class, default)
+    rendered = MessagesErrorObject(TYPES[error_class], error.message, extra.details)
+    if _error_code(extra.details) is None:  # no details, or those of another API
+        code = extra.error_code
+        if code is None and classify(status, rendered.type) != error_class:
+            code = CLASSES[error_class].code
+        rendered.details = Raw(msgspec.json.encode(ErrorDetails(code))) if code else UNSET
+    return status, msgspec.json.encode(MessagesErrorBody(rendered, extra.request_id))
 
 
-def _cause(details: Json) -> str | None:
-    """The narrower word inside the details, if this wire made them."""
+def _error_code(details: Json) -> str | None:
+    """`details.error_code`, if the details have the shape of this API."""
     try:
-        return msgspec.json.decode(details, type=Details).error_code if details else None
+        return msgspec.json.decode(details, type=ErrorDetails).error_code if details else None
     except (ValueError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""Messages over HTTP."""
+"""The Messages API over HTTP: paths, headers and the model listing."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from weft.dialects.base import HttpApi, ModelListing
 VERSION = "anthropic-version"
 
 
-class _Model(msgspec.Struct):
+class _MessagesModel(msgspec.Struct):
     id: str
     display_name: str
     type: str = "model"
@@ -29,5 +29,5 @@ HTTP = HttpApi(
     version=VERSION,
     betas="anthropic-beta",
     known_by=("/v1/models", VERSION),
-    models=ModelListing(lambda name: _Model(name, name), _page),
+    models=ModelListing(lambda name: _MessagesModel(name, name), _page),
 )

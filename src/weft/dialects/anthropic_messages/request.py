@@ -1,25 +1,25 @@
-"""Requests of this dialect, both ways."""
+"""The request codec of this dialect."""
 
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.anthropic_messages.asking.parsing import parse
-from weft.dialects.anthropic_messages.asking.rendering import render
+from weft.dialects.anthropic_messages.requests.parse import parse
+from weft.dialects.anthropic_messages.requests.render import render
 from weft.dialects.requests import RequestCodec, keys_of
 
 
-class _Turn(msgspec.Struct):
+class _AssistantMessage(msgspec.Struct):
     content: list[Raw]
     role: str = "assistant"
 
 
-def continued(asked: bytes, answered: bytes) -> bytes:
-    """Returns the request that has a paused answer go on: what it said stands at the end."""
-    body = keys_of(Raw(asked))
-    said = msgspec.json.decode(body["messages"], type=list[Raw])
-    turn = _Turn(msgspec.json.decode(answered, type=_Turn).content)
-    body["messages"] = Raw(msgspec.json.encode([*said, turn]))
+def continue_paused(request: bytes, response: bytes) -> bytes:
+    """Returns the request that resumes a paused turn: the answer so far is its last message."""
+    body = keys_of(Raw(request))
+    messages = msgspec.json.decode(body["messages"], type=list[Raw])
+    answer = _AssistantMessage(msgspec.json.decode(response, type=_AssistantMessage).content)
+    body["messages"] = Raw(msgspec.json.encode([*messages, answer]))
     return msgspec.json.encode(body)
 
 
-REQUEST = RequestCodec(parse, render, continued)
+REQUEST = RequestCodec(parse, render, continue_paused)

@@ -1,7 +1,7 @@
-"""The shapes of the Messages wire: what is read, and below it what is written.
+"""The JSON shapes of Messages responses: first those that are read, then those that are written.
 
-What is read is optional throughout: imitators leave out what they like. Unknown fields are
-skipped. A content block is kept raw beside its reading, so that it can go back as it was.
+Shapes that are read have only optional fields, because compatible servers leave fields out; unknown
+fields are skipped. Content blocks are also kept raw, so that they can be sent back unchanged.
 """
 
 from typing import TypeVar
@@ -17,12 +17,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 NAME = "anthropic-messages"
 
 ID_LETTERS, ID_LIMIT = "a-zA-Z0-9_-", 64
-"""How ids of calls are spelled here, in streams and in requests alike."""
+"""The characters and the length that call ids may have, in streams and in requests."""
 
 Json = Raw | UnsetType
 
 GROWING = frozenset({"text", "thinking", "partial_json"})
-"""Fields that come in pieces, so that a surrogate pair may be cut in two there."""
+"""Fields that are streamed in pieces, so that a surrogate pair may be split between two."""
 
 RESULTS = frozenset(
     {
@@ -36,7 +36,7 @@ RESULTS = frozenset(
         "web_search_tool_result",
     }
 )
-"""Blocks that answer a call which the provider executed."""
+"""Blocks with the result of a tool that the host executed."""
 
 CITATIONS = frozenset(
     {
@@ -48,28 +48,31 @@ CITATIONS = frozenset(
     }
 )
 
-HIT = "web_search_result"
-"""One entry of a `web_search_tool_result`."""
+SEARCH_HIT = "web_search_result"
+"""The type of the entries of a `web_search_tool_result`."""
 
 
-class Caller(msgspec.Struct):
-    """Who made a call: the model itself, or the code it runs."""
+# What is read
+
+
+class ToolCaller(msgspec.Struct):
+    """Who made a call: the model itself, or code that it runs."""
 
     type: str | None = None
     tool_id: str | None = None
 
 
-class Variant(msgspec.Struct):
-    """As much of an object as tells which one it is."""
+class OptionalType(msgspec.Struct):
+    """The part of an object that says which shape it has, if any."""
 
     type: str | None = None
 
 
-class Served(msgspec.Struct):
+class FallbackModel(msgspec.Struct):
     model: str | None = None
 
 
-class Block(msgspec.Struct):
+class ContentBlock(msgspec.Struct):
     """A content block of any type."""
 
     type: str | None = None
@@ -87,11 +90,11 @@ class Block(msgspec.Struct):
     tool_use_id: str | None = None
     content: Json = UNSET
     is_error: bool | None = None
-    to: Served | None = None
+    to: FallbackModel | None = None
 
 
-class Delta(msgspec.Struct):
-    """What a block grows by, or what `message_delta` changes."""
+class EventDelta(msgspec.Struct):
+    """The delta of a `content_block_delta`, or of a `message_delta`."""
 
     type: str | None = None
     text: str | None = None
@@ -107,7 +110,7 @@ class Delta(msgspec.Struct):
     container: Json = UNSET
 
 
-class Citation(msgspec.Struct):
+class TextCitation(msgspec.Struct):
     """A citation, or a search hit, of any type."""
 
     type: str | None = None
@@ -118,26 +121,28 @@ class Citation(msgspec.Struct):
     file_id: str | None = None
 
 
-class OutputDetails(msgspec.Struct):
+class ThinkingTokens(msgspec.Struct):
+    """`usage.output_tokens_details`, read and written."""
+
     thinking_tokens: int | None = None
 
 
-class Usage(msgspec.Struct):
-    """Cumulative; a field that is absent keeps what an earlier event told."""
+class MessagesUsage(msgspec.Struct):
+    """Counts are cumulative; a field that is absent keeps its earlier value."""
 
     input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
-    output_tokens_details: OutputDetails | None = None
+    output_tokens_details: ThinkingTokens | None = None
     cache_creation: Json = UNSET
     server_tool_use: Json = UNSET
     service_tier: Json = UNSET
     iterations: Json = UNSET
 
 
-class Message(msgspec.Struct):
-    """The message of `message_start`, or a whole body."""
+class ReceivedMessage(msgspec.Struct):
+    """The message of `message_start`, or a response that is not streamed."""
 
     id: str | None = None
     model: str | None = None
@@ -147,47 +152,47 @@ class Message(msgspec.Struct):
     stop_details: Json = UNSET
     container: Json = UNSET
     context_management: Json = UNSET
-    usage: Usage | None = None
+    usage: MessagesUsage | None = None
 
 
-class Error(msgspec.Struct):
+class ReceivedError(msgspec.Struct):
     type: str | None = None
     message: str | None = None
     details: Json = UNSET
 
 
-class Event(msgspec.Struct):
-    """Any event, or an error body."""
+class MessagesEvent(msgspec.Struct):
+    """An event of any type, or an error body."""
 
     type: str | None = None
     index: int | None = None
     content_block: Json = UNSET
-    delta: Delta | None = None
-    message: Message | str | None = None
-    usage: Usage | None = None
+    delta: EventDelta | None = None
+    message: ReceivedMessage | str | None = None
+    usage: MessagesUsage | None = None
     context_management: Json = UNSET
-    error: Error | str | None = None
+    error: ReceivedError | str | None = None
 
 
-_read = large_json.decoder(Event)
+_decode_event = large_json.decoder(MessagesEvent)
 
 
-def read(data: bytes) -> Event:
-    """Decodes the data of a frame; raises ValueError for what is not a well-typed event.
+def read(data: bytes) -> MessagesEvent:
+    """Decodes the data of a frame; raises ValueError if it is not a well-typed event.
 
-    Raw values are not looked into, so bytes that are not UTF-8 are refused here.
+    msgspec does not look into raw values, so invalid UTF-8 is rejected here.
     """
     if not data.isascii():
         data.decode()
-    return _read(data)
+    return _decode_event(data)
 
 
 read_list = msgspec.json.Decoder(list[Raw]).decode
 read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
-"""The keys of an object in their order, each value as it was."""
+"""The keys of an object in their order, each value raw."""
 
 
-# What a part keeps for the way back
+# What the `extra` of a part keeps for encoders of this dialect
 
 
 class CallExtra(msgspec.Struct, omit_defaults=True):
@@ -208,61 +213,61 @@ class UsageExtra(msgspec.Struct, omit_defaults=True):
     iterations: Json = UNSET
 
 
-class FinishExtra(msgspec.Struct, omit_defaults=True):
+class MessagesFinishExtra(msgspec.Struct, omit_defaults=True):
     stop_details: Json = UNSET
     container: Json = UNSET
     context_management: Json = UNSET
     usage: UsageExtra | None = None
 
 
-def kept(raw: Raw | UnsetType) -> Raw | UnsetType:
-    """A raw value to keep; null is nothing."""
-    return flat(raw) if isinstance(raw, Raw) and told(raw) else UNSET
+def copy_present(raw: Json) -> Json:
+    """Copies a raw value out of its frame; UNSET if it is null or empty."""
+    return copy_raw(raw) if isinstance(raw, Raw) and told(raw) else UNSET
 
 
-def flat(raw: Raw) -> Raw:
-    """The value without the frame it stood in, and on one line: in a body it may span many."""
-    return Raw(one_line(bytes(raw)))
+def copy_raw(raw: Raw) -> Raw:
+    """Copies a raw value out of its frame, on one line: a body may be indented."""
+    return Raw(to_one_line(bytes(raw)))
 
 
-def packed(extra: msgspec.Struct) -> Raw | UnsetType:
-    """What a part keeps for the way back; nothing when there is nothing to keep."""
+def pack_extra(extra: msgspec.Struct) -> Json:
+    """Encodes the `extra` of a part; UNSET if it is empty."""
     text = msgspec.json.encode(extra)
     return UNSET if text == b"{}" else Raw(text)
 
 
-def unpacked(extra: Raw | UnsetType, wanted: type[T]) -> T:
-    """What a part kept; nothing when it is not ours."""
+def unpack_extra(extra: Json, shape: type[T]) -> T:
+    """Decodes the `extra` of a part; an empty one if it has another shape."""
     try:
-        return msgspec.json.decode(extra, type=wanted) if isinstance(extra, Raw) else wanted()
+        return msgspec.json.decode(extra, type=shape) if isinstance(extra, Raw) else shape()
     except (ValueError, RecursionError):
-        return wanted()
+        return shape()
 
 
-def one_line(text: bytes) -> bytes:
-    """JSON on one line, as an event needs it; mostly it is."""
+def to_one_line(text: bytes) -> bytes:
+    """JSON without line breaks, as the data of an event must be."""
     return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
 
 
 # What is written
 
 
-class Text(msgspec.Struct, tag="text", tag_field="type"):
+class TextBlock(msgspec.Struct, tag="text", tag_field="type"):
     text: str
     citations: list[Raw] | UnsetType = UNSET
 
 
-class Thinking(msgspec.Struct, tag="thinking", tag_field="type"):
+class ThinkingBlock(msgspec.Struct, tag="thinking", tag_field="type"):
     thinking: str
     signature: str
 
 
-class RedactedThinking(msgspec.Struct, tag="redacted_thinking", tag_field="type"):
+class RedactedThinkingBlock(msgspec.Struct, tag="redacted_thinking", tag_field="type"):
     data: str
 
 
-class Use(msgspec.Struct):
-    """A call of any of the three types."""
+class ToolUseBlock(msgspec.Struct):
+    """A tool_use, server_tool_use or mcp_tool_use block."""
 
     type: str
     id: str
@@ -273,7 +278,9 @@ class Use(msgspec.Struct):
     toolset_name: str | UnsetType = UNSET
 
 
-class Result(msgspec.Struct):
+class ToolResultBlock(msgspec.Struct):
+    """The result of a tool that the host executed."""
+
     type: str
     tool_use_id: str
     content: Raw
@@ -281,23 +288,23 @@ class Result(msgspec.Struct):
     caller: Json = UNSET
 
 
-WrittenBlock = Text | Thinking | RedactedThinking | Use | Result
+WrittenBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
 
 
-class Tokens(msgspec.Struct):
+class WrittenUsage(msgspec.Struct):
     input_tokens: int | UnsetType
     output_tokens: int
     cache_creation_input_tokens: int | UnsetType = UNSET
     cache_read_input_tokens: int | UnsetType = UNSET
-    output_tokens_details: OutputDetails | UnsetType = UNSET
+    output_tokens_details: ThinkingTokens | UnsetType = UNSET
     cache_creation: Json = UNSET
     server_tool_use: Json = UNSET
     service_tier: Json = UNSET
     iterations: Json = UNSET
 
 
-class Stop(msgspec.Struct):
-    """How a message ended."""
+class StopDelta(msgspec.Struct):
+    """The delta of a `message_delta`."""
 
     stop_reason: str
     stop_sequence: str | None = None
@@ -305,12 +312,12 @@ class Stop(msgspec.Struct):
     container: Json = UNSET
 
 
-class Written(msgspec.Struct):
-    """A message: the empty one of `message_start`, or a whole body."""
+class WrittenMessage(msgspec.Struct):
+    """The empty message of `message_start`, or a response that is not streamed."""
 
     id: str
     model: str
-    usage: Tokens
+    usage: WrittenUsage
     content: list[Raw] = []
     type: str = "message"
     role: str = "assistant"
@@ -321,11 +328,11 @@ class Written(msgspec.Struct):
     context_management: Json = UNSET
 
 
-class Failure(msgspec.Struct):
+class WrittenError(msgspec.Struct):
     type: str
     message: str
 
 
-class Failed(msgspec.Struct):
-    error: Failure
+class ErrorEvent(msgspec.Struct):
+    error: WrittenError
     type: str = "error"

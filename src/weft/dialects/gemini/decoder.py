@@ -1,11 +1,12 @@
-"""generateContent frames, and whole bodies, into parts.
+"""Decodes generateContent frames, and whole bodies, into parts.
 
-- The wire has no end marks: text or reasoning ends when another kind begins, or where a signature
-  stands; calls come whole, or end by their own rules (see calls).
-- A signature belongs to the part it came with. One without text is a part without text.
-- A finish reason counts at the end of the input: some hosts put one into every frame.
-- Sources are told right before the end of the text they belong to (see grounding).
-- Ids of calls that have none come from the id of the response: whoever reads it finds the same.
+- The API does not mark ends: text or reasoning ends when another kind begins, or at a signature;
+  calls come whole, or end by their own rules (see `decoding/calls.py`).
+- A signature belongs to the part it came with. A signature without text is a part without text.
+- A finish reason counts at the end of the input, because some hosts put one into every frame.
+- Sources are emitted right before the end of the text they belong to (see `grounding.py`).
+- Ids for calls without one derive from the id of the response: they are the same every time it is
+  decoded.
 """
 
 from collections.abc import Callable
@@ -19,10 +20,11 @@ from weft.context import Context
 from weft.dialects.base import Replays, Salvage, told
 from weft.dialects.envelope import unsealed
 from weft.dialects.gemini import wire
-from weft.dialects.gemini.calls import Calls
-from weft.dialects.gemini.grounding import Sources
-from weft.dialects.gemini.meaning import Ending, created_of, error_of
-from weft.dialects.gemini.spelling import respelled
+from weft.dialects.gemini.decoding.calls import GeminiCallDecoder
+from weft.dialects.gemini.decoding.finish_state import FinishState
+from weft.dialects.gemini.decoding.snake_case import to_camel_case
+from weft.dialects.gemini.grounding import SourceCollector
+from weft.dialects.gemini.mapping import parse_error, parse_time
 from weft.dialects.gemini.wire import NAME
 from weft.findings import Findings
 from weft.ids import Ids
@@ -43,31 +45,31 @@ from weft.parts import (
 )
 from weft.sse import DONE, Frame
 
-_UNTYPED = "application/octet-stream"
+_DEFAULT_TYPE = "application/octet-stream"
 
 _json = msgspec.json.Encoder().encode
 
 
-class _Phase(Enum):
+class _GeminiPhase(Enum):
     UNREAD = "unread"  # no frame came yet
-    SILENT = "silent"  # nothing was said yet
-    SAYING = "saying"
+    NO_PARTS = "no parts"  # frames came, but no part was emitted
+    READING = "reading"
     FAILED = "failed"
     CLOSED = "closed"
 
 
-_GOOD = (_Phase.UNREAD, _Phase.SILENT, _Phase.SAYING)
+_NOT_FAILED = (_GeminiPhase.UNREAD, _GeminiPhase.NO_PARTS, _GeminiPhase.READING)
 
 
-class _Kind(Enum):
-    """What is being said: each has a start, deltas and an end."""
+class _TextKind(Enum):
+    """What has a start, deltas and an end."""
 
     TEXT = "text"
     REASONING = "reasoning"
 
 
-class ContentDecoder:
-    """Reads one candidate of one response."""
+class GeminiDecoder:
+    """Decodes one candidate of a response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
         self._ids = context.ids
@@ -76,353 +78,366 @@ class ContentDecoder:
         self._choice = context.choice
         self._salvage = Salvage(findings, wire.GROWING)
         self._replays = Replays()
-        self._calls = Calls(self._mint_call, findings, self._origin)
-        self._sources = Sources(context.ids, self._salvage, findings)
-        self._phase = _Phase.UNREAD
-        self._listed = False
-        """Whether it came as an array, which is no event of a stream: that is never passed on."""
+        self._calls = GeminiCallDecoder(self._mint_call, findings, self._origin)
+        self._sources = SourceCollector(context.ids, self._salvage, findings)
+        self._phase = _GeminiPhase.UNREAD
+        self._is_array = False
+        """Whether it came as an array, which is not an event and never passed on unchanged."""
         self._announced = False
-        """Whether the metadata went out."""
-        self._id_known: str | None = None
-        """The id of the response, once something needed it."""
+        """Whether the metadata was emitted."""
+        self._final_id: str | None = None
+        """The id of the response, once a part needed it."""
         self._call_ids: Ids | None = None
         self._response_id: str | None = None
         self._model: str | None = None
         self._created: int | None = None
-        self._kind: _Kind | None = None  # what is open, under which id
+        self._kind: _TextKind | None = None
+        """What is open, with the id of its parts below."""
         self._id = ""
-        self._half = ""  # a high surrogate that waits for its other half
-        self._ending = Ending(findings)
+        self._half = ""
+        """A high surrogate whose other half has not come yet."""
+        self._finish_state = FinishState(findings)
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
         out: list[Part] = []
-        if self._phase is _Phase.CLOSED:
+        if self._phase is _GeminiPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
         elif frame.id is not None and self._replays.seen(frame.id, frame.data):
             self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
         elif frame.data[:1] == b"[" and frame.data != DONE:
-            self._array(frame, out)
+            self._read_array(frame, out)
         else:
-            self._one(frame.data, frame, out)
+            self._read_frame(frame.data, frame, out)
         if out:
-            self._spoke(out)
+            self._announce(out)
         return out
 
     def finish(self) -> list[Part]:
-        """Returns the end of the response: the input is over, however it ended."""
+        """Returns the end of the response."""
         out: list[Part] = []
-        if self._phase is _Phase.CLOSED:
+        if self._phase is _GeminiPhase.CLOSED:
             return out
-        if self._phase in _GOOD:
-            self._judge(out)
-        failed = self._phase is _Phase.FAILED
+        error = self._finish_state.error()
+        if error is not None:
+            self._fail(error, out)
+        elif not self._finish_state.known and self._phase is _GeminiPhase.READING:
+            # capture: ends-without-a-finish-reason
+            message = "the stream ended without a finish reason"
+            self._fail(ErrorPart("truncated", message, retryable=True), out)
+        elif not self._finish_state.known:
+            self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
+        failed = self._phase is _GeminiPhase.FAILED
         self._close(out)
         if not failed:
             out += self._sources.release()
-            out += self._calls.finish(clean=self._ending.clean)
-        called = self._calls.dispatchable
-        out.append(self._ending.finish(self._model, failed=failed, called=called))
-        self._spoke(out)
-        self._phase = _Phase.CLOSED
+            out += self._calls.finish(clean=self._finish_state.clean)
+        called = self._calls.client_called
+        out.append(self._finish_state.finish(self._model, failed=failed, called=called))
+        self._announce(out)
+        self._phase = _GeminiPhase.CLOSED
         return out
 
     @property
     def ending(self) -> bool:
-        return self._ending.told
+        return self._finish_state.known
 
     @property
     def holding(self) -> bool:
-        if self._phase is not _Phase.SAYING:
-            return self._listed or self._phase in (_Phase.SILENT, _Phase.FAILED)
+        if self._phase is not _GeminiPhase.READING:
+            return self._is_array or self._phase in (_GeminiPhase.NO_PARTS, _GeminiPhase.FAILED)
         return (
-            self._listed
-            or self._ending.held
+            self._is_array
+            or self._finish_state.held
             or self._calls.held
             or self._sources.held
             or bool(self._half)
         )
 
-    def _spoke(self, out: list[Part]) -> None:
-        """Puts the metadata in front of the first part."""
+    def _announce(self, out: list[Part]) -> None:
+        """Puts the metadata before the first part."""
         if not self._announced:
             self._announced = True
-            out.insert(0, ResponseMetadata(self._identity(), self._model, self._created, NAME))
-        if self._phase is _Phase.SILENT:
-            self._phase = _Phase.SAYING
+            out.insert(0, ResponseMetadata(self._resolve_id(), self._model, self._created, NAME))
+        if self._phase is _GeminiPhase.NO_PARTS:
+            self._phase = _GeminiPhase.READING
 
-    def _identity(self) -> str:
-        if self._id_known is None:
-            if not self._response_id and self._phase is not _Phase.FAILED:
-                self._findings.note("metadata-id-minted", "the wire gave the response no id")
-            self._id_known = self._response_id or self._ids.mint("resp")
-        return self._id_known
+    def _resolve_id(self) -> str:
+        if self._final_id is None:
+            if not self._response_id and self._phase is not _GeminiPhase.FAILED:
+                self._findings.note("metadata-id-minted", "the response has no id: one was made up")
+            self._final_id = self._response_id or self._ids.mint("resp")
+        return self._final_id
 
     def _mint_call(self) -> str:
         if self._call_ids is None:
-            self._call_ids = Ids(f"{self._identity()} {self._choice}".encode())
+            self._call_ids = Ids(f"{self._resolve_id()} {self._choice}".encode())
         return self._call_ids.mint("call")
-
-    def _judge(self, out: list[Part]) -> None:
-        """Decides whether this end is a clean one."""
-        error = self._ending.error()
-        if error is not None:
-            self._fail(error, out)
-        elif not self._ending.told and self._phase is not _Phase.SAYING:
-            self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
-        elif not self._ending.told:
-            message = "the stream ended without a finish reason"
-            self._fail(ErrorPart("truncated", message, retryable=True), out)
 
     # Frames
 
-    def _array(self, frame: Frame, out: list[Part]) -> None:
-        """A stream that was asked for without server-sent events is one JSON array."""
-        self._listed = True
-        frames, whole = wire.elements(frame.data)
-        for data in frames:
-            self._one(data, frame, out)
-        if not whole:
-            self._unreadable(frame, "the array is damaged", out)
+    def _read_array(self, frame: Frame, out: list[Part]) -> None:
+        """Reads a stream that was requested without `alt=sse`: one JSON array."""
+        # capture: stream-as-one-array, error-body-in-a-list
+        self._is_array = True
+        elements, is_valid = wire.array_elements(frame.data)
+        for data in elements:
+            self._read_frame(data, frame, out)
+        if not is_valid:
+            # capture: stream-as-one-array-cut
+            self._report_unreadable(frame, "the array is damaged", out)
 
-    def _one(self, data: bytes, frame: Frame, out: list[Part]) -> None:
+    def _read_frame(self, data: bytes, frame: Frame, out: list[Part]) -> None:
         try:
             chunk = self._read(data)
             if not (chunk.response_id or chunk.model_version or chunk.usage_metadata):
-                chunk, data = self._in_camel_case(chunk, data)
+                chunk, data = self._with_camel_case(chunk, data)
         except ValueError as problem:
-            self._unreadable(frame, str(problem), out)
+            self._report_unreadable(frame, str(problem), out)
         else:
             self._chunk(chunk, data, frame, out)
 
-    def _read(self, data: bytes) -> wire.Chunk:
+    def _read(self, data: bytes) -> wire.GenerateContentResponse:
         try:
             return wire.read(data)
         except (ValueError, RecursionError):
-            return self._salvage.read(data, wire.Chunk)
+            return self._salvage.read(data, wire.GenerateContentResponse)
 
-    def _in_camel_case(self, chunk: wire.Chunk, data: bytes) -> tuple[wire.Chunk, bytes]:
-        """The frame anew, if its names are spelled in snake_case."""
-        if wire.SNAKE.search(data) is None:
+    def _with_camel_case(
+        self, chunk: wire.GenerateContentResponse, data: bytes
+    ) -> tuple[wire.GenerateContentResponse, bytes]:
+        """Reads the frame again if its keys are in snake_case."""
+        if wire.SNAKE_CASE_KEY.search(data) is None:
             return chunk, data
-        spelled = respelled(data)
-        if spelled is None:
+        renamed = to_camel_case(data)
+        if renamed is None:
             return chunk, data
-        self._findings.once("field-coerced", "snake_case", "names are spelled in snake_case")
-        return self._read(spelled), spelled
+        self._findings.once("field-coerced", "snake_case", "keys are in snake_case")
+        return self._read(renamed), renamed
 
-    def _unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
+    def _report_unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
         text = frame.data.decode("utf-8", "replace")
         if frame.cut:
+            # capture: ends-inside-a-frame
             self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
         elif frame.data == DONE or (frame.event and frame.event != "error"):
-            what = frame.event or text
-            self._findings.once("event-unknown", what, f"event {what!r}: ignored")
+            name = frame.event or text
+            self._findings.once("event-unknown", name, f"unknown event {name!r}: ignored")
         elif text.startswith(("{", "[")):
             self._fail(ErrorPart("malformed", f"event {frame.number} is not JSON: {problem}"), out)
         else:
             self._fail(ErrorPart("upstream", text), out)
 
-    def _chunk(self, chunk: wire.Chunk, data: bytes, frame: Frame, out: list[Part]) -> None:
+    def _chunk(
+        self, chunk: wire.GenerateContentResponse, data: bytes, frame: Frame, out: list[Part]
+    ) -> None:
         if frame.cut or frame.split:
             self._note_framing(frame)
-        if self._phase is _Phase.UNREAD:
-            self._phase = _Phase.SILENT
-        self._take_head(chunk)
-        if chunk.usage_metadata is not None:
-            self._ending.take_usage(chunk.usage_metadata)
-        if chunk.prompt_feedback is not None:
-            self._ending.take_feedback(chunk.prompt_feedback)
-        if told(chunk.error):
-            self._fail(error_of(self._error(chunk.error)), out)
-        elif chunk.candidates is None and chunk == wire.Chunk(error=chunk.error):
-            what = frame.event or data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", frame.event, f"{what!r}: ignored")
-        for position, candidate in enumerate(chunk.candidates or ()):
-            if (candidate.index or 0) == self._choice:
-                self._candidate(candidate, position, data, out)
-            else:
-                other = candidate.index or 0
-                detail = f"candidate {other}: not the one that is read"
-                self._findings.once("choice-other", str(other), detail)
-
-    def _note_framing(self, frame: Frame) -> None:
-        if frame.cut:
-            detail = "the last event has no blank line after it"
-            self._findings.once("frame-unterminated", "", detail)
-        if frame.split:
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
-
-    def _error(self, error: Json) -> wire.Error:
-        read = self._salvage.item(error, wire.Error)
-        if read == wire.Error() and isinstance(error, Raw):
-            return wire.Error(message=bytes(error).decode("utf-8", "replace").strip('"'))
-        return read
-
-    def _take_head(self, chunk: wire.Chunk) -> None:
+        if self._phase is _GeminiPhase.UNREAD:
+            self._phase = _GeminiPhase.NO_PARTS
         id = chunk.response_id
         if id and self._response_id and id != self._response_id:
             self._findings.once("metadata-repeated", "", f"another response id: {id!r}")
         self._response_id = self._response_id or id
         self._model = chunk.model_version or self._model
         if self._created is None and chunk.create_time:
-            self._created = created_of(chunk.create_time)
+            self._created = parse_time(chunk.create_time)
+        if chunk.usage_metadata is not None:
+            self._finish_state.add_usage(chunk.usage_metadata)
+        if chunk.prompt_feedback is not None:
+            self._finish_state.add_feedback(chunk.prompt_feedback)
+        if told(chunk.error):
+            # capture: error-in-the-stream, error-as-bare-json
+            self._fail(parse_error(self._read_error(chunk.error)), out)
+        elif chunk.candidates is None and chunk == wire.GenerateContentResponse(error=chunk.error):
+            name = frame.event or data[:40].decode("utf-8", "replace")
+            self._findings.once("event-unknown", frame.event, f"unknown event {name!r}: ignored")
+        for position, candidate in enumerate(chunk.candidates or ()):
+            if (candidate.index or 0) == self._choice:
+                self._candidate(candidate, position, data, out)
+            else:
+                # capture: two-candidates
+                other = candidate.index or 0
+                detail = f"candidate {other} is ignored: {self._choice} is read"
+                self._findings.once("choice-other", str(other), detail)
+
+    def _note_framing(self, frame: Frame) -> None:
+        if frame.cut:
+            detail = "no blank line after the last event"
+            self._findings.once("frame-unterminated", "", detail)
+        if frame.split:
+            detail = "events are separated by a single newline"
+            self._findings.once("frame-lines-split", "", detail)
+
+    def _read_error(self, error: Json) -> wire.GeminiError:
+        parsed = self._salvage.item(error, wire.GeminiError)
+        if parsed == wire.GeminiError() and isinstance(error, Raw):  # a string
+            return wire.GeminiError(message=bytes(error).decode("utf-8", "replace").strip('"'))
+        return parsed
 
     # Candidates
 
     def _candidate(
-        self, candidate: wire.Candidate, position: int, data: bytes, out: list[Part]
+        self, candidate: wire.GeminiCandidate, position: int, data: bytes, out: list[Part]
     ) -> None:
-        if self._phase in _GOOD:
+        if self._phase in _NOT_FAILED:
             before = len(out)
-            self._content(candidate, position, data, out)
-            if self._ending.reason is not None and len(out) > before:
+            parts = candidate.content.parts if candidate.content is not None else None
+            for index, part in enumerate(parts or ()):
+                if not self._part(part, out):
+                    # capture: part-of-an-unknown-kind
+                    self._findings.once("event-unknown", "part", "a part of an unknown kind")
+                    raw = wire.raw_part(data, position, index)
+                    if raw is not None and bytes(raw) != b"{}":
+                        self._close(out)
+                        out.append(Opaque(self._origin, "part", raw))
+            if self._finish_state.reason is not None and len(out) > before:
                 self._findings.once("finish-late-content", "", "content after the finish reason")
             self._sources.hold(candidate.grounding_metadata, candidate.citation_metadata)
-        self._ending.take(candidate)
+        self._finish_state.add_candidate(candidate)
 
-    def _content(
-        self, candidate: wire.Candidate, position: int, data: bytes, out: list[Part]
-    ) -> None:
-        parts = candidate.content.parts if candidate.content is not None else None
-        for index, part in enumerate(parts or ()):
-            signature = part.thought_signature or None
-            payloads = part.payloads()
-            if part.text is not None or (signature and not payloads):
-                kind = _Kind.REASONING if part.thought else _Kind.TEXT
-                self._say(kind, part.text or "", None if payloads else signature, out)
-            elif not payloads:
-                self._unknown_part(wire.raw_part(data, position, index), out)
-            for payload in payloads:
-                self._close(out)
-                _PAYLOADS[payload.__class__](self, payload, part, out)
+    def _part(self, part: wire.GeminiPart, out: list[Part]) -> bool:
+        """Decodes one part; False if it has neither text nor a known payload."""
+        signature = part.thought_signature or None
+        payloads = part.payloads()
+        # capture: signature-alone-at-the-end, signature-alone-after-a-call
+        if part.text is not None or (signature and not payloads):
+            kind = _TextKind.REASONING if part.thought else _TextKind.TEXT
+            self._add_text(kind, part.text or "", None if payloads else signature, out)
+        elif not payloads:
+            return False
+        for payload in payloads:
+            self._close(out)
+            _PAYLOADS[payload.__class__](self, payload, part, out)
+        return True
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
-        if self._phase in _GOOD:
+        if self._phase in _NOT_FAILED:
             self._flush_half(out)
             out.append(error)
-            self._phase = _Phase.FAILED
+            self._phase = _GeminiPhase.FAILED
 
     # Text and reasoning
 
-    def _say(self, kind: _Kind, text: str, signature: str | None, out: list[Part]) -> None:
-        """Empty text says nothing, unless it is signed."""
+    def _add_text(self, kind: _TextKind, text: str, signature: str | None, out: list[Part]) -> None:
+        """Empty text is dropped, unless it is signed."""
         if not (text or signature):
             return
         if kind is not self._kind:
-            self._open(kind, out)
+            self._close(out)
+            self._kind = kind
+            self._id = self._ids.local(kind.value)
+            if kind is _TextKind.REASONING:
+                out.append(ReasoningStart(self._id, "summary"))
+            else:
+                self._sources.start_text(self._id)
+                out.append(TextStart(self._id))
         if self._half or not text.isascii():
+            # capture: character-cut-in-two
             text, self._half = join_halves(self._half, text)
             if self._half:
-                self._findings.once("surrogate-lone", "", "a character was cut in two")
+                detail = "a surrogate pair was split between two frames"
+                self._findings.once("surrogate-lone", "", detail)
         if text:
-            self._delta(text, out)
+            self._emit_delta(text, out)
         if signature:
             self._close(out, signature)
 
-    def _open(self, kind: _Kind, out: list[Part]) -> None:
-        self._close(out)
-        self._kind = kind
-        self._id = self._ids.local(kind.value)
-        if kind is _Kind.REASONING:
-            out.append(ReasoningStart(self._id, "summary"))
-        else:
-            self._sources.begin(self._id)
-            out.append(TextStart(self._id))
-
-    def _delta(self, text: str, out: list[Part]) -> None:
-        if self._kind is _Kind.REASONING:
+    def _emit_delta(self, text: str, out: list[Part]) -> None:
+        if self._kind is _TextKind.REASONING:
             out.append(ReasoningDelta(self._id, text))
         else:
-            self._sources.say(text)
+            self._sources.add_text(text)
             out.append(TextDelta(self._id, text))
 
     def _flush_half(self, out: list[Part]) -> None:
         half, self._half = self._half, ""
         if half:
-            self._delta(whole_characters(half), out)
+            self._emit_delta(whole_characters(half), out)
 
     def _close(self, out: list[Part], signature: str | None = None) -> None:
         if self._kind is None:
             return
         self._flush_half(out)
         origin = self._origin if signature else None
-        if self._kind is _Kind.REASONING:
+        if self._kind is _TextKind.REASONING:
             out.append(unsealed(ReasoningEnd(self._id, signature=signature, origin=origin)))
         else:
-            if self._phase in _GOOD:
+            if self._phase in _NOT_FAILED:
                 out += self._sources.release()
             out.append(TextEnd(self._id, signature=signature, origin=origin))
         self._kind = None
 
-    # Everything else comes whole
+    # Other payloads, which come whole
 
-    def _function_call(self, call: wire.FunctionCall, part: wire.Part, out: list[Part]) -> None:
+    def _function_call(
+        self, call: wire.GeminiFunctionCall, part: wire.GeminiPart, out: list[Part]
+    ) -> None:
         out += self._calls.function(call, part.thought_signature or None)
 
     def _function_response(
-        self, answer: wire.FunctionResponse, part: wire.Part, out: list[Part]
+        self, result: wire.GeminiFunctionResponse, part: wire.GeminiPart, out: list[Part]
     ) -> None:
-        out.append(self._calls.function_result(answer, _signed(part)))
+        out.append(self._calls.function_result(result, _signature_extra(part)))
 
-    def _inline_data(self, blob: wire.Blob, part: wire.Part, out: list[Part]) -> None:
+    def _inline_data(self, blob: wire.GeminiBlob, part: wire.GeminiPart, out: list[Part]) -> None:
         out.append(
             File(
                 self._ids.local("file"),
-                blob.mime_type or _UNTYPED,
+                blob.mime_type or _DEFAULT_TYPE,
                 data=blob.data or "",
                 reasoning=part.thought is True,
-                extra=_signed(part),
+                extra=_signature_extra(part),
             )
         )
 
-    def _file_data(self, file: wire.FileData, part: wire.Part, out: list[Part]) -> None:
+    def _file_data(self, file: wire.GeminiFileData, part: wire.GeminiPart, out: list[Part]) -> None:
         out.append(
             File(
                 self._ids.local("file"),
-                file.mime_type or _UNTYPED,
+                file.mime_type or _DEFAULT_TYPE,
                 reference=file.file_uri or "",
                 reasoning=part.thought is True,
-                extra=_signed(part),
+                extra=_signature_extra(part),
             )
         )
 
-    def _code(self, code: wire.ExecutableCode, part: wire.Part, out: list[Part]) -> None:
-        self._calls.code(code, part.thought_signature or None, out)
-
-    def _code_result(
-        self, answer: wire.CodeExecutionResult, part: wire.Part, out: list[Part]
+    def _executable_code(
+        self, code: wire.ExecutableCode, part: wire.GeminiPart, out: list[Part]
     ) -> None:
-        out.append(self._calls.code_result(answer, _signed(part)))
+        self._calls.executable_code(code, part.thought_signature or None, out)
 
-    def _tool_call(self, call: wire.ToolCall, part: wire.Part, out: list[Part]) -> None:
-        self._calls.tool(call, part.thought_signature or None, out)
+    def _code_execution_result(
+        self, result: wire.CodeExecutionResult, part: wire.GeminiPart, out: list[Part]
+    ) -> None:
+        out.append(self._calls.code_result(result, _signature_extra(part)))
 
-    def _tool_response(self, answer: wire.ToolResponse, part: wire.Part, out: list[Part]) -> None:
-        out.append(self._calls.tool_result(answer, _signed(part)))
+    def _tool_call(self, call: wire.GeminiToolCall, part: wire.GeminiPart, out: list[Part]) -> None:
+        self._calls.server_tool(call, part.thought_signature or None, out)
 
-    def _unknown_part(self, raw: Raw | None, out: list[Part]) -> None:
-        self._findings.once("event-unknown", "part", "a part with nothing in it that is known")
-        if raw is not None and bytes(raw) != b"{}":
-            self._close(out)
-            out.append(Opaque(self._origin, "part", raw))
+    def _tool_response(
+        self, result: wire.GeminiToolResponse, part: wire.GeminiPart, out: list[Part]
+    ) -> None:
+        out.append(self._calls.tool_result(result, _signature_extra(part)))
 
 
-def _signed(part: wire.Part) -> Json:
-    """The signature of a part that has no field for it."""
+def _signature_extra(part: wire.GeminiPart) -> Json:
+    """Keeps the signature of a part that has no canonical field for it."""
     if not part.thought_signature:
         return UNSET
-    return Raw(_json(wire.Signed(part.thought_signature)))
+    return Raw(_json(wire.SignatureExtra(part.thought_signature)))
 
 
-_PAYLOADS: dict[type[wire.Shape], Callable[[ContentDecoder, Any, wire.Part, list[Part]], None]] = {
-    wire.FunctionCall: ContentDecoder._function_call,
-    wire.FunctionResponse: ContentDecoder._function_response,
-    wire.Blob: ContentDecoder._inline_data,
-    wire.FileData: ContentDecoder._file_data,
-    wire.ExecutableCode: ContentDecoder._code,
-    wire.CodeExecutionResult: ContentDecoder._code_result,
-    wire.ToolCall: ContentDecoder._tool_call,
-    wire.ToolResponse: ContentDecoder._tool_response,
+_PAYLOADS: dict[
+    type[wire.GeminiObject], Callable[[GeminiDecoder, Any, wire.GeminiPart, list[Part]], None]
+] = {
+    wire.GeminiFunctionCall: GeminiDecoder._function_call,
+    wire.GeminiFunctionResponse: GeminiDecoder._function_response,
+    wire.GeminiBlob: GeminiDecoder._inline_data,
+    wire.GeminiFileData: GeminiDecoder._file_data,
+    wire.ExecutableCode: GeminiDecoder._executable_code,
+    wire.CodeExecutionResult: GeminiDecoder._code_execution_result,
+    wire.GeminiToolCall: GeminiDecoder._tool_call,
+    wire.GeminiToolResponse: GeminiDecoder._tool_response,
 }
-"""What stands beside text."""
+"""Handlers of the payloads other than text."""

@@ -1,4 +1,4 @@
-"""The row of this dialect in the table of dialects."""
+"""The row of this dialect in `DIALECTS`."""
 
 from collections.abc import Sequence
 
@@ -7,88 +7,85 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.dialects.base import Dialect, Salvage, told
 from weft.dialects.gemini import wire
-from weft.dialects.gemini.decoder import ContentDecoder
-from weft.dialects.gemini.encoder import ContentEncoder, body
+from weft.dialects.gemini.decoder import GeminiDecoder
+from weft.dialects.gemini.encoder import GeminiEncoder, body
 from weft.dialects.gemini.errors import read_error, write_error
 from weft.dialects.gemini.http import HTTP
-from weft.dialects.gemini.invariants import RULES, ContentInvariants
-from weft.dialects.gemini.meaning import is_status
-from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.mapping import is_error_status
+from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
+from weft.dialects.gemini.validator import RULES, GeminiValidator
 from weft.findings import Findings
 from weft.sse import Frame
 
 
-class _Index(msgspec.Struct):
+class _PeekedCandidate(msgspec.Struct):
     index: int | None = None
 
 
-class _Failure(msgspec.Struct):
+class _PeekedStatus(msgspec.Struct):
     status: str | None = None
 
 
-class _Glance(msgspec.Struct, rename="camel"):
-    """As much of a frame as tells what it is."""
+class _PeekedResponse(msgspec.Struct, rename="camel"):
+    """The fields of a frame that identify it."""
 
-    candidates: list[_Index] | None = None
+    candidates: list[_PeekedCandidate] | None = None
     prompt_feedback: Raw | UnsetType = UNSET
     usage_metadata: Raw | UnsetType = UNSET
-    error: _Failure | None = None
+    error: _PeekedStatus | None = None
     response_id: str | None = None
 
-    def speaks(self) -> bool:
-        if self.candidates is not None or told(self.prompt_feedback) or told(self.usage_metadata):
-            return True
-        return self.error is not None and is_status(self.error.status)
 
-
-def _glances(frame: Frame) -> list[_Glance]:
-    """One frame, or those of an array; of an odd one, as much as can be read."""
-    frames = wire.elements(frame.data)[0] if frame.data[:1] == b"[" else [frame.data]
+def _peek(frame: Frame) -> list[_PeekedResponse]:
+    """One frame, or the elements of an array; fields of other types are left out."""
+    frames = wire.array_elements(frame.data)[0] if frame.data[:1] == b"[" else [frame.data]
     salvage = Salvage(Findings(), frozenset())
-    return [salvage.item(Raw(data), _Glance) for data in frames]
-
-
-def _choices(frame: Frame) -> frozenset[int]:
-    candidates = [one for glance in _glances(frame) for one in glance.candidates or ()]
-    return frozenset(candidate.index or 0 for candidate in candidates)
+    return [salvage.item(Raw(data), _PeekedResponse) for data in frames]
 
 
 def _speaks(frame: Frame) -> bool:
-    return any(glance.speaks() for glance in _glances(frame))
+    return any(
+        response.candidates is not None
+        or told(response.prompt_feedback)
+        or told(response.usage_metadata)
+        or (response.error is not None and is_error_status(response.error.status))
+        for response in _peek(frame)
+    )
+
+
+def _choices(frame: Frame) -> frozenset[int]:
+    return frozenset(
+        candidate.index or 0 for response in _peek(frame) for candidate in response.candidates or ()
+    )
 
 
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
-    """Another response has another id; a frame without one belongs to what came before."""
-    id = _id(frame)
-    known = next((one for one in map(_id, reversed(before)) if one), None)
+    """Whether this frame has another response id; one without an id continues the response."""
+    id = _response_id(frame)
+    known = next((other for other in map(_response_id, reversed(before)) if other), None)
     return bool(id and known and id != known)
 
 
-def _id(frame: Frame) -> str | None:
-    return next((glance.response_id for glance in _glances(frame) if glance.response_id), None)
-
-
-def _is_whole(frame: Frame) -> bool:
-    """Frames that come as one array."""
-    return frame.data[:1] == b"["
+def _response_id(frame: Frame) -> str | None:
+    return next((one.response_id for one in _peek(frame) if one.response_id), None)
 
 
 GENERATE_CONTENT = Dialect(
     wire.NAME,
     speaks=_speaks,
-    decoder=ContentDecoder,
-    encoder=ContentEncoder,
+    decoder=GeminiDecoder,
+    encoder=GeminiEncoder,
     body=body,
     begins=_begins,
-    idle=b"\n",  # its clients read every line that is not blank as JSON
+    idle=b"\n",  # official clients parse every line that is not blank as JSON
     choices=_choices,
-    is_whole=_is_whole,
+    is_whole=lambda frame: frame.data[:1] == b"[",
     read_error=read_error,
     write_error=write_error,
     http=HTTP,
-    quirks=ContentQuirks,
+    quirks=GeminiQuirks,
     rules=RULES,
-    invariants=ContentInvariants,
+    invariants=GeminiValidator,
     request=REQUEST,
 )

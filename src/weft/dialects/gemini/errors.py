@@ -1,6 +1,6 @@
-"""Error bodies of generateContent: `{"error": {code, message, status, details}}`, both ways.
+"""Parses and renders error bodies: `{"error": {code, message, status, details}}`.
 
-The status is a word of few; what it cannot say, and when to try again, stands in the details.
+There are few values of `status`; the reason, the field and the time to wait are in the details.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ from weft.dialects.faults import (
 from weft.dialects.gemini import wire
 from weft.parts import ErrorPart, Json
 
-WORDS: dict[ErrorClass, str] = {
+STATUS_NAMES: dict[ErrorClass, str] = {
     "bad-request": "INVALID_ARGUMENT",
     "context-too-long": "INVALID_ARGUMENT",
     "unsupported": "INVALID_ARGUMENT",
@@ -40,13 +40,13 @@ WORDS: dict[ErrorClass, str] = {
     "overloaded": "UNAVAILABLE",
     "timeout": "DEADLINE_EXCEEDED",
 }
-STATUSES: dict[ErrorClass, int] = {
+HTTP_STATUSES: dict[ErrorClass, int] = {
     "billing": 429,
     "bad-upstream-answer": 500,
 }
-"""Where the wire's status is not the class's own."""
+"""HTTP statuses that differ from the default of the class."""
 
-MORE: dict[str, int] = {
+OTHER_STATUSES: dict[str, int] = {
     "FAILED_PRECONDITION": 400,
     "OUT_OF_RANGE": 400,
     "ALREADY_EXISTS": 409,
@@ -54,101 +54,108 @@ MORE: dict[str, int] = {
     "DATA_LOSS": 500,
     "UNIMPLEMENTED": 501,
 }
-"""More words that this wire has for a class, with their status: they stay."""
+"""Further values of `status` that are kept, with their HTTP status."""
 
-TYPE = "type.googleapis.com/google.rpc."
-"""Before the name of each detail."""
+TYPE_PREFIX = "type.googleapis.com/google.rpc."
+"""The prefix of the type of each detail."""
 
 
-class Violation(msgspec.Struct, omit_defaults=True):
+class FieldViolation(msgspec.Struct, omit_defaults=True):
     field: str | None = None
     description: str | None = None
 
 
-class Detail(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """One detail of any type, of which three are understood."""
+class GeminiErrorDetail(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """A detail of any type; three types are read and written."""
 
     type: str | None = msgspec.field(default=None, name="@type")
     reason: str | None = None
     domain: str | None = None
     retry_delay: str | None = None
-    field_violations: list[Violation] | None = None
+    field_violations: list[FieldViolation] | None = None
 
 
-class Error(msgspec.Struct, omit_defaults=True):
+class GeminiErrorObject(msgspec.Struct, omit_defaults=True):
     code: int
     message: str
     status: str
     details: Json = UNSET
 
 
-class Failed(msgspec.Struct):
-    error: Error
+class GeminiErrorBody(msgspec.Struct):
+    error: GeminiErrorObject
 
 
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Returns what an error body means, whatever it is: see `faults.told`."""
-    said = told(body)
-    details = _details(said.details)
-    delay = next((one.retry_delay for one in details if one.retry_delay), None)
-    fields = [one.field for detail in details for one in detail.field_violations or ()]
-    reasons = [one.reason for one in details]
-    code = said.word or said.type or said.code
+    """Parses any error body; see `faults.told`."""
+    parsed = told(body)
+    details = _parse_details(parsed.details)
+    delay = next((detail.retry_delay for detail in details if detail.retry_delay), None)
+    violations = [violation for detail in details for violation in detail.field_violations or ()]
+    fields = [violation.field for violation in violations]
+    reasons = [detail.reason for detail in details]
+    code = parsed.word or parsed.type or parsed.code
     extra = Extra(
-        param=next(filter(None, fields), said.param),
+        param=next(filter(None, fields), parsed.param),
         retry_after=seconds(retry_after) or seconds(delay),
-        request_id=said.request_id,
-        details=said.details,
+        request_id=parsed.request_id,
+        details=parsed.details,
     )
-    return read(status, said, code, extra, *reasons, said.word, said.type, said.code)
+    return read(status, parsed, code, extra, *reasons, parsed.word, parsed.type, parsed.code)
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
     """Returns the HTTP status and the body of any error."""
-    found, extra = class_of(error), extra_of(error)
-    word, status = _named(error, found)
-    details = extra.details if _details(extra.details) else _written(found, status, word, extra)
-    return status, msgspec.json.encode(Failed(Error(status, error.message, word, details)))
+    error_class, extra = class_of(error), extra_of(error)
+    name, status = _status(error, error_class)
+    details = extra.details
+    if not _parse_details(details):  # no details, or those of another API
+        details = _render_details(error_class, status, name, extra)
+    body = GeminiErrorBody(GeminiErrorObject(status, error.message, name, details))
+    return status, msgspec.json.encode(body)
 
 
-def error_written(error: ErrorPart | Failure) -> wire.Error:
-    """The error of a stream: its code is the status that the upstream answered with, if any."""
-    word, status = _named(error, class_of(error))
-    return wire.Error(error.status or status, error.message, word)
+def render_error(error: ErrorPart | Failure) -> wire.GeminiError:
+    """The error of a stream. Its code is the HTTP status of the upstream, if there was one."""
+    name, status = _status(error, class_of(error))
+    return wire.GeminiError(error.status or status, error.message, name)
 
 
-def _named(error: ErrorPart | Failure, found: ErrorClass) -> tuple[str, int]:
-    """The word for an error and its status: the word that came, if it is one of this wire."""
-    own = str(error.code)
-    if own in MORE and classify(None, own) == found:
-        return own, status_of(error, found, MORE[own])
-    return WORDS[found], status_of(error, found, STATUSES.get(found, CLASSES[found].status))
+def _status(error: ErrorPart | Failure, error_class: ErrorClass) -> tuple[str, int]:
+    """Returns `status` and the HTTP status; a `status` of this API that came is kept."""
+    code = str(error.code)
+    if code in OTHER_STATUSES and classify(None, code) == error_class:
+        return code, status_of(error, error_class, OTHER_STATUSES[code])
+    default = HTTP_STATUSES.get(error_class, CLASSES[error_class].status)
+    return STATUS_NAMES[error_class], status_of(error, error_class, default)
 
 
-def _details(details: Json) -> list[Detail]:
-    """The details that can be read, if this wire made them: they are a list."""
+def _parse_details(details: Json) -> list[GeminiErrorDetail]:
+    """The details, if they have the shape of this API: a list. Unreadable ones are empty."""
     try:
         raw = msgspec.json.decode(details, type=list[Raw]) if details else []
     except (ValueError, RecursionError):
         return []
-    found = []
-    for one in raw:
+    parsed = []
+    for detail in raw:
         try:
-            found.append(msgspec.json.decode(one, type=Detail))
+            parsed.append(msgspec.json.decode(detail, type=GeminiErrorDetail))
         except (ValueError, RecursionError):
-            found.append(Detail())
-    return found
+            parsed.append(GeminiErrorDetail())
+    return parsed
 
 
-def _written(found: ErrorClass, status: int, word: str, extra: Extra) -> Json:
-    """What the status word leaves out: the reason, the field, the time to wait."""
+def _render_details(error_class: ErrorClass, status: int, name: str, extra: Extra) -> Json:
+    """The reason, the field and the time to wait, which `status` cannot express."""
     details = []
-    code, wait = CLASSES[found].code, extra.retry_after
-    if code is not None and classify(status, word) != found:
-        details.append(Detail(TYPE + "ErrorInfo", reason=code.upper(), domain="weft"))
+    code, wait = CLASSES[error_class].code, extra.retry_after
+    if code is not None and classify(status, name) != error_class:
+        details.append(
+            GeminiErrorDetail(TYPE_PREFIX + "ErrorInfo", reason=code.upper(), domain="weft")
+        )
     if extra.param is not None:
-        violations = [Violation(extra.param)]
-        details.append(Detail(TYPE + "BadRequest", field_violations=violations))
+        violations = [FieldViolation(extra.param)]
+        details.append(GeminiErrorDetail(TYPE_PREFIX + "BadRequest", field_violations=violations))
     if isinstance(wait, int | float):
-        details.append(Detail(TYPE + "RetryInfo", retry_delay=f"{wait:.9g}s"))
+        details.append(GeminiErrorDetail(TYPE_PREFIX + "RetryInfo", retry_delay=f"{wait:.9g}s"))
     return Raw(msgspec.json.encode(details)) if details else UNSET

@@ -1,9 +1,9 @@
-"""Where the text came from: grounding and citations into sources, and sources back.
+"""Converts grounding and citation metadata to sources, and sources back to grounding metadata.
 
-Metadata comes with any frame, and a later one replaces an earlier one. So it is held until the
-text ends, and each place is told once. The wire counts bytes of UTF-8 within a part of the whole
-answer, and which pieces of a stream make one part is not told. So the wire's copy of the cited
-text decides where a stretch is; without a copy, the last text is meant.
+Metadata may come with any frame, and later metadata replaces earlier. So it is held until the text
+ends, and each source is emitted once. The API counts in bytes of UTF-8 within a part of the whole
+answer, but the frames do not add_text which of them make up one part. So a range is located by the
+API's copy of the cited text; without a copy, it is taken to be in the last text.
 """
 
 from collections.abc import Iterable
@@ -18,18 +18,18 @@ from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import Part, Source, SourceKind
 
-Span = tuple[str | None, int | None, int | None]
-"""A text part and code points in it."""
+TextRange = tuple[str | None, int | None, int | None]
+"""The id of a text, and a range of code points in it."""
 
-_NOWHERE: Span = (None, None, None)
-_MOST = 1000
-"""Stretches that are looked for in one answer; a hostile one must not make us search for ever."""
+_NO_RANGE: TextRange = (None, None, None)
+_MAX_LOOKUPS = 1000
+"""How many ranges are located in one answer: bounds the time that a hostile one can cost."""
 
-_read_chunk = msgspec.json.Decoder(wire.GroundingChunk).decode
+_decode_chunk = msgspec.json.Decoder(wire.GroundingChunk).decode
 
 
-class Sources:
-    """The sources of one answer, each place once. It needs the text to count in."""
+class SourceCollector:
+    """Collects the sources of one answer, and its text, to locate them in."""
 
     def __init__(self, ids: Ids, salvage: Salvage, findings: Findings) -> None:
         self._ids = ids
@@ -37,20 +37,21 @@ class Sources:
         self._findings = findings
         self._texts: dict[str, Buffer] = {}
         self._last = Buffer()
-        self._grounding: wire.Grounding | None = None
-        self._citations: wire.Citations | None = None
-        self._told: set[tuple[str, Span]] = set()
+        self._grounding: wire.GroundingMetadata | None = None
+        self._citations: wire.CitationMetadata | None = None
+        self._emitted: set[tuple[str, TextRange]] = set()
         self._bytes: dict[str, bytes] = {}
-        self._sought = 0
+        self._lookups = 0
 
-    def begin(self, text: str) -> None:
-        """From now on, this text part is said."""
+    def start_text(self, text: str) -> None:
         self._texts[text] = self._last = Buffer()
 
-    def say(self, piece: str) -> None:
+    def add_text(self, piece: str) -> None:
         self._last.add(piece)
 
-    def hold(self, grounding: wire.Grounding | None, citations: wire.Citations | None) -> None:
+    def hold(
+        self, grounding: wire.GroundingMetadata | None, citations: wire.CitationMetadata | None
+    ) -> None:
         self._grounding = grounding or self._grounding
         self._citations = citations or self._citations
 
@@ -59,89 +60,102 @@ class Sources:
         return self._grounding is not None or self._citations is not None
 
     def release(self) -> list[Part]:
-        """Returns the sources that are held and were not told before."""
+        """Returns the held sources that were not emitted before."""
         out: list[Part] = []
+        # capture: grounding-that-grows, citations-before-the-end
         if self._grounding is not None:
-            self._ground(self._grounding, out)
+            self._add_grounding(self._grounding, out)
         if self._citations is not None:
             listed = self._citations
             for raw in listed.citation_sources or listed.citations or ():
-                self._cite(raw, out)
+                self._add_citation(raw, out)
         self._grounding = self._citations = None
         self._bytes.clear()
         return out
 
-    def _ground(self, grounding: wire.Grounding, out: list[Part]) -> None:
+    def _add_grounding(self, grounding: wire.GroundingMetadata, out: list[Part]) -> None:
         chunks = grounding.grounding_chunks or []
         placed: set[int] = set()
         for support in grounding.grounding_supports or ():
-            span = self._span(support.segment or wire.Segment())
+            text_range = self._locate(support.segment or wire.Segment())
             for index in support.grounding_chunk_indices or ():
                 if 0 <= index < len(chunks):
                     placed.add(index)
-                    self._chunk(chunks[index], span, out)
+                    self._add_chunk(chunks[index], text_range, out)
         for index, raw in enumerate(chunks):
             if index not in placed:
-                self._chunk(raw, _NOWHERE, out)
+                self._add_chunk(raw, _NO_RANGE, out)
 
-    def _chunk(self, raw: Raw, span: Span, out: list[Part]) -> None:
-        read = self._salvage.item(raw, wire.GroundingChunk)
-        place = read.web or read.maps or read.image or read.retrieved_context or wire.Place()
-        kind: SourceKind = "document" if place is read.retrieved_context else "url"
-        self._source(kind, place, raw, span, out)
+    def _add_chunk(self, raw: Raw, text_range: TextRange, out: list[Part]) -> None:
+        chunk = self._salvage.item(raw, wire.GroundingChunk)
+        source = chunk.web or chunk.maps or chunk.image or chunk.retrieved_context
+        kind: SourceKind = "document" if source is chunk.retrieved_context else "url"
+        self._add_source(kind, source or wire.GroundingSource(), raw, text_range, out)
 
-    def _cite(self, raw: Raw, out: list[Part]) -> None:
-        read = self._salvage.item(raw, wire.Citation)
-        span = self._span(wire.Segment(None, read.start_index, read.end_index))
-        self._source("url", wire.Place(read.uri, title=read.title), raw, span, out)
+    def _add_citation(self, raw: Raw, out: list[Part]) -> None:
+        citation = self._salvage.item(raw, wire.GeminiCitation)
+        text_range = self._locate(wire.Segment(None, citation.start_index, citation.end_index))
+        self._add_source(
+            "url", wire.GroundingSource(citation.uri, title=citation.title), raw, text_range, out
+        )
 
-    def _source(
-        self, kind: SourceKind, place: wire.Place, raw: Raw, span: Span, out: list[Part]
+    def _add_source(
+        self,
+        kind: SourceKind,
+        source: wire.GroundingSource,
+        raw: Raw,
+        text_range: TextRange,
+        out: list[Part],
     ) -> None:
-        url = place.uri or place.source_uri
-        mark = (url or bytes(raw).decode("utf-8", "replace"), span)
-        if mark in self._told:
+        url = source.uri or source.source_uri
+        key = (url or bytes(raw).decode("utf-8", "replace"), text_range)
+        if key in self._emitted:
             return
-        self._told.add(mark)
-        text, start, end = span
+        self._emitted.add(key)
+        text, start, end = text_range
         out.append(
             Source(
                 self._ids.local("source"),
                 kind if url else "document",
                 text,
                 url=url,
-                file_id=place.document_name,
-                title=place.title,
+                file_id=source.document_name,
+                title=source.title,
                 start=start,
                 end=end,
                 raw=raw.copy(),
             )
         )
 
-    # Places
+    # Ranges
 
-    def _span(self, segment: wire.Segment) -> Span:
+    def _locate(self, segment: wire.Segment) -> TextRange:
         end = segment.end_index
-        if end is None or not self._texts or not self._seek():
-            return _NOWHERE
+        if end is None or not self._texts:
+            return _NO_RANGE
+        self._lookups += 1
+        if self._lookups > _MAX_LOOKUPS:
+            detail = f"more than {_MAX_LOOKUPS} ranges are cited: the rest is not located"
+            self._findings.once("field-dropped", "groundingSupports", detail)
+            return _NO_RANGE
         start, cited = segment.start_index or 0, segment.text
         if not cited:
-            return self._counted(next(reversed(self._texts)), start, end) or _NOWHERE
+            return self._from_bytes(next(reversed(self._texts)), start, end) or _NO_RANGE
         for text in reversed(self._texts):
-            span = self._counted(text, start, end)
-            if span is not None and self._texts[text].text[span[1] : span[2]] == cited:
-                return span
-        return self._found(cited)
+            text_range = self._from_bytes(text, start, end)
+            if (
+                text_range is not None
+                and self._texts[text].text[text_range[1] : text_range[2]] == cited
+            ):
+                return text_range
+        for text, buffer in reversed(self._texts.items()):
+            if buffer.text.count(cited) == 1:
+                start = buffer.text.index(cited)
+                return text, start, start + len(cited)
+        return _NO_RANGE
 
-    def _seek(self) -> bool:
-        self._sought += 1
-        if self._sought > _MOST:
-            detail = f"more than {_MOST} stretches are cited: the rest has no place"
-            self._findings.once("field-dropped", "groundingSupports", detail)
-        return self._sought <= _MOST
-
-    def _counted(self, text: str, start: int, end: int) -> tuple[str, int, int] | None:
-        """Bytes as code points; a cut inside a character leaves that character out."""
+    def _from_bytes(self, text: str, start: int, end: int) -> tuple[str, int, int] | None:
+        """Converts a range of bytes; a character that it cuts is left out."""
         data = self._bytes.get(text)
         if data is None:
             self._bytes[text] = data = self._texts[text].text.encode()
@@ -150,50 +164,42 @@ class Sources:
         first = len(data[:start].decode("utf-8", "ignore"))
         return text, first, first + len(data[start:end].decode("utf-8", "ignore"))
 
-    def _found(self, cited: str) -> Span:
-        """The one place where the cited text stands, if there is only one."""
-        for text, buffer in reversed(self._texts.items()):
-            if buffer.text.count(cited) == 1:
-                start = buffer.text.index(cited)
-                return text, start, start + len(cited)
-        return _NOWHERE
 
-
-def grounding_written(
-    cited: Iterable[tuple[Source, wire.Segment | None]], leftover: wire.Leftover
-) -> wire.Grounding | None:
-    """Returns the metadata for sources and their stretches; None if there are none."""
+def render_grounding(
+    cited: Iterable[tuple[Source, wire.Segment | None]], extra: wire.GeminiFinishExtra
+) -> wire.GroundingMetadata | None:
+    """Returns the metadata of sources and their segments; None if there are none."""
     numbers: dict[bytes, int] = {}
-    supports: list[wire.Support] = []
+    supports: list[wire.GroundingSupport] = []
     for source, segment in cited:
-        number = numbers.setdefault(_written(source), len(numbers))
+        number = numbers.setdefault(_render_chunk(source), len(numbers))
         if segment is not None:
-            supports.append(wire.Support(segment, [number]))
-    found = wire.Grounding(
+            supports.append(wire.GroundingSupport(segment, [number]))
+    metadata = wire.GroundingMetadata(
         [Raw(chunk) for chunk in numbers] or None,
         supports or None,
-        leftover.web_search_queries,
-        leftover.search_entry_point,
+        extra.web_search_queries,
+        extra.search_entry_point,
     )
-    return None if found == wire.Grounding() else found
+    return None if metadata == wire.GroundingMetadata() else metadata
 
 
-def _written(source: Source) -> bytes:
-    """The chunk as it came, if it is one of this wire; else a page, or a document."""
+def _render_chunk(source: Source) -> bytes:
+    """The chunk that the source came from, if this API made it; else a new one."""
     if isinstance(source.raw, Raw):
         try:
-            if _read_chunk(source.raw) != wire.GroundingChunk():
+            if _decode_chunk(source.raw) != wire.GroundingChunk():
                 return bytes(source.raw)
         except ValueError:
             pass
-    place = wire.Place(source.url, title=source.title, document_name=source.file_id)
+    new = wire.GroundingSource(source.url, title=source.title, document_name=source.file_id)
     if source.kind == "url":
-        return msgspec.json.encode(wire.GroundingChunk(web=place))
-    return msgspec.json.encode(wire.GroundingChunk(retrieved_context=place))
+        return msgspec.json.encode(wire.GroundingChunk(web=new))
+    return msgspec.json.encode(wire.GroundingChunk(retrieved_context=new))
 
 
-def segment_written(source: Source, text: str, part: int, base: int) -> wire.Segment | None:
-    """The stretch of a source in the text it belongs to, which begins `base` bytes into a part."""
+def render_segment(source: Source, text: str, part: int, base: int) -> wire.Segment | None:
+    """The range of a source in its text, which begins `base` bytes into a part."""
     if source.start is None or source.end is None or not 0 <= source.start < source.end:
         return None
     before, cited = text[: source.start].encode(), text[source.start : source.end]

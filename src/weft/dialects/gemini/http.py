@@ -1,11 +1,11 @@
-"""generateContent over HTTP."""
+"""The generateContent API over HTTP: paths, headers and the model listing."""
 
 import msgspec
 
 from weft.dialects.base import HttpApi, ModelListing
 
 
-class _Model(msgspec.Struct, rename="camel"):
+class _GeminiModel(msgspec.Struct, rename="camel"):
     name: str
     display_name: str
     supported_generation_methods: tuple[str, ...] = ("generateContent", "streamGenerateContent")
@@ -23,6 +23,6 @@ HTTP = HttpApi(
     key=("x-goog-api-key", ""),
     prefixes=("/v1beta",),
     models=ModelListing(
-        lambda name: _Model(f"models/{name}", name), lambda models, names: {"models": models}
+        lambda name: _GeminiModel(f"models/{name}", name), lambda models, names: {"models": models}
     ),
 )

@@ -1,4 +1,4 @@
-"""What hosts and models of this wire take in a request. Defaults fit the newest models."""
+"""Differences between hosts and models in what they accept in a request."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,35 +7,37 @@ from weft.context import Context, Quirks
 
 
 @dataclass(frozen=True, slots=True)
-class ContentQuirks(Quirks):
-    """A request that came in this dialect is changed only where the host would refuse it."""
+class GeminiQuirks(Quirks):
+    """The defaults fit the newest models. A request that came in this dialect is changed only where
+    the host would reject it.
+    """
 
     thinking: Literal["level", "budget"] = "level"
-    """How much to think is told as a level, or, on older models, in tokens."""
+    """Whether `thinkingLevel` is sent or, for older models, `thinkingBudget`."""
 
     most_thinking: int = 32_768
-    """The tokens that the highest efforts become."""
+    """The budget of the highest efforts."""
 
     may_not_think: bool = False
-    """A budget of 0 is taken. Newer models always think a little."""
+    """Accepts a budget of 0. Newer models cannot disable thinking."""
 
     json_schema: bool = True
-    """Takes JSON Schema. Else schemas are cut down to the subset that every host knows."""
+    """Accepts JSON Schema. Else schemas are converted to the subset that every host accepts."""
 
     schema_with_tools: bool = True
-    """An answer can have a schema although there are tools."""
+    """Accepts an output schema together with tools."""
 
     fetches: bool = True
-    """Fetches images and files from any address."""
+    """Fetches images and files from any URL."""
 
     result_media: bool = True
-    """Takes images and files inside the result of a call. Else they follow it."""
+    """Accepts images and files inside a functionResponse. Else they are sent behind it."""
 
     signed_calls: bool = True
-    """Refuses calls of earlier turns without a signature: those of others get a mark that it
-    takes instead, on the first call of each step."""
+    """Rejects calls of earlier turns without a signature. The first call of each step that another
+    model made is sent with the mark that it accepts instead."""
 
 
-def quirks_of(context: Context) -> ContentQuirks:
-    found = context.quirks
-    return found if isinstance(found, ContentQuirks) else ContentQuirks()
+def quirks_of(context: Context) -> GeminiQuirks:
+    quirks = context.quirks
+    return quirks if isinstance(quirks, GeminiQuirks) else GeminiQuirks()

@@ -1,7 +1,7 @@
-"""Requests of this dialect, both ways."""
+"""The request codec of this dialect."""
 
-from weft.dialects.gemini.asking.parsing import parse
-from weft.dialects.gemini.asking.rendering import render
+from weft.dialects.gemini.requests.parse import parse
+from weft.dialects.gemini.requests.render import render
 from weft.dialects.requests import RequestCodec
 
 REQUEST = RequestCodec(parse, render)

@@ -1,7 +1,7 @@
-"""The shapes of generateContent, read and written: everything is optional, unknown fields skipped.
+"""The JSON shapes of generateContent responses, read and written.
 
-A frame of a stream and a whole body have the same shape. Names are camelCase on the wire. What
-belongs to others (arguments, results, metadata of a tool) stays raw.
+A frame of a stream and a whole body have the same shape. All fields are optional and unknown ones
+are skipped. Keys are camelCase on the wire. Arguments, results and metadata of tools stay raw.
 """
 
 import json
@@ -14,29 +14,29 @@ from weft import large_json
 
 NAME = "gemini"
 
-CODE, SERVER_TOOL = "executable_code", "server_tool"
-"""The kinds of the calls that the other end executes, and what they are called."""
+CODE_KIND, SERVER_TOOL_KIND = "executable_code", "server_tool"
+"""The canonical kinds of calls that the host executes."""
 CODE_NAME, SERVER_PREFIX = "code_execution", "server:"
 
 GROWING = frozenset({"text", "stringValue"})
-"""Fields that come in pieces, so that a surrogate pair may be cut in two there."""
+"""Fields that are streamed in pieces, so that a surrogate pair may be split between two."""
 
-SNAKE = re.compile(
+SNAKE_CASE_KEY = re.compile(
     rb'"(?:finish_reason|function_(?:call|response)|inline_data|file_data|executable_code|'
     rb"code_execution_result|thought_signature|usage_metadata|model_version|response_id|"
     rb'prompt_feedback|grounding_metadata|citation_metadata|tool_(?:call|response))"'
 )
-"""A key that is spelled in snake_case."""
+"""Finds a known key in snake_case."""
 
 Json = Raw | UnsetType
 
 
-class Shape(msgspec.Struct, rename="camel", omit_defaults=True):
+class GeminiObject(msgspec.Struct, rename="camel", omit_defaults=True):
     """The base of all shapes."""
 
 
-class PartialArg(Shape):
-    """One value of a call whose arguments are streamed, with its place in them."""
+class PartialArg(GeminiObject):
+    """One value of streamed arguments, with its JSON path."""
 
     json_path: str | None = None
     string_value: str | None = None
@@ -46,7 +46,7 @@ class PartialArg(Shape):
     will_continue: bool | None = None
 
 
-class FunctionCall(Shape):
+class GeminiFunctionCall(GeminiObject):
     id: str | None = None
     name: str | None = None
     args: Json = UNSET
@@ -54,63 +54,63 @@ class FunctionCall(Shape):
     will_continue: bool | None = None
 
 
-class FunctionResponse(Shape):
+class GeminiFunctionResponse(GeminiObject):
     id: str | None = None
     name: str | None = None
     response: Json = UNSET
 
 
-class Blob(Shape):
+class GeminiBlob(GeminiObject):
     mime_type: str | None = None
     data: str | None = None
 
 
-class FileData(Shape):
+class GeminiFileData(GeminiObject):
     mime_type: str | None = None
     file_uri: str | None = None
 
 
-class ExecutableCode(Shape):
+class ExecutableCode(GeminiObject):
     id: str | None = None
     language: str | None = None
     code: str | None = None
 
 
-class CodeExecutionResult(Shape):
+class CodeExecutionResult(GeminiObject):
     id: str | None = None
     outcome: str | None = None
     output: str | None = None
 
 
-class ToolCall(Shape):
+class GeminiToolCall(GeminiObject):
     id: str | None = None
     tool_type: str | None = None
     args: Json = UNSET
 
 
-class ToolResponse(Shape):
+class GeminiToolResponse(GeminiObject):
     id: str | None = None
     tool_type: str | None = None
     response: Json = UNSET
 
 
-class Part(Shape):
+class GeminiPart(GeminiObject):
     """One payload, and perhaps a signature."""
 
     text: str | None = None
     thought: bool | None = None
-    function_call: FunctionCall | None = None
-    function_response: FunctionResponse | None = None
-    inline_data: Blob | None = None
-    file_data: FileData | None = None
+    function_call: GeminiFunctionCall | None = None
+    function_response: GeminiFunctionResponse | None = None
+    inline_data: GeminiBlob | None = None
+    file_data: GeminiFileData | None = None
     executable_code: ExecutableCode | None = None
     code_execution_result: CodeExecutionResult | None = None
-    tool_call: ToolCall | None = None
-    tool_response: ToolResponse | None = None
+    tool_call: GeminiToolCall | None = None
+    tool_response: GeminiToolResponse | None = None
     thought_signature: str | None = None
 
     def payloads(self) -> "list[Payload]":
-        """What it holds beside text: nearly always nothing, or one thing."""
+        """The payloads other than text: nearly always none or one."""
         if not (
             self.function_call
             or self.function_response
@@ -122,7 +122,7 @@ class Part(Shape):
             or self.tool_response
         ):
             return []
-        every = (
+        fields = (
             self.function_call,
             self.function_response,
             self.inline_data,
@@ -132,28 +132,28 @@ class Part(Shape):
             self.tool_call,
             self.tool_response,
         )
-        return [one for one in every if one is not None]
+        return [payload for payload in fields if payload is not None]
 
 
 Payload = (
-    FunctionCall
-    | FunctionResponse
-    | Blob
-    | FileData
+    GeminiFunctionCall
+    | GeminiFunctionResponse
+    | GeminiBlob
+    | GeminiFileData
     | ExecutableCode
     | CodeExecutionResult
-    | ToolCall
-    | ToolResponse
+    | GeminiToolCall
+    | GeminiToolResponse
 )
 
 
-class Content(Shape):
-    parts: list[Part] | None = None
+class GeminiContent(GeminiObject):
+    parts: list[GeminiPart] | None = None
     role: str | None = None
 
 
-class Place(Shape):
-    """Where a grounding chunk comes from; an image has its own word for the page."""
+class GroundingSource(GeminiObject):
+    """The source of a grounding chunk. The page of an image is in `sourceUri`."""
 
     uri: str | None = None
     source_uri: str | None = None
@@ -161,15 +161,15 @@ class Place(Shape):
     document_name: str | None = None
 
 
-class GroundingChunk(Shape):
-    web: Place | None = None
-    retrieved_context: Place | None = None
-    maps: Place | None = None
-    image: Place | None = None
+class GroundingChunk(GeminiObject):
+    web: GroundingSource | None = None
+    retrieved_context: GroundingSource | None = None
+    maps: GroundingSource | None = None
+    image: GroundingSource | None = None
 
 
-class Segment(Shape):
-    """A stretch of one part, in bytes of UTF-8; the end is exclusive."""
+class Segment(GeminiObject):
+    """A range of one part, in bytes of UTF-8; the end is exclusive."""
 
     part_index: int | None = None
     start_index: int | None = None
@@ -177,44 +177,44 @@ class Segment(Shape):
     text: str | None = None
 
 
-class Support(Shape):
+class GroundingSupport(GeminiObject):
     segment: Segment | None = None
     grounding_chunk_indices: list[int] | None = None
 
 
-class Grounding(Shape):
+class GroundingMetadata(GeminiObject):
     grounding_chunks: list[Raw] | None = None
-    grounding_supports: list[Support] | None = None
+    grounding_supports: list[GroundingSupport] | None = None
     web_search_queries: Json = UNSET
     search_entry_point: Json = UNSET
 
 
-class Citation(Shape):
+class GeminiCitation(GeminiObject):
     uri: str | None = None
     title: str | None = None
     start_index: int | None = None
     end_index: int | None = None
 
 
-class Citations(Shape):
-    """The list has one name or the other, by host."""
+class CitationMetadata(GeminiObject):
+    """The list has one of two names, depending on the host."""
 
     citation_sources: list[Raw] | None = None
     citations: list[Raw] | None = None
 
 
-class Candidate(Shape):
-    content: Content | None = None
+class GeminiCandidate(GeminiObject):
+    content: GeminiContent | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
     index: int | None = None
     continuation_token: str | None = None
-    grounding_metadata: Grounding | None = None
-    citation_metadata: Citations | None = None
+    grounding_metadata: GroundingMetadata | None = None
+    citation_metadata: CitationMetadata | None = None
     url_context_metadata: Json = UNSET
 
 
-class Usage(Shape):
+class UsageMetadata(GeminiObject):
     prompt_token_count: int | None = None
     cached_content_token_count: int | None = None
     candidates_token_count: int | None = None
@@ -223,61 +223,61 @@ class Usage(Shape):
     total_token_count: int | None = None
 
 
-class Feedback(Shape):
+class PromptFeedback(GeminiObject):
     block_reason: str | None = None
     block_reason_message: str | None = None
 
 
-class Error(Shape):
+class GeminiError(GeminiObject):
     code: int | None = None
     message: str | None = None
     status: str | None = None
     details: Json = UNSET
 
 
-class Chunk(Shape):
-    """A frame, a whole body, or an error object: one shape reads them all."""
+class GenerateContentResponse(GeminiObject):
+    """A frame, a whole body, or an error body."""
 
-    candidates: list[Candidate] | None = None
-    usage_metadata: Usage | None = None
-    prompt_feedback: Feedback | None = None
+    candidates: list[GeminiCandidate] | None = None
+    usage_metadata: UsageMetadata | None = None
+    prompt_feedback: PromptFeedback | None = None
     model_version: str | None = None
     response_id: str | None = None
     create_time: str | None = None
     error: Json = UNSET
 
 
-class Written(Shape):
-    """Content as it is written: parts that are JSON already."""
+class WrittenContent(GeminiObject):
+    """Content with encoded parts."""
 
     parts: list[Raw]
     role: str
 
 
-class Ended(Shape):
-    """A candidate as it is written when it ends."""
+class FinishedCandidate(GeminiObject):
+    """The candidate of the last frame, or of a body."""
 
-    content: Written
+    content: WrittenContent
     finish_reason: str
     index: int
     finish_message: str | None = None
     continuation_token: str | None = None
-    grounding_metadata: Grounding | None = None
+    grounding_metadata: GroundingMetadata | None = None
     url_context_metadata: Json = UNSET
 
 
-class Answer(Shape):
-    """The last frame of a stream; or a whole body."""
+class FinalResponse(GeminiObject):
+    """The last frame of a stream, or a whole body."""
 
-    candidates: list[Ended]
-    usage_metadata: Usage | None = None
+    candidates: list[FinishedCandidate]
+    usage_metadata: UsageMetadata | None = None
     model_version: str | None = None
     response_id: str | None = None
     create_time: str | None = None
 
 
-class Leftover(Shape):
-    """What `extra` of a finish keeps for those who speak this dialect too."""
+class GeminiFinishExtra(GeminiObject):
+    """The `extra` of a finish, for encoders of this dialect."""
 
     finish_message: str | None = None
     block_reason_message: str | None = None
@@ -287,64 +287,63 @@ class Leftover(Shape):
     url_context_metadata: Json = UNSET
 
 
-class Signed(Shape):
-    """What `extra` keeps of a part that has no field for a signature."""
+class SignatureExtra(GeminiObject):
+    """The `extra` of a part that has no canonical field for its signature."""
 
     thought_signature: str | None = None
 
 
-class Failed(Shape):
-    """What `extra` of an error keeps: among it, when to try again."""
+class ErrorExtra(GeminiObject):
+    """The `extra` of an error. Its details may say when to retry."""
 
     details: Json = UNSET
 
 
-class _RawContent(Shape):
+class _RawContent(GeminiObject):
     parts: list[Raw]
 
 
-class _RawCandidate(Shape):
+class _RawCandidate(GeminiObject):
     content: _RawContent
 
 
-class _RawChunk(Shape):
+class _RawResponse(GeminiObject):
     candidates: list[_RawCandidate]
 
 
-read = large_json.decoder(Chunk)
-"""Decodes the data of a frame; raises ValueError for what is not a well-typed frame."""
+read = large_json.decoder(GenerateContentResponse)
+"""Decodes the data of a frame; raises ValueError if it is not a well-typed frame."""
 
-_read_elements = msgspec.json.Decoder(list[Raw]).decode
-_read_raw = msgspec.json.Decoder(_RawChunk).decode
-_GAP = re.compile(r"[ \t\r\n,]*")
-_scan = json.JSONDecoder(strict=False).raw_decode
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
+_decode_raw = msgspec.json.Decoder(_RawResponse).decode
+_SEPARATOR = re.compile(r"[ \t\r\n,]*")
+_decode_next = json.JSONDecoder(strict=False).raw_decode
 
 
 def raw_part(data: bytes, candidate: int, part: int) -> Raw | None:
-    """Returns the bytes of one part, as they stood in the frame; None if they cannot be told."""
+    """Returns the bytes of one part of a frame; None if they cannot be found."""
     try:
-        return _read_raw(data).candidates[candidate].content.parts[part].copy()
+        return _decode_raw(data).candidates[candidate].content.parts[part].copy()
     except (ValueError, RecursionError, IndexError):
         return None
 
 
-def elements(data: bytes) -> tuple[list[bytes], bool]:
-    """Returns the frames of a stream that came as one JSON array, and whether that is all of it:
-    of an array that was cut or spoilt, those before the damage.
+def array_elements(data: bytes) -> tuple[list[bytes], bool]:
+    """Returns the frames of a stream that came as one JSON array, and whether the array is valid.
+    Of a truncated or damaged array, the frames before the damage are returned.
     """
+    # capture: stream-as-one-array, stream-as-one-array-cut
     try:
-        return [bytes(element) for element in _read_elements(data)], True
+        return [bytes(element) for element in _decode_list(data)], True
     except (ValueError, RecursionError):
-        return _whole_elements(data.decode("utf-8", "replace")), False
-
-
-def _whole_elements(text: str) -> list[bytes]:
-    found: list[bytes] = []
+        pass
+    text = data.decode("utf-8", "replace")
+    elements: list[bytes] = []
     end = 1
     while True:
-        start = end + len(_GAP.match(text, end)[0])  # type: ignore[index]
+        start = end + len(_SEPARATOR.match(text, end)[0])  # type: ignore[index]
         try:
-            _, end = _scan(text, start)
+            _, end = _decode_next(text, start)
         except (ValueError, RecursionError):
-            return found
-        found.append(text[start:end].encode())
+            return elements, False
+        elements.append(text[start:end].encode())

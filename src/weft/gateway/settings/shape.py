@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
-from weft.dialects.gemini.quirks import ContentQuirks
+from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.stages.markup_calls import TAGS, TOKENS, Markup
 from weft.scrub import Secret
 from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
@@ -262,7 +262,7 @@ RANGES: dict[type, dict[str, object]] = {
     RetryPolicy: {"attempts": Count, "base": Seconds, "longest": Seconds},
     BreakerPolicy: {"failures": Amount, "open_for": Seconds},
     MessagesQuirks: {"max_tokens": Count, "most_tokens": Count | None, "name_limit": Count},
-    ContentQuirks: {"most_thinking": Count},
+    GeminiQuirks: {"most_thinking": Count},
     Markup: {"begin": Word, "end": Word},
 }
 """The ranges of what is declared elsewhere, without them."""

@@ -14,7 +14,7 @@ from weft.codec import Encoder
 from weft.context import Context
 from weft.dialects import dialect_named
 from weft.dialects.faults import fault, headers
-from weft.dialects.gemini.asking.asked import SKIP
+from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
 from weft.dialects.requests import Parsed
 from weft.errors import BadRequest, UnknownDialect
 from weft.findings import Findings
@@ -224,7 +224,7 @@ def _is_proven(content: AnyContent) -> bool:
             proven = all(holds(one, content.text) for one in proofs if one)
             return proven and content.redacted is None
         case CallContent(signature=str() as signature):
-            return signature == SKIP or holds(signature, "")
+            return signature == SKIP_SIGNATURE or holds(signature, "")
     return True
 
 

@@ -1,0 +1,313 @@
+"""Watches an AI SDK stream of either form for its rules (`promises.py`).
+
+Which form it is, the events tell on the way; both have texts, reasonings and calls in common,
+watched by themselves. A capture is cut into steps: what begins with `start-step` goes on from
+another step, and what ends with `finish-step` goes on in the next one.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from weft.dialects.ai_sdk.validation.required import (
+    NEWER,
+    Form,
+    Shape,
+    counts,
+    excess,
+    missing,
+    nulls,
+    shape,
+    strange,
+    told,
+)
+from weft.dialects.ai_sdk.validation.rules import RULES
+from weft.dialects.ai_sdk.validation.state import Calls, Items, differs
+from weft.dialects.checking.once import JsonObject, Once
+from weft.dialects.checking.untyped import Framing, count, fields, parsed, shown, text
+from weft.dialects.rules import JsonValue
+from weft.findings import Findings
+from weft.sse import DONE, Frame
+
+__all__ = ["RULES", "UiMessageValidator"]
+
+_WORDS = frozenset({"stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"})
+
+
+class _Phase(Enum):
+    GOING = "before the end"
+    STEPPED = "after finish-step"
+    FINISHED = "after finish"
+    FAILED = "after an error"
+    DONE = "after [DONE]"
+    OVER = "at the end"
+
+
+_ENDED = frozenset({_Phase.FINISHED, _Phase.FAILED})
+_LAST = frozenset({"finish-step", "finish", "abort"})
+"""What may follow an error: readers that go on need an end."""
+
+
+class UiMessageValidator:
+    """Watches one stream, or one step of it."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._broken = findings.broken
+        self._once = Once(findings)
+        self._framing = Framing()
+        self._form = Form.UNKNOWN
+        self._phase = _Phase.GOING
+        self._first = ""
+        """The type of the first event."""
+        self._started: int | None = None
+        """At which event `start` came."""
+        self._step: int | None = None
+        """Since which event a step is open."""
+        self._items = Items(self._broken, self._once)
+        self._calls = Calls(self._broken, self._once, continued=False)
+
+    def feed(self, frame: Frame, event: JsonValue) -> None:
+        self._framing.feed(frame)
+        if frame.data == DONE:
+            if self._phase is _Phase.DONE:
+                detail = "a second [DONE]; expected the end of the stream"
+                self._once("after-done", None, detail)
+            self._ended_without_finish()
+            self._phase = _Phase.DONE
+            return
+        type = text(fields(event).get("type"))
+        if not type:
+            quoted = shown(frame.data[:200].decode("utf-8", "replace"))
+            self._broken("event-object", f"{quoted}; expected a JSON object with a type")
+            return
+        self._formed(type, fields(event))
+        if self._form is not Form.DUMP:
+            self._placed(type)
+            self._shaped(type, fields(event))
+            watch = _EVENTS.get(type)
+            if watch is not None:
+                watch(self, type, fields(event))
+
+    def finish(self) -> None:
+        """A second call says nothing more."""
+        if self._form is Form.UI and self._phase in _ENDED and self._framing.events:
+            self._broken("done-missing", "the stream ended; expected [DONE]")
+        self._ended_without_finish()
+        self._phase = _Phase.OVER
+
+    def _ended_without_finish(self) -> None:
+        if self._phase is not _Phase.GOING or self._form is Form.DUMP:
+            return
+        self._broken("finish-missing", "the stream ended; expected finish before")
+
+    # Forms
+
+    def _formed(self, type: str, event: JsonObject) -> None:
+        found = told(type, event)
+        if self._form is Form.UNKNOWN or found is Form.DUMP:
+            self._form = found
+        if self._form is Form.DUMP:
+            detail = f"{type[:40]} as streamText().stream has it; expected one of the wires"
+            self._once("dump", None, detail)
+
+    def _shaped(self, type: str, event: JsonObject) -> None:
+        form = self._form
+        if form is Form.UNKNOWN:
+            return
+        shaped = shape(form, type)
+        if shaped is None:
+            self._unknown(type, event)
+            return
+        lacking = missing(shaped, event)
+        if lacking:
+            detail = f"{type} without a usable {', '.join(lacking)}; expected it"
+            self._broken("required-key", detail)
+        if form is Form.UI:
+            self._strict(type, event, shaped)
+
+    def _unknown(self, type: str, event: JsonObject) -> None:
+        other = Form.MODEL if self._form is Form.UI else Form.UI
+        if told(type, event) is other or shape(other, type) is not None:
+            detail = f"{type[:40]} is for {other.value}; expected {self._form.value}"
+            self._broken("mixed-forms", detail)
+        else:
+            rule = "chunk-type" if self._form is Form.UI else "part-type"
+            self._once(rule, type, f"type {shown(type)}; expected a known one")
+
+    def _strict(self, type: str, event: JsonObject, shaped: Shape) -> None:
+        empty = [key for key in nulls(event) if key not in shaped.required]
+        if empty:
+            detail = f"{type} with {', '.join(empty)[:80]} null; expected it to be left out"
+            self._once("null-key", (type, tuple(empty)), detail)
+        unknown = strange(shaped, event)
+        if unknown:
+            detail = f"{type} with {', '.join(unknown)[:80]}; expected only keys of its type"
+            self._once("unknown-key", (type, tuple(unknown)), detail)
+        if type in NEWER:
+            self._once("newer-chunk", type, f"{type}; expected only what version 6 knows")
+
+    # Order
+
+    def _placed(self, type: str) -> None:
+        self._first_one(type)
+        phase = self._phase
+        if phase is _Phase.DONE:
+            self._once("after-done", None, f"{type[:40]} after [DONE]; expected the end")
+        elif phase is _Phase.FINISHED:
+            self._once("after-finish", None, f"{type[:40]} after finish; expected the end")
+        elif phase is _Phase.FAILED and type not in _LAST:
+            detail = f"{type[:40]} after an error or an abort; expected the end"
+            self._once("after-error", None, detail)
+        elif phase is _Phase.STEPPED:
+            self._phase = _Phase.GOING
+
+    def _first_one(self, type: str) -> None:
+        if not self._first:
+            self._first = type
+            self._calls.continued = type == "start-step"
+        wanted = {Form.UI: ("start", "start-step"), Form.MODEL: ("stream-start",)}
+        if self._first not in wanted.get(self._form, (self._first,)):
+            rule = "start-first" if self._form is Form.UI else "stream-start-first"
+            detail = f"the first event is {self._first[:40]}; expected {wanted[self._form][0]}"
+            self._once(rule, None, detail)
+
+    def _start(self, type: str, event: JsonObject) -> None:
+        if not text(event.get("messageId")):
+            self._once("message-id", None, "start without a messageId; expected one")
+        if self._started is not None:
+            detail = f"start again after that at event {self._started}; expected it once"
+            self._broken("start-repeated", detail)
+        self._started = self._once.at
+
+    def _start_step(self, type: str, event: JsonObject) -> None:
+        if self._step is not None:
+            detail = f"start-step inside the step since event {self._step}; expected finish-step"
+            self._broken("step-marks", detail)
+        self._step = self._once.at
+
+    def _finish_step(self, type: str, event: JsonObject) -> None:
+        if self._step is None and self._phase is not _Phase.FAILED:
+            self._broken("step-marks", "finish-step outside any step; expected start-step before")
+        self._step = None
+        self._close("finish-step")
+        if self._phase is _Phase.GOING:
+            self._phase = _Phase.STEPPED
+
+    def _close(self, before: str) -> None:
+        if self._phase is not _Phase.FAILED:
+            self._items.close(before)
+            self._calls.close(before)
+
+    def _finish(self, type: str, event: JsonObject) -> None:
+        if self._step is not None and self._phase is not _Phase.FAILED:
+            detail = f"finish inside the step since event {self._step}; expected finish-step first"
+            self._broken("step-marks", detail)
+        self._close("finish")
+        self._phase = _Phase.FINISHED
+        self._reason(event.get("finishReason"))
+        usage = fields(event.get("usage"))
+        wrong = [key for key, value in counts(usage) if value is not None and count(value) is None]
+        if wrong:
+            detail = f"usage with odd {', '.join(wrong)[:80]}; expected whole numbers"
+            self._broken("usage-shape", detail)
+        exceeded = excess(usage)
+        if exceeded is not None:
+            self._broken("usage-total", exceeded)
+
+    def _reason(self, reason: JsonValue) -> None:
+        if reason is None and self._form is not Form.MODEL:
+            return
+        word = fields(reason).get("unified") if self._form is Form.MODEL else reason
+        if self._form is Form.MODEL and isinstance(reason, str):
+            word = reason
+        if text(word) not in _WORDS:
+            detail = f"finishReason {shown(word)}; expected one of {', '.join(sorted(_WORDS))}"
+            self._broken("finish-reason", detail)
+
+    def _error(self, type: str, event: JsonObject) -> None:
+        """Readers of a UI message stream stop there; a model may go on after an error."""
+        if self._form is Form.UI and self._phase is not _Phase.DONE:
+            self._items.close(type)
+            self._calls.cut(type)
+            self._phase = _Phase.FAILED
+
+    # Content
+
+    def _item(self, type: str, event: JsonObject) -> None:
+        item, _, verb = type.partition("-")
+        self._items.feed(item, verb, text(event.get("id")))
+
+    def _input(self, type: str, event: JsonObject) -> None:
+        key, piece = "toolCallId", "inputTextDelta"
+        if self._form is Form.MODEL:
+            key, piece = "id", "delta"
+        verb = type.rpartition("-")[2]
+        id = text(event.get(key))
+        if verb == "start":
+            self._calls.start(id, event)
+        else:
+            self._calls.grow(id, event.get(piece), verb)
+
+    def _called(self, type: str, event: JsonObject) -> None:
+        id, input = text(event.get("toolCallId")), event.get("input")
+        call = self._calls.complete(id, event)
+        if type == "tool-input-error":
+            return
+        written = type == "tool-call"
+        self._input_form(id, input, written=written)
+        if call is not None and differs(call, input, written=written):
+            executed = event.get("providerExecuted") is True
+            rule = "call-input-rewritten" if executed else "call-input-differs"
+            joined = shown("".join(call.pieces))
+            self._broken(rule, f"the input of call {shown(id)} differs; expected {joined}")
+
+    def _input_form(self, id: str, input: JsonValue, *, written: bool) -> None:
+        if written and not isinstance(input, str):
+            detail = f"the input of call {shown(id)} is {shown(input)}; expected JSON text"
+            self._broken("call-input-form", detail)
+        elif written and text(input).strip() and not _is_json(text(input)):
+            detail = f"the input of call {shown(id)} is {shown(input)}; expected JSON"
+            self._broken("call-input-json", detail)
+        elif not written and isinstance(input, str) and _is_json(input, of=(dict, list)):
+            detail = f"the input of call {shown(id)} is {shown(input)}; expected the value itself"
+            self._broken("call-input-form", detail)
+
+    def _output(self, type: str, event: JsonObject) -> None:
+        final = event.get("preliminary") is not True
+        self._calls.answer(text(event.get("toolCallId")), type, final=final)
+
+    def _mention(self, type: str, event: JsonObject) -> None:
+        self._calls.mention(text(event.get("toolCallId")), type)
+
+
+_EVENTS: dict[str, Callable[[UiMessageValidator, str, JsonObject], None]] = {
+    "start": UiMessageValidator._start,
+    "start-step": UiMessageValidator._start_step,
+    "finish-step": UiMessageValidator._finish_step,
+    "finish": UiMessageValidator._finish,
+    "error": UiMessageValidator._error,
+    "abort": UiMessageValidator._error,
+    "text-start": UiMessageValidator._item,
+    "text-delta": UiMessageValidator._item,
+    "text-end": UiMessageValidator._item,
+    "reasoning-start": UiMessageValidator._item,
+    "reasoning-delta": UiMessageValidator._item,
+    "reasoning-end": UiMessageValidator._item,
+    "tool-input-start": UiMessageValidator._input,
+    "tool-input-delta": UiMessageValidator._input,
+    "tool-input-end": UiMessageValidator._input,
+    "tool-call": UiMessageValidator._called,
+    "tool-input-available": UiMessageValidator._called,
+    "tool-input-error": UiMessageValidator._called,
+    "tool-result": UiMessageValidator._output,
+    "tool-output-available": UiMessageValidator._output,
+    "tool-output-error": UiMessageValidator._output,
+    "tool-output-denied": UiMessageValidator._mention,
+    "tool-approval-request": UiMessageValidator._mention,
+}
+
+
+def _is_json(written: str, of: tuple[type, ...] = (object,)) -> bool:
+    try:
+        return isinstance(parsed(written), of)
+    except ValueError:
+        return False

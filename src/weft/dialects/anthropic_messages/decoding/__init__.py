@@ -1,0 +1,1 @@
+"""Reads the content blocks of a Messages response."""

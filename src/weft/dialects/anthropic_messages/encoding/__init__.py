@@ -1,0 +1,1 @@
+"""Writes the events and bodies of Messages responses."""

@@ -1,0 +1,177 @@
+"""Decides what of a response this API can carry, and reports what it cannot."""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.context import Context
+from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.wire import NAME, unpack_extra
+from weft.dialects.envelope import sealed, sealed_call, unproven
+from weft.dialects.requests import Spelling
+from weft.findings import Findings
+from weft.partial_json import Scan
+from weft.parts import (
+    Json,
+    Opaque,
+    ReasoningEnd,
+    ReasoningStart,
+    Source,
+    ToolCall,
+    ToolParamsStart,
+    ToolResult,
+    Usage,
+)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_EXECUTED_KINDS = frozenset({"server_tool_use", "mcp_tool_use"})
+_EMPTY_INPUT = Raw(b"{}")
+
+
+class MessagesLossReporter:
+    """Builds blocks from parts. What a block cannot carry is a `not-carried` finding."""
+
+    def __init__(self, context: Context, findings: Findings) -> None:
+        self.same_dialect = False
+        """Whether the response came from this dialect, so that each `extra` is ours."""
+        self.source: str | None = None
+        """The dialect that the response came from."""
+        self.model: str | None = None
+        self._findings = findings
+        self._origins = (NAME, context.origin or NAME)
+        self._result_types: dict[str, str] = {}
+        """The type of the result block of each call that the host executes."""
+        self._call_ids = Spelling(wire.ID_LETTERS, wire.ID_LIMIT)
+        self.signed_calls: set[str] = set()
+        """The calls whose signature was written."""
+
+    def not_carried(self, part: str, subject: str, why: str) -> None:
+        self._findings.once("not-carried", f"{part} {subject}", f"{part}: {why}")
+
+    def extra(self, extra: Json, shape: type[T]) -> T:
+        return unpack_extra(extra, shape) if self.same_dialect else shape()
+
+    def _call_id(self, id: str) -> str:
+        """The id in the characters this API allows; ids of this dialect stay as they are."""
+        # capture: executed-call-with-an-odd-id
+        return id if self.same_dialect else self._call_ids.spell(id)
+
+    def signature(
+        self, part: ReasoningEnd, start: ReasoningStart, *, has_text: bool
+    ) -> tuple[str | None, str | None]:
+        """The signature and the redacted data. A signature of another origin is wrapped in an
+        envelope, which only Weft reads.
+        """
+        own = part.origin in self._origins or (part.origin is None and self.same_dialect)
+        if own and part.encrypted is None:
+            return part.signature, part.redacted
+        signed = bool(part.signature or part.encrypted or part.redacted)
+        envelope = sealed(part, self.model, start) if signed or has_text else None
+        if envelope is None and signed:
+            self.not_carried("reasoning-end", part.id, "the origin of its signature is unknown")
+        elif envelope is None and has_text and self.source is not None:
+            envelope = unproven(self.source, self.model)
+        return envelope, None
+
+    def citation(self, part: Source) -> Raw | None:
+        type = unpack_extra(part.raw, wire.OptionalType).type
+        if type in wire.CITATIONS and isinstance(part.raw, Raw):
+            return part.raw
+        if type != wire.SEARCH_HIT or not self._result_types:  # the result block has the hits
+            self.not_carried(part.type, part.id, "not a citation of this dialect")
+        return None
+
+    def tool_use(self, part: ToolParamsStart | ToolCall) -> wire.ToolUseBlock | None:
+        """The block of a call, without its input."""
+        if part.provider_executed:
+            if part.kind not in _EXECUTED_KINDS:
+                why = f"{NAME} has no {part.kind} that the host executes"
+                self.not_carried("tool-call", part.id, why)
+                return None
+            self._result_types[part.id] = _result_type(part)
+        extra = self.extra(part.extra, wire.CallExtra)
+        label = part.server_label if isinstance(part, ToolCall) else None
+        return wire.ToolUseBlock(
+            part.kind if part.provider_executed else "tool_use",
+            self._call_id(part.id),
+            part.name,
+            _EMPTY_INPUT,
+            (extra.server_name or label or "") if part.kind == "mcp_tool_use" else UNSET,
+            extra.caller,
+            extra.toolset_name or UNSET,
+        )
+
+    def tool_result(self, part: ToolResult) -> wire.ToolResultBlock | None:
+        extra = self.extra(part.extra, wire.ResultExtra)
+        type = extra.type or self._result_types.get(part.id)
+        if not type or part.preliminary or not part.provider_executed:
+            why = "it is preliminary, or its call was not written as a server tool"
+            self.not_carried(part.type, part.id, why)
+            return None
+        is_error = part.is_error if type == "mcp_tool_result" else UNSET
+        id = self._call_id(part.id)
+        return wire.ToolResultBlock(type, id, part.result, is_error, extra.caller)
+
+    def opaque(self, part: Opaque) -> Raw | None:
+        if part.origin != NAME:
+            self.not_carried(part.type, part.kind, f"{part.kind} belongs to {part.origin}")
+        elif not unpack_extra(part.raw, wire.OptionalType).type:
+            self.not_carried(part.type, part.kind, "a block without a type")
+        else:
+            return part.raw
+        return None
+
+    def call_signature(self, part: ToolParamsStart | ToolCall) -> wire.RedactedThinkingBlock | None:
+        """The block before a call that carries its signature: tool_use has no field for it."""
+        if part.signature is None or part.id in self.signed_calls:
+            return None
+        self.signed_calls.add(part.id)
+        envelope = sealed_call(part, self.model, self._call_id(part.id))
+        if envelope is None or part.provider_executed:
+            self.not_carried("tool-call", part.id, "there is no field for its signature")
+            return None
+        return wire.RedactedThinkingBlock(envelope)
+
+    def usage(self, usage: Usage | None) -> None:
+        """Reports what `render_usage` cannot express."""
+        if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+            self.not_carried("usage", "", "unknown counts are written as 0")
+        elif usage.total_tokens not in (None, usage.input_tokens + usage.output_tokens):
+            self.not_carried("usage", "", "there is no field for a total that is not the sum")
+        if usage and (usage.reasoning_tokens or 0) > (usage.output_tokens or 0):
+            why = "there is no field for thinking tokens that are not output tokens"
+            self.not_carried("usage", "thoughts", why)
+
+    def usage_after_error(self, usage: Usage | None) -> None:
+        """Reports the usage of a failed response: that of `message_start` is all it has."""
+        if usage is not None:
+            self.not_carried("usage", "", "nothing is written after an error")
+        self.usage(usage)
+
+
+def _result_type(call: ToolParamsStart | ToolCall) -> str:
+    """The type of the result block of a call that the host executes."""
+    if call.kind == "mcp_tool_use":
+        return "mcp_tool_result"
+    name = "tool_search_tool" if call.name.startswith("tool_search_tool") else call.name + "_tool"
+    return f"{name}_result"
+
+
+def why_unusable(call: ToolCall) -> str | None:
+    """Why a client cannot run a call, if it cannot."""
+    if call.invalid is not None:
+        return f"the call of {call.name!r} is not usable: {call.invalid}"
+    if call.format == "json" and not call.params.lstrip().startswith("{"):
+        return f"the arguments of {call.name!r} are not an object"
+    return None
+
+
+def is_truncated(call: ToolCall) -> bool:
+    """Whether the arguments of an unusable call are the beginning of valid ones."""
+    if not call.name or call.invalid is None or call.format == "text":
+        return bool(call.name and call.invalid)
+    scan = Scan()
+    scan.feed(call.params)
+    return scan.viable and call.params.lstrip()[:1] in ("", "{")

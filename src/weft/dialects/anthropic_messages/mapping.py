@@ -1,0 +1,137 @@
+"""Maps stop reasons, usage and errors between this API and canonical parts."""
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from weft.dialects.anthropic_messages import wire
+from weft.dialects.anthropic_messages.wire import copy_present
+from weft.parts import ErrorPart, FinishReason, Usage
+
+FINISH_REASONS: dict[str, FinishReason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",  # capture: context-window-exceeded
+    "tool_use": "tool-calls",
+    "pause_turn": "pause",
+    "compaction": "pause",  # capture: compaction
+    "refusal": "content-filter",
+}
+"""Canonical finish reasons by stop reason. A stop reason that is not here is `other`."""
+
+STOP_REASONS: dict[FinishReason, str] = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool-calls": "tool_use",
+    "pause": "pause_turn",
+    "content-filter": "refusal",
+    "other": "end_turn",
+}
+"""The stop reason written for each finish reason, unless the response came with its own."""
+
+DEFAULT_REFUSAL = Raw(b'{"type":"refusal","category":null,"explanation":null}')
+"""The `stop_details` of a refusal that came without any."""
+
+ERROR_TYPES: dict[str, tuple[int, bool]] = {
+    "invalid_request_error": (400, False),
+    "authentication_error": (401, False),
+    "billing_error": (402, False),
+    "permission_error": (403, False),
+    "not_found_error": (404, False),
+    "conflict_error": (409, True),
+    "request_too_large": (413, False),
+    "rate_limit_error": (429, True),
+    "api_error": (500, True),
+    "timeout_error": (504, True),
+    "overloaded_error": (529, True),
+}
+"""Error types, each with its HTTP status and whether a retry may help."""
+
+
+def finish_reason(stop_reason: str | None) -> FinishReason:
+    return "stop" if stop_reason is None else FINISH_REASONS.get(stop_reason, "other")
+
+
+def parse_error(event: wire.MessagesEvent) -> ErrorPart:
+    """Compatible servers send the error as an object, as a string, or as a top-level message."""
+    error = event.error if isinstance(event.error, wire.ReceivedError) else wire.ReceivedError()
+    text = next((value for value in (event.error, event.message) if isinstance(value, str)), None)
+    status, retryable = ERROR_TYPES.get(error.type or "", (None, False))
+    return ErrorPart(
+        "upstream",
+        error.message or text or error.type or "unknown error",
+        code=error.type,
+        status=status,
+        retryable=retryable,
+        extra=copy_present(error.details),
+    )
+
+
+def merge_usage(
+    first: wire.MessagesUsage | None, second: wire.MessagesUsage | None
+) -> wire.MessagesUsage | None:
+    """Counts are cumulative: the later value of each field wins, nothing is added up."""
+    if first is None or second is None:
+        return first or second
+    fields = msgspec.structs.asdict(second)
+    new = {key: value for key, value in fields.items() if value is not None and value is not UNSET}
+    return msgspec.structs.replace(first, **new)
+
+
+def parse_usage(usage: wire.MessagesUsage | None) -> Usage | None:
+    """Canonical `input_tokens` include cached ones, which this API counts apart."""
+    if usage is None:
+        return None
+    details = usage.output_tokens_details
+    counts = (
+        usage.input_tokens,
+        usage.cache_creation_input_tokens,
+        usage.cache_read_input_tokens,
+    )
+    known = [count for count in counts if count is not None]
+    parsed = Usage(
+        input_tokens=sum(known) if known else None,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=details.thinking_tokens if details else None,
+        cache_read_tokens=usage.cache_read_input_tokens,
+        cache_write_tokens=usage.cache_creation_input_tokens,
+    )
+    return None if parsed == Usage() else parsed
+
+
+def render_usage(
+    usage: Usage | None, extra: wire.UsageExtra, *, first: bool = False
+) -> wire.WrittenUsage:
+    """Unknown counts are 0 where the official client reads the field without a check. `first`:
+    the usage of `message_start`, where `input_tokens` is such a field too.
+    """
+    usage = usage or Usage()
+    cache_read, cache_write = usage.cache_read_tokens, usage.cache_write_tokens
+    uncached: int | UnsetType = 0 if first else UNSET
+    if usage.input_tokens is not None:
+        uncached = max(0, usage.input_tokens - (cache_read or 0) - (cache_write or 0))
+    output, thinking = usage.output_tokens or 0, usage.reasoning_tokens
+    return wire.WrittenUsage(
+        uncached,
+        output,
+        UNSET if cache_write is None else cache_write,
+        UNSET if cache_read is None else cache_read,
+        UNSET if thinking is None or thinking > output else wire.ThinkingTokens(thinking),
+        extra.cache_creation,
+        extra.server_tool_use,
+        extra.service_tier,
+        extra.iterations,
+    )
+
+
+def usage_extra(usage: wire.MessagesUsage | None) -> wire.UsageExtra | None:
+    """The fields that canonical usage does not have."""
+    if usage is None:
+        return None
+    extra = wire.UsageExtra(
+        copy_present(usage.cache_creation),
+        copy_present(usage.server_tool_use),
+        copy_present(usage.service_tier),
+        copy_present(usage.iterations),
+    )
+    return None if extra == wire.UsageExtra() else extra

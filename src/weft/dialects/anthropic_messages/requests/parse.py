@@ -1,0 +1,181 @@
+"""Parses a Messages request body into a canonical request.
+
+A `system` string becomes the instructions. `system` blocks become one system message each, so that
+each keeps its cache control. Blocks that only this API has are kept unparsed.
+"""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.context import Context
+from weft.dialects.anthropic_messages.requests import schema
+from weft.dialects.anthropic_messages.requests.parse_messages import (
+    holds_foreign_signature,
+    parse_content,
+    parse_system_block,
+)
+from weft.dialects.anthropic_messages.requests.parse_tools import parse_tool_choice, parse_tools
+from weft.dialects.anthropic_messages.wire import NAME
+from weft.dialects.asking.bridging import is_object
+from weft.dialects.asking.leftovers import MESSAGE, kept, left
+from weft.dialects.asking.verbatim import verbatim
+from weft.dialects.asking.wording import legible
+from weft.dialects.requests import Parsed, Places, read
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import (
+    Effort,
+    Message,
+    OpaqueContent,
+    OutputFormat,
+    ReasoningOptions,
+    Request,
+    Sampling,
+)
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_ROLES = frozenset({"user", "assistant", "system"})
+_EFFORTS: dict[str | None, Effort] = {
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "max",
+}
+_TIERS = {"standard_only": "default"}
+_SUMMARIES = {"summarized": "auto", "omitted": "none", None: None}
+_json = msgspec.json.Encoder().encode
+
+
+def parse(body: bytes, context: Context) -> Parsed:
+    """Raises BadRequest for a body that no request of this API can have."""
+    legible(body)
+    source = read(body, schema.MessagesRequest)
+    places = Places(schema.FIELD_PATHS)
+    extra = left(body, schema.MessagesRequest)
+    messages, source_messages = _parse_messages(source, context.origin or NAME, places)
+    tool_choice, parallel = parse_tool_choice(source.tool_choice, extra)
+    cache, unknown = schema.parse_cache_control(source.cache_control, "")
+    output_config = _parse_nested(source.output_config, schema.OutputConfig, "output_config", extra)
+    metadata = _parse_nested(source.metadata, schema.Metadata, "metadata", extra)
+    request = Request(
+        source.model,
+        dialect=NAME,
+        instructions=source.system if isinstance(source.system, str) else None,
+        messages=messages,
+        tools=parse_tools(source, places),
+        tool_choice=tool_choice,
+        parallel_tool_calls=parallel,
+        max_output_tokens=source.max_tokens,
+        sampling=Sampling(source.temperature, source.top_p, source.top_k),
+        stop=tuple(source.stop_sequences or ()),
+        output=_parse_output_format(output_config, extra),
+        reasoning=_parse_reasoning(source.thinking, output_config, extra, places),
+        stream=bool(source.stream),
+        service_tier=_TIERS.get(source.service_tier or "", source.service_tier),
+        user=metadata.user_id if metadata else None,
+        cache=cache,
+    )
+    request = msgspec.structs.replace(request, extra=kept(extra, unknown))
+    pairs = zip(messages, source_messages, strict=True)
+    first = next((message for message, raw in pairs if raw is not None), None)
+    if first is None or first.role != "system":  # one at the head is rendered into `system`
+        request = verbatim(request, body, source_messages)
+    return Parsed(request, places)
+
+
+def _parse_nested(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -> S | None:
+    """Parses an optional object of the body; its unknown keys go to `extra`."""
+    present = schema.non_null(raw)
+    if present is None:
+        return None
+    parsed = read(present, shape, path)
+    extra |= left(present, shape, under=path)
+    return parsed
+
+
+def _parse_messages(
+    body: schema.MessagesRequest, origin: str, places: Places
+) -> tuple[tuple[Message, ...], list[Raw | None]]:
+    """Returns the messages, and for each the bytes it may be sent in again, if there are any."""
+    messages: list[Message] = []
+    sources: list[Raw | None] = []
+    for index, raw in enumerate(body.system if isinstance(body.system, list) else ()):
+        path = f"system[{index}]"
+        places.add(f"messages[{index}]", path)
+        places.add(f"messages[{index}].content[0]", path)
+        messages.append(Message("system", (parse_system_block(raw, path),)))
+        sources.append(None)
+    for index, raw in enumerate(body.messages):
+        path, canonical = f"messages[{index}]", f"messages[{len(messages)}]"
+        places.add(canonical, path)
+        if read(raw, schema.RoleField, path).role not in _ROLES:
+            places.add(f"{canonical}.content[0]", f"{path}.role")
+            messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
+            sources.append(raw)
+            continue
+        message = read(raw, schema.MessageParam, path)
+        if message.content is None and message.role != "system":
+            raise BadRequest(f"{path}.content", "is required")
+        content = message.content or []
+        parsed = parse_content(content, path, message.role, origin)
+        for number, (_, block_path) in enumerate(parsed):
+            places.add(f"{canonical}.content[{number}]", block_path)
+        blocks = tuple(block for block, _ in parsed)
+        extra = kept(left(raw, schema.MessageParam))
+        messages.append(Message(message.role, blocks, extra=extra))
+        sources.append(None if holds_foreign_signature(content) else raw)
+    return tuple(messages), sources
+
+
+def _parse_output_format(config: schema.OutputConfig | None, extra: dict[str, Raw]) -> OutputFormat:
+    path = "output_config.format"
+    raw = schema.non_null(config.format if config else UNSET)
+    if raw is None:
+        return OutputFormat()
+    if read(raw, schema.TypeField, path).type != "json_schema":
+        extra[path] = raw
+        return OutputFormat()
+    output_format = read(raw, schema.JsonOutputFormat, path)
+    extra |= left(raw, schema.JsonOutputFormat, under=path)
+    if not is_object(output_format.schema):
+        raise BadRequest(f"{path}.schema", "expected an object")
+    return OutputFormat("json-schema", schema=output_format.schema)
+
+
+def _parse_reasoning(
+    raw: Json, config: schema.OutputConfig | None, extra: dict[str, Raw], places: Places
+) -> ReasoningOptions | None:
+    requested = config.effort if config else None
+    effort = _EFFORTS.get(requested)
+    if requested is not None and effort is None:
+        extra["output_config.effort"] = Raw(_json(requested))
+    present = schema.non_null(raw)
+    if present is None:
+        return None if effort is None else ReasoningOptions(effort)
+    thinking = read(present, schema.ThinkingConfigParam, "thinking")
+    summary = _SUMMARIES.get(thinking.display)
+    unknown: dict[str, Raw] = {}
+    if thinking.display not in _SUMMARIES:
+        unknown["display"] = Raw(_json(thinking.display))
+    match thinking.type:
+        case "enabled":
+            if thinking.budget_tokens is None:
+                raise BadRequest("thinking.budget_tokens", "is required with type enabled")
+            rest = kept(left(present, schema.ThinkingConfigParam), unknown)
+            return ReasoningOptions(effort, thinking.budget_tokens, False, summary, rest)
+        case "adaptive":
+            rest = kept(left(present, schema.TypeField, "display"), unknown)
+            return ReasoningOptions(effort, None, True, summary, rest)
+        case "disabled":
+            places.add("reasoning.effort", "thinking.type")
+            rest_fields = left(present, schema.TypeField)
+            if effort is not None:  # it then applies to the answer, and is kept for this API only
+                rest_fields["effort"] = Raw(_json(effort))
+            return ReasoningOptions("none", extra=kept(rest_fields))
+        case _:  # a type that only this API has
+            extra["thinking"] = present
+            return None if effort is None else ReasoningOptions(effort)

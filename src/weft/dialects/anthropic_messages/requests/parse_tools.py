@@ -1,0 +1,157 @@
+"""Parses tools and tool_choice. The type of a tool, not its name, says who runs it."""
+
+import re
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.dialects.anthropic_messages.requests import schema
+from weft.dialects.anthropic_messages.wire import NAME
+from weft.dialects.asking.bridging import is_object
+from weft.dialects.asking.leftovers import kept, left
+from weft.dialects.requests import Places, read
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import Hosted, Tool, ToolChoice, ToolMode
+
+_MODES: dict[str, ToolMode] = {
+    "auto": "auto",
+    "any": "required",
+    "tool": "required",
+    "none": "none",
+}
+_SERVER_TOOL = re.compile(r"(web_search|web_fetch|code_execution)_\d+")
+_MCP_TOOLSET = "mcp_toolset"
+_json = msgspec.json.Encoder().encode
+
+
+def parse_tools(body: schema.MessagesRequest, places: Places) -> tuple[Tool, ...]:
+    """Returns client tools, server tools, and one tool for each MCP server."""
+    servers: dict[str, tuple[int, Raw]] = {}
+    for index, raw in enumerate(body.mcp_servers or ()):
+        name = read(raw, schema.McpServer, f"mcp_servers[{index}]").name
+        if name in servers:
+            raise BadRequest(f"mcp_servers[{index}].name", f"duplicate server name {name}")
+        servers[name] = (index, raw)
+    tools: list[Tool] = []
+    for index, raw in enumerate(body.tools or ()):
+        path = f"tools[{index}]"
+        places.add(f"{path}.parameters", f"{path}.input_schema")
+        tool_type = read(raw, schema.ToolFields, path).type
+        if tool_type in (None, "custom"):
+            tools.append(_client_tool(raw, path))
+        elif tool_type == _MCP_TOOLSET:
+            name = read(raw, schema.McpToolset, path).mcp_server_name
+            _, server = servers.pop(name, (0, None))
+            tools.append(_mcp_tool(server, raw, path))
+        else:
+            tools.append(_server_tool(raw, path))
+    for index, server in servers.values():  # a server without a toolset offers all its tools
+        places.add(f"tools[{len(tools)}]", f"mcp_servers[{index}]")
+        tools.append(_mcp_tool(server, None, f"mcp_servers[{index}]"))
+    return tuple(tools)
+
+
+def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | None, bool | None]:
+    """Returns the choice and `parallel_tool_calls`."""
+    present = schema.non_null(raw)
+    if present is None:
+        return None, None
+    if read(present, schema.TypeField, "tool_choice").type not in _MODES:
+        extra["tool_choice"] = present
+        return None, None
+    choice = read(present, schema.ToolChoiceParam, "tool_choice")
+    extra |= left(present, schema.ToolChoiceParam, under="tool_choice")
+    if (choice.type == "tool") != (choice.name is not None):
+        detail = "required with type tool, and not allowed with any other type"
+        raise BadRequest("tool_choice.name", detail)
+    disabled = choice.disable_parallel_tool_use
+    return ToolChoice(_MODES[choice.type], choice.name), None if disabled is None else not disabled
+
+
+def _client_tool(raw: Raw, path: str) -> Tool:
+    tool = read(raw, schema.ClientToolParam, path)
+    if not is_object(tool.input_schema):
+        raise BadRequest(f"{path}.input_schema", "expected an object")
+    cache, unknown = schema.parse_cache_control(tool.cache_control, path)
+    return Tool(
+        tool.name,
+        description=tool.description,
+        parameters=tool.input_schema,
+        strict=tool.strict,
+        cache=cache,
+        extra=kept(left(raw, schema.ClientToolParam), unknown),
+    )
+
+
+def _server_tool(raw: Raw, path: str) -> Tool:
+    """Options without a canonical field stay in `extra`, for renderers of other dialects."""
+    fields = read(raw, schema.ToolFields, path)
+    cache, unknown = schema.parse_cache_control(fields.cache_control, path)
+    tool_type = fields.type or ""
+    name = fields.name or tool_type
+    versioned = _SERVER_TOOL.fullmatch(tool_type)
+    if versioned is None:
+        return Tool(name, tool_type, cache=cache, raw=raw, origin=NAME)
+    tool = read(raw, schema.ServerToolParam, path)
+    hosted = Hosted(
+        tuple(tool.allowed_domains or ()),
+        tuple(tool.blocked_domains or ()),
+        tool.max_uses,
+        location=schema.non_null(tool.user_location) or UNSET,
+    )
+    return Tool(
+        name,
+        schema.SERVER_TOOLS[versioned[1]],
+        cache=cache,
+        hosted=hosted,
+        raw=raw,
+        origin=NAME,
+        extra=kept(left(raw, schema.ServerToolParam), unknown),
+    )
+
+
+def _mcp_tool(server_raw: Raw | None, toolset_raw: Raw | None, path: str) -> Tool:
+    """An MCP server and its toolset as one hosted tool; either object may be missing."""
+    server = read(server_raw, schema.McpServer, path) if server_raw is not None else None
+    toolset = read(toolset_raw, schema.McpToolset, path) if toolset_raw is not None else None
+    cache, unknown = schema.parse_cache_control(toolset.cache_control if toolset else UNSET, path)
+    allowed_tools, extra = _allowed_tools(server, toolset)
+    if toolset_raw is not None:
+        extra |= left(toolset_raw, schema.McpToolset)
+    if server_raw is not None:
+        extra |= left(server_raw, schema.McpServer)
+    name = server.name if server else (toolset.mcp_server_name if toolset else "")
+    hosted = Hosted(
+        server_label=name,
+        server_url=server.url if server else None,
+        authorization=server.authorization_token if server else None,
+        allowed_tools=allowed_tools,
+    )
+    declaration = schema.McpDeclaration(
+        UNSET if toolset_raw is None else toolset_raw, UNSET if server_raw is None else server_raw
+    )
+    return Tool(
+        name,
+        "mcp",
+        cache=cache,
+        hosted=hosted,
+        raw=Raw(_json(declaration)),
+        origin=NAME,
+        extra=kept(extra, unknown),
+    )
+
+
+def _allowed_tools(
+    server: schema.McpServer | None, toolset: schema.McpToolset | None
+) -> tuple[tuple[str, ...], dict[str, Raw]]:
+    """Returns the allowlist, empty for all tools; and configs that no allowlist can express."""
+    configs = toolset.configs or {} if toolset else {}
+    default = toolset.default_config.enabled if toolset and toolset.default_config else None
+    if not configs and default is not False:
+        config = server.tool_configuration if server else None
+        return tuple((config and config.allowed_tools) or ()), {}
+    enabled = [name for name, config in configs.items() if config.enabled]
+    if default is False and enabled and len(enabled) == len(configs):
+        return tuple(enabled), {}
+    return (), {"configs": Raw(_json(configs or {"default": False}))}

@@ -1,0 +1,1 @@
+"""The rules of the Messages API, and the state that their checks need."""

@@ -1,0 +1,1 @@
+"""Reads the frames of generateContent responses."""

@@ -1,0 +1,1 @@
+"""Writes the frames and bodies of generateContent responses."""

@@ -1,0 +1,201 @@
+"""Builds the parts of the wire, and reports what of a response this API cannot carry."""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from weft.assembler import ReasoningItem, TextItem
+from weft.context import Context
+from weft.dialects.envelope import in_base64, sealed, sealed_call
+from weft.dialects.gemini import wire
+from weft.findings import Findings
+from weft.partial_json import parse
+from weft.parts import (
+    File,
+    Finish,
+    Json,
+    Opaque,
+    ReasoningEnd,
+    ReasoningStart,
+    TextEnd,
+    ToolCall,
+    ToolResult,
+)
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_json = msgspec.json.Encoder().encode
+_decode_object = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_code = msgspec.json.Decoder(wire.ExecutableCode).decode
+_decode_code_result = msgspec.json.Decoder(wire.CodeExecutionResult).decode
+
+
+class GeminiLossReporter:
+    """Builds parts from canonical ones. What they cannot carry is a `not-carried` finding."""
+
+    def __init__(self, context: Context, findings: Findings, dialect: str | None) -> None:
+        self._findings = findings
+        self.same_dialect = dialect == wire.NAME
+        """Whether the response came from this dialect, so that each `extra` is ours."""
+        self._origins = {wire.NAME, context.origin or wire.NAME}
+        self.model: str | None = None
+        self.reasoning: dict[str, ReasoningStart | ReasoningItem] = {}
+        self._calls: dict[str, ToolCall] = {}
+
+    def not_carried(self, part: str, why: str) -> None:
+        self._findings.once("not-carried", f"{part} {why}", f"{part}: {why}")
+
+    def signature(
+        self, part: str, end: TextEnd | TextItem | ReasoningEnd | ReasoningItem
+    ) -> str | None:
+        """The signature; one of reasoning from another origin is wrapped in an envelope."""
+        if end.signature and end.origin in self._origins:
+            return end.signature
+        foreign = end.signature
+        if isinstance(end, ReasoningEnd | ReasoningItem):
+            envelope = sealed(end, self.model, self.reasoning[end.id])
+            if envelope is not None:
+                return in_base64(envelope)
+            foreign = foreign or end.encrypted or end.redacted
+        if foreign:
+            self.not_carried(part, f"its signature is only for {end.origin or 'its origin'}")
+        return None
+
+    def call(self, call: ToolCall) -> wire.GeminiPart | wire.GeminiError | None:
+        """The part of a call; an error if a client could not run it; None if it is left out."""
+        if not call.name:
+            self.not_carried(call.type, "it has no name")
+            return None
+        if call.provider_executed:
+            part = _executed_call(call)
+            if part is None:
+                why = f"there is no part for {call.kind} that the host executes"
+                self.not_carried(call.type, why)
+                return None
+        else:
+            args = call_args(call)
+            if args is None:
+                truncated = call.invalid == "stream-failed"
+                why = "the stream ended inside it" if truncated else "its arguments are no object"
+                message = f"the call of {call.name!r} is not usable: {why}"
+                return wire.GeminiError(500, message, "INTERNAL")
+            part = wire.GeminiPart(function_call=wire.GeminiFunctionCall(call.id, call.name, args))
+        self._calls[call.id] = call
+        if call.origin in self._origins or (call.origin is None and self.same_dialect):
+            part.thought_signature = call.signature
+        elif (envelope := sealed_call(call, self.model)) is not None:
+            part.thought_signature = in_base64(envelope)
+        elif call.signature:
+            self.not_carried(call.type, "the origin of its signature is unknown")
+        return part
+
+    def result(self, result: ToolResult) -> wire.GeminiPart | None:
+        call = self._calls.get(result.id)
+        part = _result_part(result, call) if call and not result.preliminary else None
+        if part is None:
+            preliminary = result.preliminary
+            why = "preliminary results are not sent" if preliminary else "its call was not written"
+            self.not_carried(result.type, why)
+            return None
+        part.thought_signature = self._own_signature(result.extra)
+        return part
+
+    def file(self, file: File) -> wire.GeminiPart | None:
+        part = wire.GeminiPart(thought=True if file.reasoning else None)
+        if file.data is not None:
+            part.inline_data = wire.GeminiBlob(file.media_type, file.data)
+        elif file.reference is not None and ":" in file.reference:
+            part.file_data = wire.GeminiFileData(file.media_type, file.reference)
+        else:
+            self.not_carried(file.type, "it has neither data nor a URI")
+            return None
+        part.thought_signature = self._own_signature(file.extra)
+        return part
+
+    def _own_signature(self, extra: Json) -> str | None:
+        return self.extra(extra, wire.SignatureExtra).thought_signature
+
+    def opaque(self, part: Opaque) -> Raw | None:
+        if part.origin in self._origins and bytes(part.raw)[:1] == b"{":
+            return part.raw
+        self.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
+        return None
+
+    def finish(self, finish: Finish, changed_counts: list[str]) -> None:
+        """Reports what the last frame cannot express."""
+        if finish.stop_sequence is not None:
+            self.not_carried(finish.type, "there is no field for the matched stop sequence")
+        client_called = any(not call.provider_executed for call in self._calls.values())
+        if finish.reason == "tool-calls" and not client_called:
+            self.not_carried(finish.type, "no call of this response was written")
+        for name in changed_counts:
+            self.not_carried("usage", f"there is no field for these {name}")
+
+    def extra(self, extra: Json, shape: type[T]) -> T:
+        """The `extra` of a part; an empty one if another dialect made it."""
+        if not self.same_dialect or not isinstance(extra, Raw):
+            return shape()
+        try:
+            return msgspec.json.decode(extra, type=shape)
+        except ValueError:
+            return shape()
+
+
+def call_args(call: ToolCall) -> Raw | None:
+    """The arguments as an object; free text is under the key `input`. None if they are invalid."""
+    if call.invalid is not None:
+        return None
+    if call.format == "text":
+        return Raw(_json({"input": call.params}))
+    return _as_object(call.params)
+
+
+def _as_object(text: str) -> Raw | None:
+    try:
+        _decode_object(text)
+        return Raw(text.encode())
+    except ValueError:
+        pass
+    try:  # again, with lone surrogates replaced
+        value = parse(text)
+    except ValueError:
+        return None
+    return Raw(_json(value)) if isinstance(value, dict) else None
+
+
+def _executed_call(call: ToolCall) -> wire.GeminiPart | None:
+    """The part of a call that the host executes, if it is of a kind that this API has."""
+    if call.invalid is not None:
+        return None
+    if call.kind == wire.CODE_KIND:
+        try:
+            code = _decode_code(call.params)
+        except ValueError:
+            return None
+        code.id = call.id
+        return wire.GeminiPart(executable_code=code)
+    args = _as_object(call.params) if call.kind == wire.SERVER_TOOL_KIND else None
+    if args is None:
+        return None
+    tool_type = call.name.removeprefix(wire.SERVER_PREFIX)
+    return wire.GeminiPart(tool_call=wire.GeminiToolCall(call.id, tool_type, args))
+
+
+def _result_part(result: ToolResult, call: ToolCall) -> wire.GeminiPart | None:
+    if call.kind == wire.CODE_KIND and call.provider_executed:
+        try:
+            code_result = _decode_code_result(result.result)
+        except ValueError:
+            return None
+        code_result.id = result.id
+        return wire.GeminiPart(code_execution_result=code_result)
+    if call.provider_executed:
+        tool_type = call.name.removeprefix(wire.SERVER_PREFIX)
+        tool_response = wire.GeminiToolResponse(call.id, tool_type, result.result)
+        return wire.GeminiPart(tool_response=tool_response)
+    key = "error" if result.is_error else "output"
+    response = _as_object(bytes(result.result).decode()) or Raw(_json({key: result.result}))
+    return wire.GeminiPart(
+        function_response=wire.GeminiFunctionResponse(call.id, call.name, response)
+    )

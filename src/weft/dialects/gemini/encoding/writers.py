@@ -1,0 +1,123 @@
+"""Writers of frames and of bodies."""
+
+from enum import Enum
+
+import msgspec
+from msgspec import Raw
+
+from weft import large_json
+from weft.dialects.gemini import wire
+from weft.sse import Event
+
+WrittenPart = wire.GeminiPart | Raw
+
+_FRAME_PREFIX = b'{"candidates":[{"content":{"parts":['
+_LINE_BREAKS = (
+    (b"\xc2\x85", b"\\u0085"),
+    (b"\xe2\x80\xa8", b"\\u2028"),
+    (b"\xe2\x80\xa9", b"\\u2029"),
+)
+"""Characters that some clients read as the end of a line, with their JSON escape. In JSON they
+only occur inside strings."""
+
+_json = msgspec.json.Encoder().encode
+
+
+class ItemKind(Enum):
+    TEXT = "text"
+    REASONING = "reasoning"
+    WHOLE = "whole"
+
+
+def escape_line_breaks(data: bytes) -> bytes:
+    """Returns JSON without the rarer characters that end a line."""
+    if not data.isascii():
+        for character, escaped in _LINE_BREAKS:
+            data = data.replace(character, escaped)
+    return data
+
+
+def to_one_line(data: bytes) -> bytes:
+    """Returns JSON of any origin on one line."""
+    return escape_line_breaks(data.replace(b"\n", b" ").replace(b"\r", b" "))
+
+
+class FrameWriter:
+    """Writes the frames of one response."""
+
+    def __init__(self) -> None:
+        self.out: list[Event] = []
+        self._suffixes = dict.fromkeys(ItemKind, b"")
+        """The JSON of a frame after the text, or the part, in it."""
+
+    def start(self, metadata: wire.GenerateContentResponse) -> None:
+        suffix = b'],"role":"model"},"index":0}],%b' % escape_line_breaks(_json(metadata))[1:]
+        self._suffixes = {
+            ItemKind.TEXT: b"}" + suffix,
+            ItemKind.REASONING: b',"thought":true}' + suffix,
+            ItemKind.WHOLE: suffix,
+        }
+
+    def text(self, kind: ItemKind, text: str) -> None:
+        value = escape_line_breaks(_json(text))
+        data = b'%b{"text":%b%b' % (_FRAME_PREFIX, value, self._suffixes[kind])
+        self.out.append(Event("", data))
+
+    def part(self, part: WrittenPart) -> None:
+        suffix = self._suffixes[ItemKind.WHOLE]
+        data = b"%b%b%b" % (_FRAME_PREFIX, to_one_line(_json(part)), suffix)
+        self.out.append(Event("", data))
+
+    def signature(self, part: wire.GeminiPart) -> None:
+        """Writes the signature of the text before it, in a part of its own."""
+        self.part(part)
+
+    def finish(self, response: wire.FinalResponse) -> None:
+        self.out.append(Event("", to_one_line(large_json.write(response))))
+
+    def error(self, error: wire.GeminiError) -> None:
+        body = wire.GenerateContentResponse(error=Raw(_json(error)))
+        self.out.append(Event("", to_one_line(_json(body))))
+
+
+class GeminiBodyWriter(FrameWriter):
+    """Collects the response in one piece. A signature is on the text that it signs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[WrittenPart] = []
+        self.body = b""
+
+    def start(self, metadata: wire.GenerateContentResponse) -> None:
+        """The final response repeats the metadata."""
+
+    def text(self, kind: ItemKind, text: str) -> None:
+        is_reasoning = kind is ItemKind.REASONING
+        last = self._parts[-1] if self._parts else None
+        if (
+            isinstance(last, wire.GeminiPart)
+            and last.text is not None
+            and not last.thought_signature
+            and (last.thought is True) == is_reasoning
+        ):
+            last.text += text
+        else:
+            self._parts.append(wire.GeminiPart(text=text, thought=is_reasoning or None))
+
+    def part(self, part: WrittenPart) -> None:
+        self._parts.append(part)
+
+    def signature(self, part: wire.GeminiPart) -> None:
+        last = self._parts[-1]
+        if isinstance(last, wire.GeminiPart):
+            last.thought_signature = part.thought_signature
+
+    def finish(self, response: wire.FinalResponse) -> None:
+        if self._parts:
+            response.candidates[0].content.parts = [
+                Raw(large_json.write(part)) for part in self._parts
+            ]
+        self.body = to_one_line(large_json.write(response))
+
+    def error(self, error: wire.GeminiError) -> None:
+        self.body = _json(wire.GenerateContentResponse(error=Raw(_json(error))))

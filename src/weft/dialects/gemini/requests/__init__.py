@@ -1,0 +1,1 @@
+"""Parsing and rendering of generateContent requests."""

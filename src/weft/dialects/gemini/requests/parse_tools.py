@@ -1,0 +1,130 @@
+"""Parses tools and toolConfig."""
+
+import re
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.dialects.asking.leftovers import kept
+from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.schema_subset import to_json_schema
+from weft.dialects.gemini.wire import NAME
+from weft.dialects.requests import Places
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import Hosted, Tool, ToolChoice, ToolMode
+
+_MODES: dict[str, ToolMode] = {
+    "AUTO": "auto",
+    "ANY": "required",
+    "NONE": "none",
+    "VALIDATED": "auto",
+}
+_SNAKE_CASE_HUMP = re.compile("_([a-z])")
+_TRANSPORT = "streamableHttpTransport"
+_json = msgspec.json.Encoder().encode
+
+
+def parse_tools(raw: Json, places: Places) -> tuple[Tool, ...]:
+    """Returns all tools; one entry of `tools` may hold several."""
+    tools: list[Tool] = []
+
+    def add(tool: Tool, path: str) -> None:
+        places.add(f"tools[{len(tools)}]", path)
+        tools.append(tool)
+
+    for index, raw_entry in enumerate(schema.parse_list(raw, "tools")):
+        path = f"tools[{index}]"
+        entry, hosted = schema.parse_object(raw_entry, schema.ToolEntry, path)
+        functions = schema.parse_list(entry.function_declarations, f"{path}.functionDeclarations")
+        for number, function in enumerate(functions):
+            function_path = f"{path}.functionDeclarations[{number}]"
+            add(_function(function, function_path), function_path)
+        servers = schema.parse_list(entry.mcp_servers, f"{path}.mcpServers")
+        for number, server in enumerate(servers):
+            server_path = f"{path}.mcpServers[{number}]"
+            add(_mcp_server(server, server_path), server_path)
+        for key, options in hosted.items():
+            if bytes(options) != b"null":
+                add(_hosted_tool(key, options, f"{path}.{key}"), f"{path}.{key}")
+    return tuple(tools)
+
+
+def _function(raw: Raw, path: str) -> Tool:
+    function, unknown = schema.parse_object(raw, schema.FunctionDeclaration, path)
+    subset = schema.non_null(function.parameters)
+    full = schema.non_null(function.parameters_json_schema)
+    if subset is not None and full is not None:
+        raise BadRequest(f"{path}.parameters", "not allowed together with parametersJsonSchema")
+    parameters: Json = UNSET if full is None else full
+    if subset is not None:
+        parameters = to_json_schema(subset)
+    return Tool(
+        function.name,
+        description=function.description,
+        parameters=parameters,
+        extra=kept(unknown),
+    )
+
+
+def _hosted_tool(key: str, options: Raw, path: str) -> Tool:
+    """Options without a canonical field stay in `extra`, for renderers of other dialects."""
+    key = _SNAKE_CASE_HUMP.sub(lambda match: match[1].upper(), key)
+    raw = Raw(_json({key: options}))
+    kind = schema.HOSTED_TOOLS.get(key)
+    if kind is None:
+        return Tool(key, key, raw=raw, origin=NAME)
+    parsed, unknown = schema.parse_object(options, schema.SearchOptions, path)
+    hosted = Hosted(blocked_domains=tuple(parsed.exclude_domains or ()))
+    name = kind.replace("-", "_")
+    return Tool(name, kind, hosted=hosted, raw=raw, origin=NAME, extra=kept(unknown))
+
+
+def _mcp_server(raw: Raw, path: str) -> Tool:
+    server, unknown = schema.parse_object(raw, schema.McpServerEntry, path)
+    raw_transport = schema.non_null(server.streamable_http_transport)
+    if raw_transport is None:
+        raise BadRequest(f"{path}.{_TRANSPORT}", "is required")
+    transport, extra = schema.parse_nested(
+        raw_transport, schema.StreamableHttpTransport, f"{path}.{_TRANSPORT}", _TRANSPORT
+    )
+    headers = dict(transport.headers or {})
+    token = headers.pop("Authorization", None)
+    if headers:
+        extra[f"{_TRANSPORT}.headers"] = Raw(_json(headers))
+    hosted = Hosted(
+        server_label=server.name,
+        server_url=transport.url,
+        authorization=token.removeprefix("Bearer ") if token else None,
+    )
+    return Tool(
+        server.name,
+        "mcp",
+        hosted=hosted,
+        raw=Raw(_json({"mcpServers": [raw]})),
+        origin=NAME,
+        extra=kept(unknown, extra),
+    )
+
+
+def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
+    config, unknown = schema.parse_optional(raw, schema.ToolConfig, "toolConfig")
+    extra |= unknown
+    if config is None:
+        return None
+    path = "toolConfig.functionCallingConfig"
+    calling, unknown = schema.parse_optional(
+        config.function_calling_config, schema.FunctionCallingConfig, path
+    )
+    if calling is None or (calling.mode is None and not calling.allowed_function_names):
+        return None
+    mode = _MODES.get((calling.mode or "AUTO").upper())
+    if mode is None:
+        if isinstance(config.function_calling_config, Raw):
+            extra[path] = config.function_calling_config
+        return None
+    extra |= unknown
+    allowed = tuple(calling.allowed_function_names or ())
+    if mode == "required" and len(allowed) == 1:
+        return ToolChoice(mode, allowed[0])
+    return ToolChoice(mode, allowed=allowed)

@@ -1,0 +1,320 @@
+"""Renders message contents as parts.
+
+Content that came in this dialect is rendered as it came. For other dialects, foreign signatures are
+dropped, and the first call of a step that has no signature of this API is marked as such.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft import large_json
+from weft.context import Context
+from weft.dialects.asking.bridging import Names, arguments, is_object
+from weft.dialects.asking.leftovers import UNSEEN_PARTS, drop_beside, unheard, written
+from weft.dialects.asking.turns import Placed
+from weft.dialects.asking.wording import plain_text
+from weft.dialects.gemini.quirks import quirks_of
+from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.wire import NAME
+from weft.dialects.requests import Losses, keys_of, origins
+from weft.parts import Json
+from weft.request import (
+    CallContent,
+    FileContent,
+    ImageContent,
+    OpaqueContent,
+    ReasoningContent,
+    ResultContent,
+    TextContent,
+)
+
+_RESOLUTIONS = {
+    "low": "MEDIA_RESOLUTION_LOW",
+    "high": "MEDIA_RESOLUTION_HIGH",
+    "original": "MEDIA_RESOLUTION_ULTRA_HIGH",
+}
+_MEDIA_TYPES = {
+    "csv": "text/csv",
+    "gif": "image/gif",
+    "heic": "image/heic",
+    "html": "text/html",
+    "jpeg": "image/jpeg",
+    "jpg": "image/jpeg",
+    "md": "text/markdown",
+    "mp3": "audio/mpeg",
+    "mp4": "video/mp4",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "txt": "text/plain",
+    "wav": "audio/wav",
+    "webp": "image/webp",
+}
+_PDF_BASE64 = "JVBERi"
+_PLAIN_TEXT = "text/plain"
+_Cacheable = TextContent | ImageContent | FileContent | ResultContent
+_json = msgspec.json.Encoder().encode
+
+
+class PartRenderer:
+    """Renders the contents of one request."""
+
+    def __init__(self, context: Context, losses: Losses, names: Names, *, native: bool) -> None:
+        """`native`: the request came in this dialect."""
+        self._losses = losses
+        self._names = names
+        self._native = native
+        self._quirks = quirks_of(context)
+        self._origins = origins(context, NAME, native=native)
+        self._call_names: dict[str, str] = {}
+        """The name of each call so far, by id: a functionResponse repeats it."""
+        self._needs_mark = False
+        """Whether the next call without a signature must be marked."""
+
+    def render(self, contents: list[Placed], role: str) -> list[Raw]:
+        """Returns the parts of one message. A message of the model is one step."""
+        self._needs_mark = role == "assistant" and not self._native and self._quirks.signed_calls
+        parts = [part for placed in contents for part in self._render_content(placed, role)]
+        if self._quirks.result_media:
+            return parts
+        for placed in contents:  # media of results go behind all results
+            if isinstance(placed.content, ResultContent):
+                media = self._result_media(placed.path, placed.content)
+                if media:
+                    detail = "images and files are sent behind the result"
+                    self._losses.adapted(f"{placed.path}.content", detail)
+                parts += media
+        return parts
+
+    def _render_content(self, placed: Placed, role: str) -> list[Raw]:
+        content = placed.content
+        part = _RENDERERS[type(content)](self, placed.path, content, role)
+        return [] if part is None else [part]
+
+    def _with_extra(self, part: schema.RequestPart, extra: Json, path: str) -> Raw:
+        if self._native:
+            return written(part, extra, schema.NESTED)
+        drop_beside(extra, path, self._losses, NAME)
+        return Raw(large_json.write(part))
+
+    def _drop_cache(self, content: _Cacheable, path: str) -> None:
+        if content.cache is not None:
+            self._losses.warned(f"{path}.cache", f"left out: {NAME} has no cache control")
+
+    def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
+        self._drop_cache(content, path)
+        if not self._native:
+            if content.refusal:
+                self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
+            if not content.text:
+                if content != TextContent(""):
+                    self._losses.adapted(path, "empty text is left out")
+                return None
+        return self._with_extra(schema.RequestPart(content.text), content.extra, path)
+
+    def _image(self, path: str, content: ImageContent, role: str) -> Raw | None:
+        self._drop_cache(content, path)
+        part = self._media_part(path, content, content.media_type, None)
+        if part is None:
+            return None
+        if content.detail in _RESOLUTIONS:
+            part.media_resolution = Raw(_json({"level": _RESOLUTIONS[content.detail]}))
+        elif content.detail not in (None, "auto"):
+            detail = f"dropped: {NAME} has no equivalent of {content.detail}"
+            self._losses.warned(f"{path}.detail", detail)
+        return self._with_extra(part, content.extra, path)
+
+    def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
+        self._drop_cache(content, path)
+        media_type = content.media_type or _guess_type(content.filename) or _guess_type(content.url)
+        if content.data is not None and media_type is None and content.data.startswith(_PDF_BASE64):
+            media_type = _MEDIA_TYPES["pdf"]
+        if media_type == _PLAIN_TEXT and content.data is not None and not self._native:
+            return self._text_file(path, content)
+        part = self._media_part(path, content, media_type, content.filename)
+        if content.filename is not None and not self._native:
+            self._losses.adapted(f"{path}.filename", f"left out: {NAME} has no file names")
+        return None if part is None else self._with_extra(part, content.extra, path)
+
+    def _text_file(self, path: str, content: FileContent) -> Raw | None:
+        text = plain_text(content)
+        if text is None:
+            self._losses.refused(path, "text/plain data is not valid UTF-8")
+            return None
+        self._losses.adapted(path, "a plain text file is sent as text")
+        titled = f"{content.filename}\n\n{text}" if content.filename else text
+        return self._with_extra(schema.RequestPart(titled), content.extra, path)
+
+    def _media_part(
+        self,
+        path: str,
+        content: ImageContent | FileContent,
+        media_type: str | None,
+        name: str | None,
+    ) -> schema.RequestPart | None:
+        if content.data is not None and media_type is not None:
+            blob = schema.RequestBlob(media_type, content.data, name if self._native else None)
+            return schema.RequestPart(inline_data=Raw(_json(blob)))
+        if content.data is not None:
+            self._losses.refused(path, f"{NAME} requires the media type of the data")
+            return None
+        uri = content.url
+        if uri is not None and not (self._quirks.fetches or self._native):
+            self._losses.refused(path, "this host does not fetch URLs; send the bytes")
+            return None
+        if uri is None and self._native:
+            uri = content.file_id
+        if uri is None:
+            self._losses.refused(path, "a file id of another upstream; send the bytes instead")
+            return None
+        media_type = media_type or _guess_type(uri)
+        if media_type is None and isinstance(content, ImageContent):
+            self._losses.warned(path, "unknown image type: sent as a file of no type")
+        if media_type != content.media_type:
+            detail = f"{media_type}, guessed from the name"
+            self._losses.adapted(f"{path}.media_type", detail)
+        file = schema.RequestFileData(uri, media_type, name if self._native else None)
+        return schema.RequestPart(file_data=Raw(_json(file)))
+
+    def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+        own = content.origin in self._origins and content.encrypted is None
+        if own and content.signature is not None:
+            part = schema.RequestPart(
+                content.text, thought=True, thought_signature=content.signature
+            )
+            return self._with_extra(part, content.extra, path)
+        if content.origin is None and self._native:
+            part = schema.RequestPart(content.text, thought=True)
+            return self._with_extra(part, content.extra, path)
+        self._needs_mark = self._quirks.signed_calls
+        foreign = content.origin is not None and content.origin not in self._origins
+        whose = f"of {content.origin}" if foreign else "without a signature"
+        self._losses.warned(path, f"dropped: reasoning {whose}")
+        return None
+
+    def _function_call(self, path: str, content: CallContent, role: str) -> Raw | None:
+        if content.provider_executed:
+            self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
+            return None
+        if content.kind not in ("function", "custom"):
+            self._losses.refused(path, f"calls of kind {content.kind} are not available on {NAME}")
+            return None
+        if content.item_id is not None:
+            self._losses.adapted(f"{path}.item_id", f"left out: {NAME} has no item ids")
+        name = self._names.spell(content.name, content.namespace, path)
+        self._call_names[content.id] = name
+        args = arguments(content, path, self._losses)
+        call = schema.RequestFunctionCall(name, _sent_id(content.id), args)
+        part = schema.RequestPart(function_call=Raw(_json(call)))
+        part.thought_signature = self._call_signature(path, content)
+        self._needs_mark = False
+        return self._with_extra(part, content.extra, path)
+
+    def _call_signature(self, path: str, call: CallContent) -> str | None:
+        """The signature, if this API made it; else the mark that replaces it, which only the first
+        call of a step needs.
+        """
+        if call.signature is not None and call.origin in self._origins:
+            return call.signature
+        if call.signature is not None:
+            self._needs_mark = self._quirks.signed_calls
+        if self._needs_mark:
+            detail = f"{schema.SKIP_SIGNATURE} is sent: another model made this call"
+            self._losses.adapted(f"{path}.signature", detail)
+            return schema.SKIP_SIGNATURE
+        if call.signature is not None:
+            self._losses.adapted(f"{path}.signature", f"left out: it is for {call.origin}")
+        return None
+
+    def _function_response(self, path: str, content: ResultContent, role: str) -> Raw | None:
+        if role == "assistant" and not self._native:
+            self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
+            return None
+        self._drop_cache(content, path)
+        name = self._call_names.get(content.id)
+        if name is None:
+            name = self._names.chosen(content.name or content.id, f"{path}.name")
+        parts: list[Raw] = []
+        if self._quirks.result_media and UNSEEN_PARTS not in keys_of(content.extra):
+            parts = self._result_media(path, content)
+        result = schema.RequestFunctionResponse(
+            name,
+            _sent_id(content.id),
+            self._response(path, content),
+            Raw(_json(parts)) if parts else UNSET,
+        )
+        part = schema.RequestPart(function_response=Raw(_json(result)))
+        return self._with_extra(part, content.extra, path)
+
+    def _response(self, path: str, content: ResultContent) -> Raw:
+        """The text of a result as an object: its own JSON if it is one, else under a key."""
+        texts: list[str] = []
+        after_media = False
+        for index, part in enumerate(content.content):
+            part_path = f"{path}.content[{index}]"
+            text = self._result_text(part)
+            if text is None:
+                after_media = True
+                continue
+            if text and after_media:
+                detail = "its text is sent before its images and files"
+                self._losses.adapted(f"{path}.content", detail)
+            if isinstance(part, TextContent) and not self._native:
+                self._drop_cache(part, part_path)
+                drop_beside(part.extra, part_path, self._losses, NAME)
+            elif isinstance(part, FileContent):
+                self._losses.adapted(part_path, "a plain text file is sent as text")
+            if not text and part != TextContent("") and not self._native:
+                self._losses.adapted(part_path, "empty text is left out")
+            texts += [text] if text or self._native else []
+        if len(texts) > 1:
+            self._losses.adapted(f"{path}.content", "its texts are joined")
+        joined = "\n".join(texts)
+        as_is = Raw(joined.encode())
+        if is_object(joined) and (not content.is_error or "error" in keys_of(as_is)):
+            return as_is
+        return Raw(_json({"error" if content.is_error else "output": joined}))
+
+    def _result_text(self, part: TextContent | ImageContent | FileContent) -> str | None:
+        """The text of a part of a result; None for images and files, except plain text."""
+        if isinstance(part, TextContent):
+            return part.text
+        if isinstance(part, FileContent) and part.media_type == _PLAIN_TEXT and not self._native:
+            return plain_text(part)
+        return None
+
+    def _result_media(self, path: str, content: ResultContent) -> list[Raw]:
+        parts: list[Raw] = []
+        for index, part in enumerate(content.content):
+            if self._result_text(part) is None:
+                parts += self._render_content(Placed(f"{path}.content[{index}]", part), "user")
+        return parts
+
+    def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
+        if content.origin in self._origins:
+            return content.raw
+        unheard(content, path, self._losses, NAME, ours=role == "assistant")
+        return None
+
+
+def _sent_id(id: str) -> str | None:
+    return None if schema.is_generated_id(id) else id
+
+
+def _guess_type(name: str | None) -> str | None:
+    """The media type by the extension of a file name or URL."""
+    if name is None:
+        return None
+    return _MEDIA_TYPES.get(name.partition("?")[0].rpartition(".")[2].lower())
+
+
+_RENDERERS: dict[type, Callable[..., Raw | None]] = {
+    TextContent: PartRenderer._text,
+    ImageContent: PartRenderer._image,
+    FileContent: PartRenderer._file,
+    ReasoningContent: PartRenderer._reasoning,
+    CallContent: PartRenderer._function_call,
+    ResultContent: PartRenderer._function_response,
+    OpaqueContent: PartRenderer._opaque,
+}

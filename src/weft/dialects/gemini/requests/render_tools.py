@@ -1,0 +1,203 @@
+"""Renders tools and functionCallingConfig.
+
+Of the hosted tools of other dialects, only those that this API has too are rendered, each with the
+options that it knows.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.context import Context
+from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
+from weft.dialects.asking.wording import described
+from weft.dialects.gemini.quirks import quirks_of
+from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
+from weft.dialects.gemini.wire import NAME
+from weft.dialects.requests import Losses
+from weft.parts import Json
+from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
+
+_MODES: dict[ToolMode, str] = {"auto": "AUTO", "required": "ANY", "none": "NONE"}
+_HOSTED_KEYS = {kind: key for key, kind in schema.HOSTED_TOOLS.items()}
+_CLIENT_KINDS = ("function", "custom")
+_json = msgspec.json.Encoder().encode
+
+
+class GeminiToolRenderer:
+    """Renders the tools of one request. Consecutive functions share one entry of `tools`."""
+
+    def __init__(
+        self, request: Request, context: Context, losses: Losses, names: Names, *, native: bool
+    ) -> None:
+        """`native`: the request came in this dialect."""
+        self._request = request
+        self._losses = losses
+        self._names = names
+        self._native = native
+        self._quirks = quirks_of(context)
+        self.entries: list[Raw] = []
+        self.bridged: frozenset[str] = frozenset()
+        """The names of free-text tools that are declared as functions."""
+        self._functions: list[Raw] = []
+        """Declarations that are not in an entry yet."""
+        self._has_strict = False
+        for index, tool in enumerate(request.tools):
+            self._declare(tool, f"tools[{index}]")
+        self._flush_functions()
+
+    def _flush_functions(self) -> None:
+        if self._functions:
+            entry = schema.ToolEntry(function_declarations=Raw(_json(self._functions)))
+            self.entries.append(Raw(_json(entry)))
+            self._functions = []
+
+    def _add_entry(self, entry: Raw) -> None:
+        self._flush_functions()
+        self.entries.append(entry)
+
+    # Tool choice
+
+    def choice(self) -> schema.FunctionCallingConfig | None:
+        chosen = self._request.tool_choice
+        if not self._native and not self.entries:
+            if chosen not in (None, ToolChoice()):
+                self._losses.warned("tool_choice", "left out: there are no tools")
+            if self._request.parallel_tool_calls is False:
+                self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
+            return None
+        if self._request.parallel_tool_calls is False:
+            self._report_parallel_calls(chosen)
+        strict = self._has_strict and not self._native
+        if chosen is None:
+            return schema.FunctionCallingConfig("VALIDATED") if strict else None
+        if chosen.kind not in _CLIENT_KINDS:
+            self._losses.refused("tool_choice", f"a {chosen.kind} tool cannot be forced")
+            return None
+        if chosen.name is not None:
+            name = self._names.chosen(chosen.name, "tool_choice.name")
+            return schema.FunctionCallingConfig("ANY", [name])
+        mode = _MODES[chosen.mode]
+        if mode == "AUTO" and (chosen.allowed or strict):
+            mode = "VALIDATED"
+        allowed = [
+            self._names.chosen(name, f"tool_choice.allowed[{index}]")
+            for index, name in enumerate(chosen.allowed)
+        ]
+        return schema.FunctionCallingConfig(mode, allowed or None)
+
+    def _report_parallel_calls(self, chosen: ToolChoice | None) -> None:
+        functions = [tool for tool in self._request.tools if tool.kind in _CLIENT_KINDS]
+        several = len(functions) > 1 and (chosen is None or chosen.name is None)
+        if chosen is not None and chosen.mode == "required" and several:
+            detail = f"exactly one call cannot be required on {NAME}; allow parallel calls"
+            self._losses.refused("parallel_tool_calls", detail)
+        else:
+            self._losses.warned("parallel_tool_calls", "the model may make several calls at once")
+
+    # Functions
+
+    def _declare(self, tool: Tool, path: str) -> None:
+        if tool.cache is not None:
+            self._losses.warned(f"{path}.cache", f"left out: {NAME} has no cache control")
+        if tool.origin == NAME and self._native and isinstance(tool.raw, Raw):
+            self._add_entry(tool.raw)
+        elif tool.kind == "function":
+            self._declare_function(tool, path)
+        elif tool.kind == "custom":
+            self._losses.adapted(path, "its free text is passed as an object with the key input")
+            self.bridged |= {tool.name}
+            name = self._names.spell(tool.name, tool.namespace, path)
+            declaration = schema.FunctionDeclaration(name, described(tool, path, self._losses))
+            self._set_parameters(declaration, FREE, path)
+            self._functions.append(Raw(_json(declaration)))
+        elif tool.kind in _HOSTED_TOOLS:
+            _HOSTED_TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
+        else:
+            missing(tool, path, self._losses, NAME)
+
+    def _declare_function(self, tool: Tool, path: str) -> None:
+        name = self._names.spell(tool.name, tool.namespace, path)
+        declaration = schema.FunctionDeclaration(name, tool.description)
+        if tool.strict:
+            self._has_strict = True
+            detail = "mode VALIDATED is used, which enforces the schemas of all calls"
+            self._losses.adapted(f"{path}.strict", detail)
+        self._set_parameters(declaration, tool.parameters, path)
+        if self._native:
+            self._functions.append(written(declaration, tool.extra))
+            return
+        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        self._functions.append(Raw(_json(declaration)))
+
+    def _set_parameters(
+        self, declaration: schema.FunctionDeclaration, parameters: Json, path: str
+    ) -> None:
+        """Sets the schema; a tool without parameters has none."""
+        if not isinstance(parameters, Raw) or not schema_of(parameters):
+            return
+        if self._quirks.json_schema:
+            declaration.parameters_json_schema = parameters
+        else:
+            renderer = SubsetRenderer(parameters, f"{path}.parameters", self._losses)
+            declaration.parameters = renderer.render()
+
+    # Hosted tools
+
+    def _web_search(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        if any(other.kind in _CLIENT_KINDS for other in self._request.tools):
+            # Vendor documentation: search cannot be combined with functions. A request can do
+            # without it, since the model decides whether to search.
+            self._losses.warned(path, f"left out: {NAME} has no search beside functions")
+            return
+        self._refuse_options(
+            path,
+            allowed_domains=bool(hosted.allowed_domains),
+            max_uses=hosted.max_uses is not None,
+            location=hosted.location is not UNSET,
+        )
+        if hosted.context_size is not None:
+            self._losses.dropped(f"{path}.hosted.context_size", NAME)
+        options = schema.SearchOptions(list(hosted.blocked_domains) or None)
+        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        self._add_entry(Raw(_json({schema.SEARCH: options})))
+
+    def _without_options(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        """A hosted tool that has no options here: fetch and code execution."""
+        self._refuse_options(
+            path,
+            allowed_domains=bool(hosted.allowed_domains),
+            blocked_domains=bool(hosted.blocked_domains),
+            max_uses=hosted.max_uses is not None,
+        )
+        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        self._add_entry(Raw(_json({_HOSTED_KEYS[tool.kind]: {}})))
+
+    def _mcp(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        if hosted.server_url is None:
+            self._losses.refused(path, f"{NAME} needs the URL of an MCP server")
+            return
+        self._refuse_options(path, allowed_tools=bool(hosted.allowed_tools))
+        unasked(tool, path, self._losses, NAME)
+        token = hosted.authorization
+        headers = {"Authorization": f"Bearer {token}"} if token else None
+        transport = schema.StreamableHttpTransport(hosted.server_url, headers)
+        server = schema.McpServerEntry(hosted.server_label or tool.name, Raw(_json(transport)))
+        self._add_entry(Raw(_json(schema.ToolEntry(mcp_servers=Raw(_json([server]))))))
+
+    def _refuse_options(self, path: str, **requested: bool) -> None:
+        for option, is_set in requested.items():
+            if is_set:
+                detail = f"{option} is not available on {NAME}; remove it"
+                self._losses.refused(f"{path}.hosted.{option}", detail)
+
+
+_HOSTED_TOOLS: dict[str, Callable[[GeminiToolRenderer, Tool, Hosted, str], None]] = {
+    "web-search": GeminiToolRenderer._web_search,
+    "web-fetch": GeminiToolRenderer._without_options,
+    "code-execution": GeminiToolRenderer._without_options,
+    "mcp": GeminiToolRenderer._mcp,
+}
