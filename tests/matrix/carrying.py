@@ -2,7 +2,7 @@
 
 from tests.matrix.run import cell
 from tests.matrix.scenarios import SCENARIOS
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 
 HEAD = """\
 # What each dialect cannot carry
@@ -19,10 +19,10 @@ JSON calls stands in `{"input": …}`.
 
 
 def written() -> str:
-    return "\n".join([HEAD, *(_section(dialect) for dialect in DIALECTS)])
+    return "\n".join([HEAD, *(_section(dialect.name) for dialect in DIALECTS.values())])
 
 
-def _section(dialect: str) -> str:
+def _section(dialect: DialectName) -> str:
     rows = [
         f"| {scenario} | {', '.join(sources)} | {_cell(detail)} |"
         for scenario in SCENARIOS
@@ -34,7 +34,7 @@ def _section(dialect: str) -> str:
     return "\n".join([f"## To {dialect}", "", *table, ""])
 
 
-def _losses(scenario: str, target: str) -> dict[str, list[str]]:
+def _losses(scenario: str, target: DialectName) -> dict[str, list[str]]:
     """What is said about a loss, and which dialects it is said of."""
     found: dict[str, list[str]] = {}
     for source in DIALECTS:

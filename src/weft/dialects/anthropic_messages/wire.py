@@ -4,7 +4,7 @@ What is read is optional throughout: imitators leave out what they like. Unknown
 skipped. A content block is kept raw beside its reading, so that it can go back as it was.
 """
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -13,7 +13,7 @@ from weft.dialects.base import told
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-NAME = "anthropic-messages"
+NAME: Final = "anthropic-messages"
 
 ID_LETTERS, ID_LIMIT = "a-zA-Z0-9_-", 64
 """How ids of calls are spelled here, in streams and in requests alike."""

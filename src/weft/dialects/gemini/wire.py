@@ -6,11 +6,12 @@ belongs to others (arguments, results, metadata of a tool) stays raw.
 
 import json
 import re
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-NAME = "gemini"
+NAME: Final = "gemini"
 
 CODE, SERVER_TOOL = "executable_code", "server_tool"
 """The kinds of the calls that the other end executes, and what they are called."""

@@ -3,10 +3,12 @@
 Everything is optional: imitators leave out what they like. Unknown fields are skipped.
 """
 
+from typing import Final
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-NAME = "openai-chat"
+NAME: Final = "openai-chat"
 
 GROWING = frozenset(
     {"content", "text", "summary", "thinking", "refusal", "reasoning", "reasoning_content"}

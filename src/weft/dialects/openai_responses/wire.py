@@ -5,12 +5,12 @@ every snapshot, also when its value is null.
 """
 
 from collections.abc import Mapping
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-NAME = "openai-responses"
+NAME: Final = "openai-responses"
 
 RAW_TEXT, SPEC_RAW_TEXT = "response.reasoning_text", "response.reasoning"
 """How raw reasoning is streamed: as clients know it, and as the specification calls it."""
