@@ -72,7 +72,7 @@ Keys, and the values of `headers`, can be written in three forms:
 | form | the secret |
 |---|---|
 | `env:NAME` | the value of this environment variable, which must be set |
-| `file:PATH` | the content of this file, without surrounding whitespace; the path is relative to `weft.toml` |
+| `file:PATH` | the content of this file, stripped; relative paths start at `weft.toml` |
 | anything else | the text itself |
 
 Secrets are never printed, neither by `weft config check` nor in errors or the log.

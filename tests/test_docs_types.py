@@ -53,7 +53,7 @@ def narrowing() -> str:
         for type, name in parts
     ]
     cases = [
-        f'        case "{type}":\n            assert_type(part, weft.{name})\n            return "{name}"'
+        f'        case "{type}":\n            return assert_type(part, weft.{name}).type'
         for type, name in parts
     ]
     return NARROWED.format(branches="\n".join(branches), cases="\n".join(cases))

@@ -54,7 +54,10 @@ def drawn() -> list[str]:
 def test_every_exception_hangs_where_the_tree_says(
     error: type[Exception], base: type[Exception]
 ) -> None:
-    builtin = {ArgumentTypeError: (TypeError,), ArgumentValueError: (ValueError,)}
+    builtin: dict[type[Exception], tuple[type[Exception], ...]] = {
+        ArgumentTypeError: (TypeError,),
+        ArgumentValueError: (ValueError,),
+    }
     assert error.__bases__ == (base, *builtin.get(error, ()))
 
 
