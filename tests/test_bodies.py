@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.strategies import QUICK
 from weft.errors import BadRequest
-from weft.gateway.bodies import SLICE, ClientGone, Shape, check, read
+from weft.gateway.bodies import ClientGone, Shape, check, read
 from weft.gateway.doors import Shut
+from weft.large_json import SLICE
 
 SHAPE = Shape(depth=5, object_keys=4, array_items=6)
 LEAVES = st.none() | st.integers(-(2**63), 2**63 - 1) | st.text('"\\[]{},', max_size=5)

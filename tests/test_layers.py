@@ -21,6 +21,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.findings",
         "weft.ids",
         "weft.context",
+        "weft.large_json",
         "weft.partial_json",
     ),
     "L1 law": (

@@ -507,6 +507,8 @@ limits = { body = 0, dept = 1 }
             "server.host = ''",
             "1: server.host: expected an address or a name, without scheme and port",
         ),
+        ("server.keys = false", "1: server.keys: expected a table, got true or false"),
+        ("server.keys = 'a'", "1: server.keys: expected a table, got text"),
         ("server.keys.a = 1", "1: server.keys.a: expected text or a table, got a whole number"),
         ("server.keys.a = {}", "1: server.keys.a: secret is missing"),
         (

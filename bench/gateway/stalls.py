@@ -131,7 +131,7 @@ def main() -> None:
     print(shown(found.counts))
     print(Aim("the longest stall", found.worst, AIM, "ms"))
     print(Aim("what others get done, less", 100 * (1 - beside.rate / alone.rate), LESS, "%"))
-    if found.worst > LIMIT:
+    if found.worst > AIM:
         print(found.where)
     for one in wrong:
         print(f"FAIL  {one}")

@@ -13,6 +13,8 @@ from typing import NoReturn
 
 import msgspec
 
+from weft.large_json import SLICE
+
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
 _INSIDE = rf'(?:[^"\\\x00-\x1f]++|{_ESCAPED})*+'
@@ -373,6 +375,7 @@ def join_halves(held: str, text: str) -> tuple[str, str]:
 
 def whole_characters(text: str) -> str:
     """Returns the text with surrogate pairs joined and lone halves replaced by U+FFFD."""
-    if _HALF.search(text) is None:
+    slices = range(0, len(text), SLICE)
+    if text.isascii() or not any(_HALF.search(text, at, at + SLICE) for at in slices):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

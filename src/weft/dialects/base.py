@@ -13,6 +13,7 @@ from typing import Literal, Protocol, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Raw, UnsetType
 
+from weft import large_json
 from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
 from weft.dialects.faults import ReadError
@@ -286,7 +287,7 @@ class Salvage:
         """Reads an object inside a frame, typed if it can be; an empty one if it is none."""
         data = bytes(raw) if isinstance(raw, Raw) else b"{}"
         try:
-            return msgspec.json.decode(data, type=wanted)
+            return large_json.read(data, wanted)
         except (ValueError, RecursionError):
             pass
         try:

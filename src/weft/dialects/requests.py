@@ -17,6 +17,7 @@ from typing import Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.errors import BadRequest
 from weft.parts import Json
@@ -143,7 +144,7 @@ _AT = re.compile(r" - at `\$(.*)`$")
 def read(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
     """Reads an object of a body; raises BadRequest with the path of what does not fit."""
     try:
-        return msgspec.json.decode(data, type=wanted)
+        return large_json.read(data, wanted)
     except RecursionError:
         raise BadRequest(path, "nested too deeply") from None
     except ValueError as problem:
@@ -156,9 +157,9 @@ def read(data: bytes | Raw, wanted: type[S], path: str = "") -> S:
 def unknown(data: bytes | Raw, known: type[msgspec.Struct], *handled: str) -> Json:
     """Returns the keys of an object that a shape does not know, as one raw object."""
     names = names_of(known)
-    found = _keys(data)
+    found = large_json.members(data)
     rest = {key: value for key, value in found.items() if key not in names and key not in handled}
-    return Raw(msgspec.json.encode(rest)) if rest else UNSET
+    return Raw(large_json.write(rest)) if rest else UNSET
 
 
 @cache
@@ -167,9 +168,6 @@ def names_of(shape: type[msgspec.Struct]) -> frozenset[str]:
     tag = shape.__struct_config__.tag_field
     names = {field.encode_name for field in msgspec.structs.fields(shape)}
     return frozenset(names | ({tag} if tag else set()))
-
-
-_keys = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 # Writing
@@ -185,7 +183,7 @@ def origins(context: Context, name: str, *, native: bool) -> frozenset[str]:
 
 def keys_of(extra: Json) -> dict[str, Raw]:
     """The keys of a raw object; none if there is none."""
-    return _keys(extra) if isinstance(extra, Raw) else {}
+    return large_json.members(extra) if isinstance(extra, Raw) else {}
 
 
 class Spelling:

@@ -16,23 +16,17 @@ import msgspec
 from weft.dialects.faults import fault
 from weft.errors import BadRequest
 from weft.gateway.doors import Shut
+from weft.large_json import CLOSED, SLICE, end_of_string
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-SLICE = 64 * 1024
-"""Bytes that are looked at in one go: while a regular expression runs, no other thread does."""
-
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
-_CLOSED = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.)*+")*+[^"]*+', re.DOTALL)
-"""Everything before a string that does not end."""
-
-_INSIDE = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _TOKEN = re.compile(rb'["\[\]{},]|-?[0-9][0-9.eE+-]*+')
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _OTHERS = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE_NUMBER = re.compile(rb"\d{19}|[eE][+-]?\d{3}")
 _NUMERIC = frozenset(b"0123456789.eE+-")
-_QUOTE, _COMMA = ord('"'), ord(",")
+_COMMA = ord(",")
 _LONGEST_NUMBER = 1000
 _INTEGERS = range(-(2**63), 2**63)
 
@@ -125,30 +119,10 @@ def _without_strings(body: bytes) -> Iterator[bytes]:
         end = start + SLICE
         while end < min(size, start + SLICE + 40) and body[end] in _NUMERIC:
             end += 1  # a large number must not look like two small ones
-        closed = _CLOSED.match(body, start, end)
+        closed = CLOSED.match(body, start, end)
         stop = closed.end() if closed is not None else end
         yield _STRINGS.sub(b"", body[start:stop])
-        start = _end_of_string(body, stop) if body[stop : stop + 1] == b'"' else stop
-
-
-def _end_of_string(body: bytes, start: int) -> int:
-    """Where the string that starts here is over."""
-    position, size = start + 1, len(body)
-    while position < size:
-        end = position + SLICE
-        quote = body.find(b'"', position, end)
-        if body.find(b"\\", position, end if quote < 0 else quote) < 0:
-            if quote >= 0:
-                return quote + 1
-            position = end
-        else:
-            inside = _INSIDE.match(body, position, end)
-            position = inside.end() if inside is not None else end
-            if position < size and body[position] == _QUOTE:
-                return position + 1
-            if position == size - 1:  # a backslash with nothing behind it
-                break
-    return size
+        start = end_of_string(body, stop) if body[stop : stop + 1] == b'"' else stop
 
 
 class _Walk:
@@ -180,7 +154,7 @@ class _Walk:
                 continue
             found, position = token[0], token.end()
             if found == b'"':
-                position = _end_of_string(body, start)
+                position = end_of_string(body, start)
                 if self._is_object and not self._key:
                     self._key = body[start : min(position, start + 200)]
             elif found == b",":

@@ -150,7 +150,7 @@ class Run:
             return
         if stream is None or not writer.log.events:
             nothing = self._error_stream()
-            await writer.finish(nothing.events(error), nothing.response, Context())
+            await writer.finish(nothing.events(error), lambda: nothing.response, Context())
         else:
             await stream.abandon(error)
 

@@ -301,7 +301,10 @@ class OpenStream:
         self._unrendered = False
         if self._first is not None:
             self._first += answer.parts
-        return self._renderer.render(answer.parts)
+        events = self._renderer.render(answer.parts)
+        if answer.ended and answer.size > LARGE:
+            _ = answer.pipe.response  # a large text is joined here, and not on the loop
+        return events
 
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
         await self.flow_through(write, None)
@@ -504,7 +507,6 @@ class PersistedStream:
     def repairs(self) -> list[Finding]:
         return self._inner.repairs
 
-    @property
     def _record(self) -> Response:
         """What is stored: with what the client's dialect could not carry."""
         response = self.response

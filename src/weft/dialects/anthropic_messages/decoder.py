@@ -143,7 +143,10 @@ class MessagesDecoder:
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message":
-            self._body(Raw(frame.data.decode("utf-8", "replace").encode()), out)
+            data = frame.data
+            if not data.isascii():
+                data = data.decode("utf-8", "replace").encode()
+            self._body(Raw(data), out)
         elif type == "error" or (type not in EVENTS and event.error is not None):
             self._on_error(event, out)
         elif type not in EVENTS:

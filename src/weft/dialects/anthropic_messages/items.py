@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.assembler import Assembler
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
@@ -113,8 +114,8 @@ class BodyWriter(Writer):
             block = self._blocks[index]
             if isinstance(block, wire.Use) and parses(text):
                 block.input = Raw(text.encode())
-        self._message.content = [Raw(_json(block)) for block in self._blocks]
-        return _json(self._message)
+        self._message.content = [Raw(large_json.write(block)) for block in self._blocks]
+        return large_json.write(self._message)
 
     def begin(self, message: wire.Written) -> None:
         self._message = message

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.base import told
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -168,7 +169,7 @@ class Event(msgspec.Struct):
     error: Error | str | None = None
 
 
-_read = msgspec.json.Decoder(Event).decode
+_read = large_json.decoder(Event)
 
 
 def read(data: bytes) -> Event:

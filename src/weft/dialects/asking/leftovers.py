@@ -11,6 +11,7 @@ from difflib import get_close_matches
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.dialects.base import told
 from weft.dialects.requests import Losses, keys_of, unknown
 from weft.parts import Json
@@ -136,7 +137,7 @@ MESSAGE = "message"
 INSTEAD = frozenset({"compaction", "compaction_summary", "context_compaction", "item_reference"})
 """Items of the assistant that stand for something else that was said."""
 
-_json = msgspec.json.Encoder().encode
+_json = large_json.write
 
 
 def left(

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
@@ -128,7 +129,7 @@ class Writer:
         self.part(part)
 
     def end(self, answer: wire.Answer) -> None:
-        self.out.append(Event("", one_line(_json(answer))))
+        self.out.append(Event("", one_line(large_json.write(answer))))
 
     def fail(self, error: wire.Error) -> None:
         self.out.append(Event("", one_line(_json(wire.Chunk(error=Raw(_json(error)))))))
@@ -169,8 +170,10 @@ class BodyWriter(Writer):
 
     def end(self, answer: wire.Answer) -> None:
         if self._parts:
-            answer.candidates[0].content.parts = [Raw(_json(part)) for part in self._parts]
-        self.body = one_line(_json(answer))
+            answer.candidates[0].content.parts = [
+                Raw(large_json.write(part)) for part in self._parts
+            ]
+        self.body = one_line(large_json.write(answer))
 
     def fail(self, error: wire.Error) -> None:
         self.body = _json(wire.Chunk(error=Raw(_json(error))))

@@ -11,6 +11,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
+
 NAME: Final = "gemini"
 
 CODE, SERVER_TOOL = "executable_code", "server_tool"
@@ -310,7 +312,7 @@ class _RawChunk(Shape):
     candidates: list[_RawCandidate]
 
 
-read = msgspec.json.Decoder(Chunk).decode
+read = large_json.decoder(Chunk)
 """Decodes the data of a frame; raises ValueError for what is not a well-typed frame."""
 
 _read_elements = msgspec.json.Decoder(list[Raw]).decode

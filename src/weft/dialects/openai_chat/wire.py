@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
+
 NAME: Final = "openai-chat"
 
 GROWING = frozenset(
@@ -135,7 +137,7 @@ class Thought(msgspec.Struct):
     thought_signature: str | None = None
 
 
-read = msgspec.json.Decoder(Chunk).decode
+read = large_json.decoder(Chunk)
 """Decodes the data of a frame; raises ValueError for what is not a well-typed chunk."""
 
 read_extra = msgspec.json.Decoder(dict[str, Thought]).decode

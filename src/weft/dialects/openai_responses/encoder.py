@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
@@ -155,7 +156,7 @@ class ResponsesEncoder:
     def _snapshot(self, type: str, more: bytes = b"") -> None:
         if self._events.silent:
             return
-        self._events.snapshot(type, _json(self.response), more)
+        self._events.snapshot(type, large_json.write(self.response), more)
 
     # The response
 
@@ -300,15 +301,14 @@ class ResponsesEncoder:
         self._take_over(said, part, kept)
         text = self._fold.text(part.id)
         if said.refusal:
-            refusal = b',"refusal":'
-            self._events.write("response.refusal.done", said.at, said.place, refusal, _json(text))
+            type, before = "response.refusal.done", b',"refusal":'
         else:  # each spelling of a long text lives for one event only
-            logprobs = b',"logprobs":%b,"text":' % _json(said.logprobs)
             type = "response.output_text.done"
-            self._events.write(type, said.at, said.place, logprobs, _json(text))
+            before = b',"logprobs":%b,"text":' % _json(said.logprobs)
+        self._events.write(type, said.at, said.place, before, large_json.write(text))
         said.item.parts[said.index] = whole = said.part(text)
         done = "response.content_part.done"
-        self._events.write(done, said.at, said.place, b',"part":', _json(whole))
+        self._events.write(done, said.at, said.place, b',"part":', large_json.write(whole))
         self._output.said(said.item)
 
     def _take_over(self, said: SaidText, part: TextEnd, kept: wire.ItemExtra) -> None:
@@ -506,4 +506,4 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     for part in said:
         fold.feed(part)
     encoder.feed(said)
-    return _json(encoder.response)
+    return large_json.write(encoder.response)

@@ -68,7 +68,8 @@ class Reader:
                 return NAMED[option][value]
         if isinstance(value, dict):
             return self._inner(value, wanted, key)
-        if Secret in options or any(map(_is_table, options)):
+        # msgspec cannot read dicts of secrets, so no such dict gets to `_plain`.
+        if Secret in options or any(map(_is_table, options)) or all(map(_is_named, options)):
             return self._unfit(key, f"expected {words(wanted)}, got {kind(value)}")
         return self._plain(value, wanted, key)
 

@@ -10,6 +10,7 @@ from operator import attrgetter
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.asking import asked, sent_options
 from weft.dialects.anthropic_messages.asking.sent_contents import Blocks, is_plain
@@ -74,7 +75,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         fields = fields_as_said(said_by(request, NAME), request, fields, MEANING)
         fields["messages"] = sent
     cut = () if native else _cut(request)
-    return Rendered(_json(fields), names.restored, tools.bridged, cut)
+    return Rendered(large_json.write(fields), names.restored, tools.bridged, cut)
 
 
 def _body(
@@ -104,7 +105,7 @@ def _body(
 def _whole(body: asked.Written, request: Request, *, native: bool) -> Raw:
     """The body with what came beside it; options of thinking are below their own key."""
     if not native:
-        return Raw(_json(body))
+        return Raw(large_json.write(body))
     options = keys_of(request.reasoning.extra) if request.reasoning else {}
     beside = {f"thinking.{key}": said for key, said in options.items() if key != "effort"}
     return written(body, kept(keys_of(request.extra), beside), asked.INNER)

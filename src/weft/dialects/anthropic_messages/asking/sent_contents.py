@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.asking import asked
 from weft.dialects.anthropic_messages.quirks import quirks_of
@@ -62,7 +63,7 @@ class Blocks:
         if self._native:
             return written(block, extra, asked.INNER)
         drop_beside(extra, path, self._losses, NAME)
-        return Raw(_json(block))
+        return Raw(large_json.write(block))
 
     def text(self, path: str, content: TextContent, role: str = "user") -> Raw | None:
         if content.refusal and not self._native:

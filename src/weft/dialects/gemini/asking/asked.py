@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.requests import names_of, read
 from weft.errors import BadRequest
 from weft.parts import Json
@@ -258,14 +259,14 @@ class Written(Shape):
 def take(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str, Raw]]:
     """Reads an object, in either spelling of its keys; and what the shape does not know of it."""
     try:
-        fields = msgspec.json.decode(data, type=dict[str, Raw])
+        fields = large_json.members(data)
     except (ValueError, RecursionError):
         return read(data, shape, path), {}
     names = _spellings(shape)
     known = names_of(shape)
     spelled = {names.get(key, key): value for key, value in fields.items()}
     if spelled.keys() != fields.keys():
-        data = msgspec.json.encode(spelled)
+        data = large_json.write(spelled)
     found = read(data, shape, path)
     return found, {key: value for key, value in spelled.items() if key not in known}
 
@@ -279,10 +280,10 @@ def _spellings(shape: type[msgspec.Struct]) -> dict[str, str]:
 def spelled(body: bytes) -> bytes:
     """A body with the names of the wire at its top."""
     names = _spellings(Body)
-    fields = msgspec.json.decode(body, type=dict[str, Raw])
+    fields = large_json.members(body)
     if names.keys().isdisjoint(fields.keys() - set(names.values())):
         return body
-    return msgspec.json.encode({names.get(key, key): value for key, value in fields.items()})
+    return large_json.write({names.get(key, key): value for key, value in fields.items()})
 
 
 def below(raw: Raw, shape: type[S], path: str, under: str) -> tuple[S, dict[str, Raw]]:
@@ -305,7 +306,7 @@ def many(raw: Json, path: str) -> list[Raw]:
     if bytes(there)[:1] == b"{":
         return [there]
     try:
-        return msgspec.json.decode(there, type=list[Raw])
+        return large_json.elements(there)
     except ValueError:
         raise BadRequest(path, "expected an array") from None
 

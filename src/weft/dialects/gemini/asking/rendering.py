@@ -10,6 +10,7 @@ from operator import attrgetter
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.arranging import (
     behind_results,
@@ -69,10 +70,10 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     fields = keys_of(written(body, request.extra if native else UNSET, asked.INNER))
     if native and lost_in_turns(request, losses.found[before:]):
         fields = fields_as_said(said_by(request, NAME), request, fields, MEANING)
-    fields["contents"] = Raw(_json(contents))
+    fields["contents"] = Raw(large_json.write(contents))
     kept = {key: value for key, value in fields.items() if key not in _ADDRESS}
     cut = () if native else sent_options.cut(request)
-    return Rendered(_json(kept), names.restored, tools.bridged, cut)
+    return Rendered(large_json.write(kept), names.restored, tools.bridged, cut)
 
 
 class _Conversation:
@@ -97,7 +98,7 @@ class _Conversation:
         if self._native:
             contents = [self._as_said(turn) for turn in said]
         else:
-            contents = [Raw(_json(one)) for one in self._alternating(said)]
+            contents = [Raw(large_json.write(one)) for one in self._alternating(said)]
         return self._system(found[:first]), contents
 
     def _system(self, found: list[Turn]) -> asked.Instruction | UnsetType:

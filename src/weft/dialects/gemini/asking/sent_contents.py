@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, arguments, is_object
 from weft.dialects.asking.leftovers import UNSEEN_PARTS, drop_beside, unheard, written
@@ -86,7 +87,7 @@ class Parts:
         if self._native:
             return written(part, extra, asked.INNER)
         drop_beside(extra, path, self._losses, NAME)
-        return Raw(_json(part))
+        return Raw(large_json.write(part))
 
     def _uncached(self, content: _Marked, path: str) -> None:
         if content.cache is not None:

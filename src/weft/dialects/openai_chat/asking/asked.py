@@ -6,6 +6,7 @@ What is carried as it came is `Raw`. A shape that is written leaves out what was
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.asking.leftovers import kept
 from weft.dialects.asking.wording import Breakpoint, Grammar, telling
 from weft.dialects.requests import keys_of, unknown
@@ -290,4 +291,4 @@ def given(raw: Json) -> Json:
 
 
 def raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
+    return Raw(large_json.write(value))

@@ -2,9 +2,9 @@
 
 from operator import attrgetter
 
-import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, effort_of
 from weft.dialects.asking.leftovers import drop, drop_beside
@@ -116,7 +116,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         told = written.get("stream_options", _NULL)
         options = {} if told == _NULL else keys_of(told)
         written["stream_options"] = asked.raw({"include_usage": True} | options)
-    encoded = msgspec.json.encode(written)
+    encoded = large_json.write(written)
     return Rendered(encoded, names.restored, tools.bridged, _cut(request))
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.assembler import Response
 from weft.dialects.coded import Error
 from weft.dialects.openai_chat import written
@@ -168,7 +169,7 @@ class MessageWriter:
         message.reasoning_content = response.reasoning or UNSET
         message.reasoning_details = self._details or UNSET
         message.tool_calls = list(self._calls.values()) or UNSET
-        return _json(self._completion)
+        return large_json.write(self._completion)
 
     def begin(self, id: str, created: int, model: str, fields: Iterable[Field]) -> None:
         completion = self._completion

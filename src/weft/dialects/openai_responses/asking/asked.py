@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.dialects.asking.wording import Breakpoint
 from weft.parts import Json
 
@@ -304,4 +305,4 @@ class Body(Shape, kw_only=True):
 
 
 def raw(value: object) -> Raw:
-    return Raw(msgspec.json.encode(value))
+    return Raw(large_json.write(value))

@@ -2,9 +2,9 @@
 
 from operator import attrgetter
 
-import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.context import Context
 from weft.dialects.asking.bridging import Names, effort_of
 from weft.dialects.asking.leftovers import drop, drop_beside, put
@@ -90,7 +90,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     put(written, body.extra(), _INNER)
     if len(losses.found) == before:
         written = _as_said(request, written)
-    return Rendered(msgspec.json.encode(written), names.restored, stop=request.stop)
+    return Rendered(large_json.write(written), names.restored, stop=request.stop)
 
 
 def _as_said(request: Request, written: dict[str, Raw]) -> dict[str, Raw]:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from weft import large_json
 from weft.assembler import Buffer
 from weft.dialects.base import Salvage
 from weft.parts import Json, ToolCall
@@ -213,7 +214,7 @@ class Glance(msgspec.Struct):
 
 BODY = "response"
 
-read = msgspec.json.Decoder(Event).decode
+read = large_json.decoder(Event)
 _glance = msgspec.json.Decoder(Glance).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.dialects.openai_responses import wire
 from weft.findings import Findings
 from weft.ids import Ids
@@ -318,7 +319,7 @@ class Output:
 
     def _tell(self, what: str, item: Item, shown: wire.Item) -> None:
         index = b'"output_index":%d,"item":' % item.index
-        self.events.write(f"response.output_item.{what}", item.at, index, _json(shown))
+        self.events.write(f"response.output_item.{what}", item.at, index, large_json.write(shown))
 
 
 class MessageItem(Item):

@@ -1,0 +1,326 @@
+"""JSON of many megabytes, read and written in short steps.
+
+msgspec reads or writes a value in a single call, and no other thread runs meanwhile: a string of
+30 MB takes it up to 100 ms. Here long strings are cut out first, read in slices, and put into the
+value that was read without them; they are written in slices as well. The result is msgspec's own,
+always. What is small goes to msgspec directly.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from copy import copy
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw
+
+T = TypeVar("T")
+
+LARGE = 256 * 1024
+"""Bytes of JSON over which long strings are looked for."""
+
+SLICE = 32 * 1024
+"""Bytes or characters of one step. A string that is longer is a long one."""
+
+CLOSED = re.compile(rb'(?:[^"]*+"(?:[^"\\]++|\\.)*+")*+[^"]*+', re.DOTALL)
+"""Everything before a string that does not end."""
+
+_HIGH_SURROGATE = re.compile(rb"\\u[dD][89abAB]")
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_ESCAPE = len(rb"\u0000")
+"""Bytes of the longest escape."""
+
+_encode = msgspec.json.Encoder().encode
+_decode_text = msgspec.json.Decoder(str).decode
+_skip = msgspec.json.Decoder(Raw).decode
+
+
+# Reading
+
+
+def read(data: bytes | Raw, type: type[T]) -> T:
+    """Returns what `msgspec.json.decode` returns, and raises what it raises."""
+    if len(data) <= LARGE:
+        return msgspec.json.decode(data, type=type)
+    return _read(bytes(data), msgspec.json.Decoder(type).decode)
+
+
+def decoder(type: type[T]) -> Callable[[bytes | Raw], T]:
+    """Returns a function that reads values of this type."""
+    decode = msgspec.json.Decoder(type).decode
+
+    def read_one(data: bytes | Raw) -> T:
+        return decode(data) if len(data) <= LARGE else _read(bytes(data), decode)
+
+    return read_one
+
+
+def _skimmer(type: type[T]) -> Callable[[bytes | Raw], T]:
+    """Returns a function that reads values of which all strings stay raw. msgspec skips 30 MB in
+    10 ms, so only what has very many escapes is read in slices."""
+    decode = msgspec.json.Decoder(type).decode
+
+    def read_one(data: bytes | Raw) -> T:
+        if len(data) <= LARGE or bytes(data).count(b"\\") <= LARGE:
+            return decode(data)
+        return _read(bytes(data), decode)
+
+    return read_one
+
+
+members = _skimmer(dict[str, Raw])
+"""Returns the members of an object, in their order and as they stand."""
+
+elements = _skimmer(list[Raw])
+"""Returns the elements of an array, as they stand."""
+
+
+def _read(data: bytes, decode: Callable[[bytes], T]) -> T:
+    outline = _Outline(data)
+    if not outline.strings:
+        return decode(data)
+    try:
+        value = decode(outline.text)
+    except msgspec.DecodeError as problem:
+        raise outline.located(problem) from None
+    value = outline.filled(value)
+    outline.check_unread()
+    return value
+
+
+class _LongString:
+    """A long string of a JSON text, quotes included."""
+
+    __slots__ = ("_data", "end", "is_read", "start")
+
+    def __init__(self, data: bytes, start: int, end: int) -> None:
+        self._data = data
+        self.start = start
+        self.end = end
+        self.is_read = False
+
+    @property
+    def literal(self) -> bytes:
+        return self._data[self.start : self.end]
+
+    def text(self) -> str:
+        self.is_read = True
+        return "".join(list(self._each(_decode_text)))
+
+    def check(self) -> None:
+        """Raises DecodeError for what msgspec would not skip."""
+        for _ in self._each(_skip):
+            pass
+
+    def _each(self, decode: Callable[[bytes], T]) -> Iterator[T]:
+        position, last = self.start + 1, self.end - 1
+        while position < last:
+            end = _end_of_slice(self._data, position, last)
+            try:
+                yield decode(b'"%b"' % self._data[position:end])
+            except msgspec.DecodeError as problem:
+                raise _moved(problem, (position - 1).__add__) from None
+            position = end
+
+
+def _end_of_slice(data: bytes, start: int, last: int) -> int:
+    """Returns where a slice ends that starts here: after `SLICE` bytes, or a little earlier, so
+    that no character is cut.
+    """
+    end = start + SLICE
+    if end >= last:
+        return last
+    for _ in range(3):  # a character has at most three bytes behind its first
+        end -= data[end] & 0xC0 == 0x80
+    if data.find(b"\\", end - 2 * _ESCAPE, end) < 0:
+        return end
+    masked = _masked(data[start:end])
+    cut = masked.rfind(b"\\", -_ESCAPE)
+    if cut >= 0 and cut + (_ESCAPE if masked.startswith(b"u", cut + 1) else 2) > len(masked):
+        masked = masked[:cut]
+    if _HIGH_SURROGATE.match(masked, len(masked) - _ESCAPE):
+        masked = masked[:-_ESCAPE]  # its other half comes next
+    return start + len(masked)
+
+
+def _masked(piece: bytes) -> bytes:
+    """Returns a piece of a string without its escaped backslashes and quotes, as long as it was:
+    what backslashes are left begin other escapes, and a quote ends the string.
+    """
+    return piece.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+
+
+class _Outline:
+    """A JSON text whose long strings are replaced by short ones that stand nowhere else in it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.strings = [_LongString(data, *span) for span in long_strings(data)]
+        self.text = data
+        if not self.strings:
+            return
+        starts = [0, *(one.end for one in self.strings)]
+        ends = [*(one.start for one in self.strings), len(data)]
+        pieces = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        digest = blake2b(digest_size=16)
+        for piece in pieces:
+            digest.update(piece)
+        # Nobody can write the hash of a text into that text.
+        self._name = digest.hexdigest()
+        names = [f"{self._name}-{number:08}" for number in range(len(self.strings))]
+        self._by_name = dict(zip(names, self.strings, strict=True))
+        self._names = re.compile(rb'"%b-(\d{8})"' % self._name.encode())
+        quoted = [f'"{name}"'.encode() for name in names]
+        self.text = b"".join(
+            [one for pair in zip(pieces, [*quoted, b""], strict=True) for one in pair]
+        )
+
+    def filled(self, value: T) -> T:
+        """Returns a value that was read from the outline with its long strings in place."""
+        return self._filled(value)  # type: ignore[return-value]
+
+    def _filled(self, value: object) -> object:
+        match value:
+            case str():
+                found = self._by_name.get(value)
+                return value if found is None else found.text()
+            case Raw():
+                return self._filled_raw(value)
+            case msgspec.Struct():
+                for name in value.__struct_fields__:
+                    member = getattr(value, name)
+                    filled = self._filled(member)
+                    if filled is not member:
+                        msgspec.structs.force_setattr(value, name, filled)
+            case list():
+                value[:] = map(self._filled, value)
+            case tuple():
+                return tuple(map(self._filled, value))
+            case dict():
+                items = [(self._filled(key), self._filled(one)) for key, one in value.items()]
+                value.clear()
+                value.update(items)
+        return value
+
+    def _filled_raw(self, raw: Raw) -> Raw:
+        data = bytes(raw)
+        pieces = self._names.split(data)
+        if len(pieces) == 1:
+            return raw
+        pieces[1::2] = [self.strings[int(number)].literal for number in pieces[1::2]]
+        return Raw(b"".join(pieces))
+
+    def check_unread(self) -> None:
+        """Raises DecodeError if a string that nobody read is not one."""
+        for one in self.strings:
+            if not one.is_read:
+                one.check()
+
+    def located(self, problem: msgspec.DecodeError) -> msgspec.DecodeError:
+        """The error with its place in the whole text."""
+        return _moved(problem, self._place)
+
+    def _place(self, at: int) -> int:
+        size = len(self._name) + len('"-00000000"')
+        for one in self.strings:
+            if at <= one.start:
+                break
+            at += one.end - one.start - size
+        return at
+
+
+def _moved(problem: msgspec.DecodeError, place: Callable[[int], int]) -> msgspec.DecodeError:
+    message = _BYTE.sub(lambda found: f"(byte {place(int(found[1]))})", str(problem))
+    return problem.__class__(message)
+
+
+def long_strings(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yields where each string longer than a slice begins and ends, quotes included. A string
+    without an end is none.
+    """
+    start, size = 0, len(data)
+    while start < size:
+        closed = CLOSED.match(data, start, start + SLICE)
+        stop = closed.end() if closed is not None else start
+        if stop == start:  # all of the slice is inside one string
+            stop = end_of_string(data, start)
+            if stop > size:
+                return
+            yield start, stop
+        start = stop
+
+
+def end_of_string(data: bytes, start: int) -> int:
+    """Returns the place behind the string that starts here; one behind the end of all, if the
+    string has no end."""
+    position, size, step = start + 1, len(data), 256
+    while position < size:
+        end = position + step
+        quote = data.find(b'"', position, end)
+        if data.find(b"\\", position, end if quote < 0 else quote) < 0:
+            if quote >= 0:
+                return quote + 1
+            position = end
+        else:
+            masked = _masked(data[position:end])
+            quote = masked.find(b'"')
+            if quote >= 0:
+                return position + quote + 1
+            position += len(masked)
+            if masked.endswith(b"\\") and position < size:  # what it escapes comes next
+                position -= 1
+        step = SLICE
+    return size + 1
+
+
+# Writing
+
+
+def write(value: object) -> bytes:
+    """Returns what `msgspec.json.encode` returns, and raises what it raises."""
+    long: list[list[bytes]] = []
+    outline = _outlined(value, long)
+    if not long:
+        return _encode(value)
+    # No JSON has a NUL: what stands between two is the number of a long value.
+    pieces: list[bytes] = []
+    for number, piece in enumerate(_encode(outline).split(b"\0")):
+        pieces += long[int(piece)] if number % 2 else (piece,)
+    return b"".join(pieces)
+
+
+def _outlined(value: object, long: list[list[bytes]]) -> object:
+    """Returns the value, or a copy that has marks for its long strings, which go to `long`."""
+    match value:
+        case str():
+            return _mark(_written(value), long) if len(value) > SLICE else value
+        case Raw():
+            return _mark([bytes(value)], long) if len(value) > SLICE else value
+        case msgspec.Struct():
+            changed = value
+            for name in value.__struct_fields__:
+                member = getattr(value, name)
+                outlined = _outlined(member, long)
+                if outlined is not member:
+                    changed = copy(value) if changed is value else changed
+                    msgspec.structs.force_setattr(changed, name, outlined)
+            return changed
+        case list() | tuple():
+            before = len(long)
+            members = [_outlined(member, long) for member in value]
+            return value if len(long) == before else members
+        case dict():
+            before = len(long)
+            outlines = {key: _outlined(member, long) for key, member in value.items()}
+            return value if len(long) == before else outlines
+    return value
+
+
+def _mark(pieces: list[bytes], long: list[list[bytes]]) -> Raw:
+    long.append(pieces)
+    return Raw(b"\0%d\0" % (len(long) - 1))
+
+
+def _written(text: str) -> list[bytes]:
+    slices = range(0, len(text), SLICE)
+    return [b'"', *(_encode(text[at : at + SLICE])[1:-1] for at in slices), b'"']

@@ -1,0 +1,192 @@
+"""JSON in slices: the same values, bytes and errors as msgspec's, whatever is long and where."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from tests.strategies import QUICK
+from weft import large_json
+from weft.large_json import LARGE, SLICE
+
+FRAGMENTS = [
+    b"a plain text ",
+    "é".encode(),
+    "漢字".encode(),
+    "😀".encode(),
+    rb"\n",
+    rb"\"",
+    rb"\\",
+    rb"\/",
+    rb"\u00e9",
+    rb"\u0041",
+    rb"\ud83d\ude00",
+    rb"\\u0041",
+    rb"\\\"",
+    b"[]{},:",
+]
+SPOILED = [rb"\x", rb"\u12", rb"\u12G4", rb"\ud83d", rb"\ud83d\u0041", rb"\ude00", b"\x01", b"\n"]
+NOT_UTF_8 = [b"\xff", b"\xc3", b"\xf0\x9f\x98", b"\x80" * 10]
+
+
+class Message(msgspec.Struct, frozen=True):
+    text: str = ""
+    raw: Raw | msgspec.UnsetType = msgspec.UNSET
+    parts: tuple[str, ...] = ()
+    names: dict[str, str] = {}
+
+
+class Body(msgspec.Struct):
+    messages: list[Message] = []
+    other: Any = None
+
+
+TYPES: list[Any] = [Any, Body, dict[str, Raw], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string: some fragments again and again, behind as many letters as move them."""
+
+    fragments: tuple[bytes, ...]
+    before: int
+    size: int
+
+    @property
+    def json(self) -> bytes:
+        some = b"".join(self.fragments)
+        return b'"%b%b"' % (b"x" * self.before, some * (self.size // len(some) + 1))
+
+
+TEXTS = st.builds(
+    Text,
+    st.lists(st.sampled_from(FRAGMENTS), min_size=1, max_size=4).map(tuple),
+    st.integers(0, 13),
+    st.sampled_from([10, SLICE - 20, SLICE + 20, 3 * SLICE]),
+)
+SEVERAL = st.lists(TEXTS, min_size=8, max_size=8)
+
+
+def body_of(texts: list[Text]) -> bytes:
+    """A body with long and short strings everywhere, more than is read at once."""
+    message = b'{"text":%b,"raw":[%b,{"k":%b}],"parts":[%b],"names":{%b:%b},"unknown":%b}'
+    one = message % tuple(text.json for text in texts[:7])
+    body = b'{"messages":[%b],"other":[1.5,null,%b],"z":true}' % (one, texts[7].json)
+    return body + b" " * max(0, LARGE - len(body) + 1)
+
+
+def plain(value: Any) -> Any:
+    """A value whose raw JSON can be compared."""
+    return msgspec.to_builtins(value, builtin_types=(Raw,)) if isinstance(value, Body) else value
+
+
+def outcome(read: Any, data: bytes, wanted: Any) -> Any:
+    """What was read, or why it was not."""
+    try:
+        return plain(read(data, type=wanted))
+    except ValueError:  # of two faults, either may be found first
+        return "refused"
+
+
+@QUICK
+@given(SEVERAL, st.sampled_from(TYPES))
+def test_a_large_body_is_read_as_msgspec_reads_it(texts: list[Text], wanted: Any) -> None:
+    body = body_of(texts)
+    expected = plain(msgspec.json.decode(body, type=wanted))
+    assert plain(large_json.read(body, wanted)) == expected
+    assert plain(large_json.decoder(wanted)(body)) == expected
+    assert plain(large_json.read(Raw(body), wanted)) == expected
+
+
+@QUICK
+@given(TEXTS, st.integers(0, 60), st.sampled_from(SPOILED + NOT_UTF_8))
+def test_what_is_no_string_is_refused_as_msgspec_refuses_it(
+    text: Text, from_end: int, bad: bytes
+) -> None:
+    good = text.json
+    at = max(1, len(good) - 1 - from_end)
+    literal = good[:at] + bad + good[at:]
+    body = b'{"messages":[{"text":%b,"raw":%b}],"other":"%b"}' % (literal, good, b"y" * LARGE)
+    for wanted in TYPES:
+        assert outcome(large_json.read, body, wanted) == outcome(msgspec.json.decode, body, wanted)
+
+
+@pytest.mark.parametrize(
+    "spoiled", [b'{"a":"' + b"x" * LARGE, b'{"a":"' + b"\\" * (LARGE + 1), b'"' * LARGE]
+)
+@pytest.mark.parametrize("wanted", TYPES)
+def test_a_string_without_an_end_is_refused(spoiled: bytes, wanted: Any) -> None:
+    assert outcome(large_json.read, spoiled, wanted) == outcome(
+        msgspec.json.decode, spoiled, wanted
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":"%b",?}',
+        b'{"a":?,"b":"%b"}',
+        b'{"a":"%b","b":"%b",?}',
+        b'{"a":"%b\\x"}',
+        b'{"a":"%b","b":"%b\\x%b"}',
+    ],
+)
+def test_an_error_names_the_byte_of_the_whole_body(body: bytes) -> None:
+    long = b"x" * LARGE
+    whole = body.replace(b"%b", long)
+    with pytest.raises(msgspec.DecodeError) as expected:
+        msgspec.json.decode(whole)
+    with pytest.raises(msgspec.DecodeError) as found:
+        large_json.read(whole, Any)
+    assert str(found.value) == str(expected.value)
+
+
+def test_a_body_that_guesses_the_names_of_long_strings_gets_its_own() -> None:
+    seen: list[str] = []
+    body = b'{"a":"%b","b":"%b"}' % (b"x" * LARGE, b"guess")
+    outline = large_json._Outline(body)
+    seen += outline._by_name
+    guessed = body.replace(b"guess", seen[0].encode())
+    assert large_json.read(guessed, dict[str, str])["b"] == seen[0]
+
+
+@QUICK
+@given(SEVERAL, st.sampled_from(TYPES))
+def test_a_large_value_is_written_as_msgspec_writes_it(texts: list[Text], wanted: Any) -> None:
+    value = msgspec.json.decode(body_of(texts), type=wanted)
+    expected = msgspec.json.encode(value)
+    assert large_json.write(value) == expected
+    assert msgspec.json.encode(value) == expected, "writing changed the value"
+
+
+@pytest.mark.parametrize("text", ["\0" * LARGE, "\ud83d" + "x" * LARGE, "x" * LARGE + "\ud83d"])
+def test_odd_texts_are_written_or_refused_as_msgspec_does(text: str) -> None:
+    def written(write: Any) -> Any:
+        try:
+            return write([text, {"a": text}])
+        except ValueError as problem:
+            return problem.__class__
+
+    assert written(large_json.write) == written(msgspec.json.encode)
+
+
+def test_what_is_small_or_has_no_long_string_is_msgspec_s_own_work() -> None:
+    many = [{"text": "x" * 100}] * (LARGE // 50)
+    assert large_json.read(msgspec.json.encode(many), list[dict[str, str]]) == many
+    assert large_json.write(many) == msgspec.json.encode(many)
+    assert large_json.read(b'{"a":1}', dict[str, int]) == {"a": 1}
+
+
+@QUICK
+@given(SEVERAL)
+def test_members_and_elements_are_as_they_stand(texts: list[Text]) -> None:
+    body = body_of(texts)
+    escapes = b'"%b"' % (rb"\"" * (LARGE + 1))
+    for data in (body, b'{"a":%b,"b":%b}' % (escapes, body)):
+        assert large_json.members(data) == msgspec.json.decode(data, type=dict[str, Raw])
+        array = b"[%b,%b]" % (data, escapes)
+        assert large_json.elements(array) == msgspec.json.decode(array, type=list[Raw])
