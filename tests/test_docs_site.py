@@ -5,6 +5,7 @@ fetched from the network when it is read.
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -23,17 +24,16 @@ FETCHED = re.compile(
 
 
 def run(*command: str | Path) -> None:
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def python_with_mkdocs(folder: Path) -> Path:
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """This Python, if it has the extra `docs`; else that of a new environment with it."""
     if importlib.util.find_spec("material") is not None:
         return Path(sys.executable)
+    folder = tmp_path_factory.mktemp("docs")
     run(sys.executable, "-m", "venv", folder)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     options = ("-q", "--disable-pip-version-check", "-c", ROOT / "constraints.txt")
@@ -42,20 +42,43 @@ def python_with_mkdocs(folder: Path) -> Path:
     return folder / "bin" / "python"
 
 
+def build(python: Path, root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    """Builds the site as `make docs` does, of the pages and the settings below `root`."""
+    command = [python, "-m", "mkdocs", "build", "--strict", "--site-dir", site]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=False, env=environment
+    )
+
+
 @pytest.mark.long
-def test_the_site_builds_strictly_and_needs_no_network_to_be_read(tmp_path: Path) -> None:
-    python, site = python_with_mkdocs(tmp_path / "env"), tmp_path / "site"
-    run(python, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", site)
+def test_the_site_builds_strictly_and_needs_no_network_to_be_read(
+    python: Path, tmp_path: Path
+) -> None:
+    done = build(python, ROOT, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     pages = {path.stem for path in ROOT.glob("docs/*.md")}
-    assert pages <= {path.stem for path in site.glob("*.html")}
-    assert (site / "data-flow.svg").is_file()
+    assert pages <= {path.stem for path in tmp_path.glob("*.html")}
+    assert (tmp_path / "data-flow.svg").is_file()
     fetched = {
         (path.name, found[0])
         for kind in ("html", "css")
-        for path in site.rglob(f"*.{kind}")
+        for path in tmp_path.rglob(f"*.{kind}")
         for found in FETCHED.finditer(path.read_text("utf-8"))
     }
     assert fetched == set()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("link", ["gone.md", "library.md#nowhere"])
+def test_a_link_to_nowhere_fails_the_build(python: Path, tmp_path: Path, link: str) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    with (tmp_path / "docs" / "index.md").open("a", encoding="utf-8") as page:
+        page.write(f"\n[nowhere]({link})\n")
+    done = build(python, tmp_path, tmp_path / "site")
+    assert done.returncode == 1
+    assert link in done.stderr
 
 
 @pytest.mark.parametrize(

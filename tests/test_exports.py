@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from tests.test_docs import PAGES, blocks, name
 
 ROOT = Path(__file__).parents[1]
 
@@ -113,3 +114,20 @@ def test_the_three_kinds_of_fault_are_apart() -> None:
     faults = (weft.UpstreamError, weft.ClientError, weft.InternalError)
     for error in (weft.TooLarge, weft.UnknownDialect, weft.Unreadable, weft.ArgumentTypeError):
         assert sum(issubclass(error, fault) for fault in faults) == 1
+
+
+INSIDE = {"architecture.md", "store.md"}
+"""The pages about the inside of Weft, whose examples may import from its modules."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in INSIDE], ids=name)
+def test_the_examples_of_a_page_use_public_names_only(page: Path) -> None:
+    for example in blocks(page, "python", "py"):
+        for node in ast.walk(ast.parse(example.body)):
+            match node:
+                case ast.ImportFrom(module=str(module)):
+                    assert not module.startswith("weft."), f"line {example.line}: {module}"
+                case ast.Import(names=imported):
+                    assert not [one.name for one in imported if one.name.startswith("weft.")]
+                case ast.Attribute(value=ast.Name(id="weft"), attr=attribute):
+                    assert attribute in weft.__all__, f"line {example.line}: weft.{attribute}"
