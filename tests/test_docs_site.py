@@ -44,7 +44,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(python: Path, root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     """Builds the site as `make docs` does, of the pages and the settings below `root`."""
-    command = [python, "-m", "mkdocs", "build", "--strict", "--site-dir", site]
+    command: list[str | Path] = [python, "-m", "mkdocs", "build", "--strict", "--site-dir", site]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     return subprocess.run(
         command, cwd=root, capture_output=True, text=True, check=False, env=environment
