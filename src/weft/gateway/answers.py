@@ -183,7 +183,7 @@ class StreamAnswer:
     async def _failed(self, failed: Failed) -> None:
         self._quiet()
         if self._begun:
-            await self._put_events(self._run.ending(failed.error))
+            await self._put_events(await self._run.ending(failed.error))
             await self._end()
         else:
             client = self._client

@@ -379,7 +379,8 @@ async def _announced(run: Run, incoming: IncomingRequest) -> None:
     writer, id = run.writer, incoming.response_id
     if writer is None or id is None:
         raise InternalError("a continuation has no name")
-    await writer.announce(id, "in_progress", with_status(queued(incoming), "in_progress"))
+    snapshot = await for_body(incoming.body.raw, queued, incoming)
+    await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
 
 
 async def _settled(run: Run) -> None:

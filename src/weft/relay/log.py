@@ -116,6 +116,11 @@ class LogReader:
         self._events: list[Event] = []
         """Of a batch whose last block has not come."""
 
+    @property
+    def pending(self) -> int:
+        """Bytes of a chunk that is not whole yet."""
+        return len(self._buffer)
+
     def feed(self, block: Block, *, ended: bool = False) -> list[Event]:
         """Returns the events that this block completes. Those of a batch are shown when all of it
         has come, or as they come if the response has `ended`. Raises ValueError for a batch that
@@ -458,7 +463,10 @@ class StoredLog:
         """
         while blocks := await self._store.blocks(self._id, self.number - 1, self._block):
             for block in blocks:
-                yield self._events(block, ended)
+                if self._reader.pending > LARGE:  # a copy of that takes long
+                    yield await offload(self._events, block, ended)
+                else:
+                    yield self._events(block, ended)
 
     def _events(self, block: Block, ended: bool) -> list[Event]:
         try:
