@@ -5,7 +5,7 @@ JOBS ?= auto
 # Compiled once, not once for each process of the tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve test test-long test-clients coverage check bench fuzz explore fmt clean
+.PHONY: serve test test-long test-clients coverage check docs bench fuzz explore fmt clean
 
 serve: .venv/ready
 	@$(BIN)/weft serve
@@ -42,6 +42,12 @@ check: .venv/ready
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
+# The documentation as a site in site/. Broken links fail the build, but not with --quiet, which
+# would silence them. The variable silences an advertisement.
+docs: .venv/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'site/index.html is the first page; search needs a server: python3 -m http.server -d site'
+
 bench: .venv/ready
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.gateway
@@ -64,11 +70,15 @@ fmt: .venv/ready
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv site .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # Made anew when what it holds changes. An interrupted set-up leaves no `ready` behind.
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Weft needs Python 3.11 or newer")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.venv/docs: .venv/ready
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@

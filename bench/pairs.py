@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bench import streams
 from weft import DIALECTS, Decoder, Encoder, encode
+from weft.dialects import DialectName
 from weft.parts import (
     Finish,
     Part,
@@ -59,7 +60,7 @@ def answer() -> Iterator[Part]:
     yield Finish("tool-calls", usage=Usage(11, DELTAS, DELTAS + 11))
 
 
-def reads(dialect: str) -> list[bytes]:
+def reads(dialect: DialectName) -> list[bytes]:
     """The bytes of the answer in this dialect, as the network hands them over."""
     return list(streams.reads(iter(encode(answer(), dialect))))
 
@@ -67,7 +68,7 @@ def reads(dialect: str) -> list[bytes]:
 class Pair:
     """Reads one dialect and writes another."""
 
-    def __init__(self, source: str, target: str) -> None:
+    def __init__(self, source: DialectName, target: DialectName) -> None:
         self._source = source
         self._target = target
 
@@ -79,7 +80,7 @@ class Pair:
         encoder.feed(decoder.finish())
 
 
-PAIRS = [(source, target) for source in DIALECTS for target in DIALECTS]
+PAIRS = [(one.name, other.name) for one in DIALECTS.values() for other in DIALECTS.values()]
 
 
 def limit(pair: tuple[str, str]) -> float:

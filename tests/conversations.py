@@ -5,26 +5,24 @@ The clients read the JSON themselves and share no code with the decoders.
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 import weft
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.findings import Findings
 
 Object = dict[str, Any]
 Result = tuple[str, str, str]
 """The id, the name and the text of a result."""
 
-CHAT, RESPONSES, MESSAGES, GEMINI, UI = (
-    "openai-chat",
-    "openai-responses",
-    "anthropic-messages",
-    "gemini",
-    "ai-sdk",
-)
-ASKED = (CHAT, RESPONSES, MESSAGES, GEMINI)
+CHAT: Final = "openai-chat"
+RESPONSES: Final = "openai-responses"
+MESSAGES: Final = "anthropic-messages"
+GEMINI: Final = "gemini"
+UI: Final = "ai-sdk"
+ASKED: tuple[DialectName, ...] = (CHAT, RESPONSES, MESSAGES, GEMINI)
 """The dialects that have requests and bodies."""
 WRITTEN = (*ASKED, UI)
 
@@ -224,11 +222,11 @@ IN_BODY: dict[str, Callable[[Object], list[Object]]] = {
 }
 
 
-def from_stream(raw: bytes, upstream: str, client: str) -> list[Object]:
+def from_stream(raw: bytes, upstream: DialectName, client: DialectName) -> list[Object]:
     return KEPT[client](events_of(weft.convert(raw, upstream, client)))
 
 
-def from_body(raw: bytes, upstream: str, client: str) -> list[Object]:
+def from_body(raw: bytes, upstream: DialectName, client: str) -> list[Object]:
     (answer,) = weft.decode_all(raw, upstream)
     write = DIALECTS[client].body
     assert write is not None
@@ -272,7 +270,7 @@ def next_request(client: str, turn: list[Object], *results: Result) -> Object:
     return {"contents": [{"role": role, "parts": parts} for role, parts in spoken]}
 
 
-def translated(asked: Object, client: str, upstream: str, **context: Any) -> Object:
+def translated(asked: Object, client: DialectName, upstream: DialectName, **context: Any) -> Object:
     raw = json.dumps(asked).encode()
     given = weft.Context(**context) if context else None
     body: Object = json.loads(weft.convert_request(raw, client, upstream, context=given).body)
@@ -334,7 +332,7 @@ def results_in(body: Object, dialect: str) -> list[tuple[str, str]]:
     return [(one["id"], one["response"]["output"]) for one in parts]
 
 
-def broken_rules(raw: bytes, dialect: str) -> list[str]:
+def broken_rules(raw: bytes, dialect: DialectName) -> list[str]:
     """The rules that a stream of ours breaks. That nobody counted is no fault of the stream."""
     codes = [finding.code for finding in weft.check(raw, dialect=dialect)]
     return [code for code in codes if not code.endswith("/usage-missing")]

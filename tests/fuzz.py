@@ -33,6 +33,7 @@ from tests import fuzz_inputs
 from tests.fuzz_inputs import Tree
 from weft.assembler import Assembler
 from weft.cli.assemble import assembled
+from weft.dialects import DialectName
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.stages.markup_calls import TAGS, TOKENS
@@ -65,7 +66,7 @@ class Variant(NamedTuple):
     quirks: weft.Quirks | None = None
     choice: int = 0
     tool_session: bool = False
-    dialect: str = "openai-chat"
+    dialect: DialectName = "openai-chat"
 
 
 VARIANTS = (
@@ -159,7 +160,7 @@ def check(raw: bytes, variant: int) -> None:
         check_return(whole)
 
 
-def check_capture(raw: bytes, dialect: str) -> None:
+def check_capture(raw: bytes, dialect: DialectName) -> None:
     """The same bytes as a capture, which may hold several responses and choices."""
     try:
         weft.detect(raw)

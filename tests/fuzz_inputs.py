@@ -6,7 +6,7 @@ An input is named by a seed and a number: with equal captures, equal names make 
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -14,6 +14,7 @@ from typing import Any
 
 import weft
 from tests import chat
+from weft.dialects import DialectName
 
 CAPTURES = Path(__file__).parent / "captures"
 
@@ -97,7 +98,7 @@ def _gather(tree: Tree, values: dict[str, list[Tree]]) -> None:
             _gather(value, values)
 
 
-def _converted(raw: bytes, dialect: str) -> list[bytes]:
+def _converted(raw: bytes, dialect: DialectName) -> list[bytes]:
     """A capture that cannot be converted is no seed: as an input of its own it will be told."""
     try:
         return [weft.convert(raw, "openai-chat", dialect)]
@@ -111,7 +112,7 @@ def _captures(dialect: str) -> list[bytes]:
 
 
 @functools.cache
-def corpus(dialect: str) -> Corpus:
+def corpus(dialect: DialectName) -> Corpus:
     """What is mutated: our own streams and the captures of the dialect; where that is not chat,
     those of chat too, converted."""
     raws = [*_streams(), *_captures("openai-chat")]
@@ -300,7 +301,7 @@ def _framed(blocks: list[Block], rng: Random) -> list[bytes]:
     return [raw + end for raw in raws]
 
 
-def made(seed: int, number: int, dialects: list[str]) -> tuple[list[bytes], int]:
+def made(seed: int, number: int, dialects: Sequence[str]) -> tuple[list[bytes], int]:
     """The pieces of one input, and which of the variants, each with its dialect, reads it."""
     rng = Random(f"{seed} {number}")
     variant = rng.randrange(len(dialects))

@@ -1,7 +1,7 @@
 """Events of a Responses stream, written by hand: what the tests of its decoder are fed with."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -9,7 +9,7 @@ from weft import Context, Decoded, Ids, Part, Response, decode_all
 from weft.assembler import Assembler
 from weft.lifecycle import violations
 
-DIALECT = "openai-responses"
+DIALECT: Final = "openai-responses"
 
 CREATED: dict[str, Any] = {
     "type": "response.created",
@@ -56,7 +56,7 @@ def parts(*events: dict[str, Any], context: Context | None = None) -> list[Part]
     """The parts of these events, without those of the frame around them."""
     one = decoded(CREATED, *events, COMPLETED, context=context)
     assert [part.type for part in (one.parts[0], one.parts[-1])] == ["response-metadata", "finish"]
-    return one.parts[1:-1]
+    return [*one.parts[1:-1]]
 
 
 def body(*items: dict[str, Any], **fields: Any) -> bytes:

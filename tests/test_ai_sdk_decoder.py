@@ -102,7 +102,7 @@ def whole(raw: bytes) -> tuple[list[Part], Response]:
     """The one response of a capture, which obeys the law however its bytes come."""
     (one,) = decode_all(raw, "ai-sdk")
     assert violations(one.parts, Assembler()) == []
-    return one.parts, one.response
+    return [*one.parts], one.response
 
 
 def model(*found: Event, finish: Event = DONE) -> tuple[list[Part], Response]:

@@ -1,6 +1,7 @@
 """The UI message stream: chunks a front end can read, ends before the error, no key too many."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -579,7 +580,7 @@ def plain(part: Part) -> Part:
     return type(part)(**{**id, **fields})
 
 
-def normal(parts: list[Part]) -> dict[object, list[Part]]:
+def normal(parts: Sequence[Part]) -> dict[object, list[Part]]:
     """What the wire can say, item by item: the order of ends and of an error is its own."""
     groups: dict[object, list[Part]] = {}
     for part in parts:

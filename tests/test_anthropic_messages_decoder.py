@@ -5,7 +5,7 @@ a clean one.
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import anthropic.types as stable
 import anthropic.types.beta as beta
@@ -41,7 +41,7 @@ from weft.dialects.anthropic_messages.mapping import ERROR_TYPES, FINISH_REASONS
 from weft.lifecycle import violations
 from weft.sse import Frame
 
-NAME = "anthropic-messages"
+NAME: Final = "anthropic-messages"
 Event = dict[str, Any]
 
 CAPTURES = sorted((Path(__file__).parent / "captures" / "anthropic_messages").glob("*.sse"))
@@ -277,7 +277,7 @@ SINGLE = [
 def fed(pieces: list[bytes]) -> tuple[list[Part], list[str]]:
     decoder = Decoder(NAME, context=Context(ids=Ids(b"1")))
     parts = [part for piece in pieces for part in decoder.feed(piece)]
-    return parts + decoder.finish(), [finding.code for finding in decoder.findings]
+    return [*parts, *decoder.finish()], [finding.code for finding in decoder.findings]
 
 
 @pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)

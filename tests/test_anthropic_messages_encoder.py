@@ -1,9 +1,9 @@
 """The Messages encoder: one block at a time, nothing forged, nothing lost without a finding."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import anthropic
 import msgspec
@@ -50,6 +50,7 @@ from weft import (
     decode_all,
     encode,
 )
+from weft.dialects import DialectName
 from weft.dialects.anthropic_messages.encoder import body
 from weft.dialects.envelope import Proof, Sealed, seal
 from weft.dialects.requests import Spelling
@@ -58,7 +59,7 @@ from weft.lifecycle import FAMILY, parses
 from weft.partial_json import Scan, escape
 from weft.parts import ItemPart
 
-NAME = "anthropic-messages"
+NAME: Final = "anthropic-messages"
 Event = dict[str, Any]
 
 START = ResponseMetadata("up_1", model="m-1", usage=Usage(input_tokens=30, cache_read_tokens=20))
@@ -575,7 +576,7 @@ def test_a_result_names_its_call_by_the_same_spelling() -> None:
 # There and back
 
 
-def gist(parts: list[Part]) -> list[tuple[object, ...]]:
+def gist(parts: Sequence[Part]) -> list[tuple[object, ...]]:
     """What a stream says, item by item in order of announcement."""
     groups: dict[tuple[str, str], list[Part]] = {}
     for part in parts:
@@ -587,7 +588,7 @@ def gist(parts: list[Part]) -> list[tuple[object, ...]]:
     return [*found, *(end(part) for part in parts if isinstance(part, ErrorPart | Finish))]
 
 
-def item(group: list[Part], parts: list[Part], failed: int) -> list[tuple[object, ...]]:
+def item(group: list[Part], parts: Sequence[Part], failed: int) -> list[tuple[object, ...]]:
     first, last = group[0], group[-1]
     whole = any(part is last for part in parts[:failed])
     deltas = (TextDelta, ReasoningDelta, ToolParamsDelta)
@@ -832,7 +833,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
-def test_what_came_from_this_dialect_converts_to_the_others(path: Any, target: str) -> None:
+def test_what_came_from_this_dialect_converts_to_the_others(path: Any, target: DialectName) -> None:
     raw = path.read_bytes()
     back = decode_all(convert(raw, NAME, target), target)
     for one, other in zip(decode_all(raw, NAME), back, strict=True):

@@ -1,7 +1,7 @@
 """A body is what the events of the same parts add up to, key by key."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from weft import (
     decode_all,
 )
 from weft.assembler import Assembler
+from weft.dialects import DialectName
 from weft.findings import Findings
 
 Json = dict[str, Any]
@@ -51,7 +52,7 @@ def guarded(parts: list[Part]) -> tuple[list[Part], Assembler]:
     return guard.feed(parts) + guard.finish(), guard.fold
 
 
-def events(dialect: str, parts: list[Part], fold: Assembler) -> list[Json]:
+def events(dialect: str, parts: Sequence[Part], fold: Assembler) -> list[Json]:
     make = DIALECTS[dialect].encoder
     assert make is not None
     encoder = make(Context(ids=Ids(b"1"), now=7), fold, Findings())
@@ -191,7 +192,7 @@ def completed(body: Json) -> Json:
 
 @pytest.mark.parametrize("told", [*CAPTURES, *(("openai-chat", one.path) for one in CHAT)],
                          ids=lambda told: f"{told[0]}-{told[1].stem}")  # fmt: skip
-def test_a_capture_is_one_chat_answer_in_both_forms(told: tuple[str, Path]) -> None:
+def test_a_capture_is_one_chat_answer_in_both_forms(told: tuple[DialectName, Path]) -> None:
     source, path = told
     for one in decode_all(path.read_bytes(), source):
         streamed = completion(events("openai-chat", one.parts, one.fold))
@@ -213,7 +214,9 @@ FOLDS: dict[str, Callable[[list[Json]], Json]] = {"anthropic-messages": message,
 
 @pytest.mark.parametrize("told", CAPTURES, ids=lambda told: f"{told[0]}-{told[1].stem}")
 @pytest.mark.parametrize("dialect", FOLDS)
-def test_a_capture_is_one_answer_in_both_forms(dialect: str, told: tuple[str, Path]) -> None:
+def test_a_capture_is_one_answer_in_both_forms(
+    dialect: str, told: tuple[DialectName, Path]
+) -> None:
     source, path = told
     for one in decode_all(path.read_bytes(), source):
         streamed = FOLDS[dialect](events(dialect, one.parts, one.fold))

@@ -1,6 +1,7 @@
 """Every capture means what the catalogue says, however the network cuts it."""
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -41,7 +42,7 @@ def split(raw: bytes, cuts: list[int]) -> list[bytes]:
     return [raw[start:end] for start, end in pairwise([0, *sorted(cuts), len(raw)])]
 
 
-def assert_legal(parts: list[Part]) -> None:
+def assert_legal(parts: Sequence[Part]) -> None:
     assert violations(parts, Assembler()) == []
     joined: dict[str, str] = {}
     for part in parts:

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ from weft.check.lines import RULES as LINE_RULES
 from weft.check.report import Checked, as_json, as_sarif, explanation, listing, reference, text
 from weft.check.rulebook import RULES, rules_named
 from weft.codec import capture_context
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.dialects.rules import Severity
 from weft.errors import ClientError, UnknownDialect, Unreadable
 from weft.findings import LIMIT, Code, Finding
@@ -42,7 +42,7 @@ FOUND = Finding("lifecycle/surrogate-lone", 1, len(FIRST), "a character was cut 
 WHERE = f"event 1 (byte {len(FIRST)})"
 
 
-def codes(raw: bytes, dialect: str | None = None) -> list[str]:
+def codes(raw: bytes, dialect: DialectName | None = None) -> list[str]:
     return [found.code for found in weft.check(raw, dialect)]
 
 
@@ -131,7 +131,7 @@ def test_the_examples_that_are_no_stream_are_parts_or_said_in_words() -> None:
 
 
 @pytest.mark.parametrize("dialect", [None, "openai-chat"])
-def test_a_plain_stream_breaks_nothing(dialect: str | None) -> None:
+def test_a_plain_stream_breaks_nothing(dialect: DialectName | None) -> None:
     assert weft.check(PLAIN, dialect) == []
 
 
@@ -315,7 +315,7 @@ def test_bytes_of_no_known_dialect_are_unreadable(raw: bytes) -> None:
 
 def test_a_dialect_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UnknownDialect, match="klingon"):
-        weft.check(PLAIN, "klingon")
+        weft.check(PLAIN, cast(DialectName, "klingon"))
 
 
 def test_a_dialect_may_be_called_by_its_other_name() -> None:
@@ -406,9 +406,9 @@ make it up. Nothing else that Weft writes of a broken stream breaks a rule."""
 
 @pytest.mark.parametrize("target", WRITTEN)
 @pytest.mark.parametrize("path", GOOD, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_what_weft_writes_of_a_good_stream_is_good(path: Path, target: str) -> None:
+def test_what_weft_writes_of_a_good_stream_is_good(path: Path, target: DialectName) -> None:
     raw = path.read_bytes()
-    written = weft.convert(raw, examine(raw).dialect, target)
+    written = weft.convert(raw, weft.detect(raw), target)
     found = [one.code for one in serious(weft.check(written, target))]
     assert set(found) <= set(UNKNOWN)
 
@@ -419,7 +419,7 @@ FOLDERS = sorted({path.parent for path in HERE.rglob("*.sse")})
 @pytest.mark.parametrize("target", WRITTEN)
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(HERE)))
 def test_what_weft_writes_of_any_capture_is_good_save_for_what_the_answer_says(
-    folder: Path, target: str
+    folder: Path, target: DialectName
 ) -> None:
     broken: dict[str, list[Finding]] = {}
     for path in sorted(folder.glob("*.sse")):

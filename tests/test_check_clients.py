@@ -18,7 +18,7 @@ from weft.check.executed import EXECUTED
 from weft.check.recorded import RECORDED
 from weft.check.rulebook import RULES
 from weft.check.verdict import Effect, Verdict
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName, dialect_named
 
 INSTALLED = {
     "openai-python": openai.__version__,
@@ -65,12 +65,12 @@ def effect(got: Seen, truth: Seen) -> Effect | None:
 def test_the_client_does_with_the_capture_what_its_row_says(row: Verdict) -> None:
     raw = (HERE / row.source).read_bytes()
     assert row.rule in examine(raw, row.dialect).broken
-    got = seen(row.client.name, row.dialect, raw)
-    assert effect(got, told(raw, row.dialect)) == row.effect, got
+    got = seen(row.client.name, dialect_named(row.dialect).name, raw)
+    assert effect(got, told(raw, dialect_named(row.dialect).name)) == row.effect, got
 
 
 @pytest.mark.parametrize(("client", "dialect"), READERS, ids=str)
-def test_a_client_reads_a_plain_stream_as_weft_does(client: str, dialect: str) -> None:
+def test_a_client_reads_a_plain_stream_as_weft_does(client: str, dialect: DialectName) -> None:
     """So that what differs is the stream's fault, and not the reading's."""
     raw = PLAIN[dialect]
     assert effect(seen(client, dialect, raw), told(raw, dialect)) is None

@@ -6,6 +6,7 @@ import pytest
 
 import weft
 from weft.context import UNKNOWN_MODEL, Context, Quirks
+from weft.dialects import DialectName
 from weft.ids import Ids
 from weft.parts import Finish, Part, ResponseMetadata, TextDelta, TextEnd, TextStart, Usage
 from weft.request import Request
@@ -60,7 +61,7 @@ ANONYMOUS: list[Part] = [
     ("asked", "name"), [(None, UNKNOWN_MODEL), (Request("m-1"), "m-1")], ids=["bare", "asked"]
 )
 def test_a_model_that_nobody_named_is_the_one_asked_for_or_unknown(
-    dialect: str, asked: Request | None, name: str
+    dialect: DialectName, asked: Request | None, name: str
 ) -> None:
     context = Context(request=asked, now=1)
     raw = b"".join(

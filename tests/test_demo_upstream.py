@@ -28,7 +28,7 @@ from tests.conversations import (
 from tests.strategies import JSON, QUICK, THOROUGH
 from weft.assembler import ReasoningItem, Response
 from weft.context import Context
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.dialects.faults import CLASSES, ErrorClass, class_of
 from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
 from weft.dialects.openai_chat.quirks import ChatQuirks
@@ -74,7 +74,7 @@ class Got:
     reads: tuple[bytes, ...]
     waits: tuple[float, ...]
 
-    def response(self, dialect: str) -> Response:
+    def response(self, dialect: DialectName) -> Response:
         (one,) = weft.decode_all(self.raw, dialect, context=Context(origin=ORIGIN))
         return one.response
 
@@ -203,7 +203,7 @@ def asked(dialect: str, question: Question, url: str = "demo:", **more: Any) -> 
     return ask(place, question.body(dialect), question.model, stream=question.stream)
 
 
-def answered(dialect: str, question: Question) -> Response:
+def answered(dialect: DialectName, question: Question) -> Response:
     got = asked(dialect, question)
     assert got.status == 200, got.raw
     return got.response(dialect)
@@ -231,7 +231,9 @@ def meant(response: Response) -> Object:
 @STREAMED
 @EVERY
 @pytest.mark.parametrize("model", QUIET)
-def test_what_it_sends_breaks_no_rule_of_its_wire(model: str, dialect: str, stream: bool) -> None:
+def test_what_it_sends_breaks_no_rule_of_its_wire(
+    model: str, dialect: DialectName, stream: bool
+) -> None:
     tools = ("get_weather", "get_time") if model in ("reasoner", "tools") else ()
     got = asked(dialect, Question(model, WEATHER, stream, tools=tools))
     assert got.status == 200
@@ -241,7 +243,7 @@ def test_what_it_sends_breaks_no_rule_of_its_wire(model: str, dialect: str, stre
 
 @EVERY
 @pytest.mark.parametrize("model", QUIET)
-def test_a_stream_and_a_body_say_the_same(model: str, dialect: str) -> None:
+def test_a_stream_and_a_body_say_the_same(model: str, dialect: DialectName) -> None:
     question = Question(model, WEATHER, tools=("get_weather", "get_time"))
     body = replace(question, stream=False)
     assert meant(answered(dialect, question)) == meant(answered(dialect, body))
@@ -255,13 +257,13 @@ def test_equal_requests_are_answered_with_equal_bytes(model: str, dialect: str) 
 
 
 @EVERY
-def test_another_request_has_other_ids(dialect: str) -> None:
+def test_another_request_has_other_ids(dialect: DialectName) -> None:
     one, other = (asked(dialect, Question(text=text)).response(dialect) for text in ("a", "b"))
     assert one.id != other.id
 
 
 @EVERY
-def test_chat_says_what_it_is_and_what_it_was_asked(dialect: str) -> None:
+def test_chat_says_what_it_is_and_what_it_was_asked(dialect: DialectName) -> None:
     response = answered(dialect, Question(text="Hello, who are you?\nReally?"))
     assert response.text.startswith("Hello! I am the demo model of Weft: a script")
     assert "\n> Hello, who are you?\n> Really?\n" in response.text
@@ -278,7 +280,7 @@ def test_a_long_message_is_quoted_in_part() -> None:
 
 
 @EVERY
-def test_usage_counts_words(dialect: str) -> None:
+def test_usage_counts_words(dialect: DialectName) -> None:
     response = answered(dialect, Question("reasoner", "one two three"))
     usage = response.usage
     assert usage is not None
@@ -289,7 +291,7 @@ def test_usage_counts_words(dialect: str) -> None:
 
 
 @EVERY
-def test_sources_stand_where_their_sentences_are(dialect: str) -> None:
+def test_sources_stand_where_their_sentences_are(dialect: DialectName) -> None:
     response = answered(dialect, Question("sources"))
     sources = [item for item in response.items if isinstance(item, Source)]
     cited = [
@@ -301,7 +303,7 @@ def test_sources_stand_where_their_sentences_are(dialect: str) -> None:
 
 
 @EVERY
-def test_long_is_about_two_thousand_words(dialect: str) -> None:
+def test_long_is_about_two_thousand_words(dialect: DialectName) -> None:
     assert 1900 < len(answered(dialect, Question("long")).text.split()) < 2100
 
 
@@ -313,7 +315,7 @@ def test_long_is_about_two_thousand_words(dialect: str) -> None:
 @pytest.mark.parametrize("model", ["long", "chat", "reasoner"])
 @pytest.mark.parametrize("limit", [1, 16, 50])
 def test_an_answer_ends_at_the_limit_of_tokens(
-    dialect: str, stream: bool, model: str, limit: int
+    dialect: DialectName, stream: bool, model: str, limit: int
 ) -> None:
     got = asked(dialect, Question(model, stream=stream, limit=limit))
     response, whole = got.response(dialect), answered(dialect, Question(model))
@@ -328,7 +330,7 @@ def test_an_answer_ends_at_the_limit_of_tokens(
 
 
 @EVERY
-def test_reasoning_that_was_cut_is_proven_as_far_as_it_came(dialect: str) -> None:
+def test_reasoning_that_was_cut_is_proven_as_far_as_it_came(dialect: DialectName) -> None:
     response = answered(dialect, Question("reasoner", limit=10))
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
     assert holds(thought.signature or thought.encrypted or "", thought.text)
@@ -336,14 +338,14 @@ def test_reasoning_that_was_cut_is_proven_as_far_as_it_came(dialect: str) -> Non
 
 
 @EVERY
-def test_a_call_that_does_not_fit_is_not_made(dialect: str) -> None:
+def test_a_call_that_does_not_fit_is_not_made(dialect: DialectName) -> None:
     response = answered(dialect, Question("tools", WEATHER, tools=("get_weather",), limit=1))
     assert (response.tool_calls, response.finish_reason) == ((), "length")
 
 
 @STREAMED
 @pytest.mark.parametrize("dialect", [CHAT, MESSAGES, GEMINI])  # Responses has no such field
-def test_an_answer_ends_before_a_stop_sequence(dialect: str, stream: bool) -> None:
+def test_an_answer_ends_before_a_stop_sequence(dialect: DialectName, stream: bool) -> None:
     question = Question("sources", stream=stream, stop=("UTF-8", "JSON"))
     response = answered(dialect, question)
     assert response.text == SOURCED[0][0] + " Each event holds "
@@ -385,7 +387,7 @@ def test_an_answer_ends_before_a_stop_sequence(dialect: str, stream: bool) -> No
     ids=str,
 )
 def test_tools_are_called_when_they_may_be(
-    dialect: str, question: Question, called: list[str]
+    dialect: DialectName, question: Question, called: list[str]
 ) -> None:
     if question.allowed and dialect == MESSAGES:  # which has no such list: all others are left out
         question = replace(question, tools=question.allowed, allowed=())
@@ -404,20 +406,20 @@ def test_tools_are_called_when_they_may_be(
         (MESSAGES, {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
     ],
 )
-def test_one_tool_at_a_time_where_that_is_asked(dialect: str, off: Object) -> None:
+def test_one_tool_at_a_time_where_that_is_asked(dialect: DialectName, off: Object) -> None:
     body = Question("tools", tools=("a", "b")).body(dialect) | off
     got = ask(place_of(dialect), body, "tools", stream=True)
     assert [one.name for one in got.response(dialect).tool_calls] == ["a"]
 
 
 @EVERY
-def test_arguments_are_taken_from_the_message(dialect: str) -> None:
+def test_arguments_are_taken_from_the_message(dialect: DialectName) -> None:
     response = answered(dialect, Question("tools", WEATHER, tools=("get_weather",)))
     assert [json.loads(one.params) for one in response.tool_calls] == [PLACED]
 
 
 @pytest.mark.parametrize("dialect", [CHAT, RESPONSES])
-def test_a_tool_for_free_text_is_given_the_message(dialect: str) -> None:
+def test_a_tool_for_free_text_is_given_the_message(dialect: DialectName) -> None:
     free: Object = {"name": "shell", "description": "Runs a command."}
     tool = {"type": "custom", **({"custom": free} if dialect == CHAT else free)}
     body = Question("tools", "ls -la").body(dialect) | {"tools": [tool]}
@@ -429,7 +431,9 @@ def test_a_tool_for_free_text_is_given_the_message(dialect: str) -> None:
 @STREAMED
 @EVERY
 @pytest.mark.parametrize("model", ["tools", "reasoner", "chat"])
-def test_a_loop_over_tools_ends_in_the_second_turn(model: str, dialect: str, stream: bool) -> None:
+def test_a_loop_over_tools_ends_in_the_second_turn(
+    model: str, dialect: DialectName, stream: bool
+) -> None:
     question = Question(model, WEATHER, tools=("get_weather", "get_time"))
     first = asked(dialect, question)
     turn = KEPT[dialect](events_of(first.raw))
@@ -671,7 +675,9 @@ def test_a_schema_that_is_no_json_is_any_schema() -> None:
 @STREAMED
 @EVERY
 @pytest.mark.parametrize("model", ["chat", "reasoner", "tools"])
-def test_an_answer_has_the_shape_that_was_asked_for(model: str, dialect: str, stream: bool) -> None:
+def test_an_answer_has_the_shape_that_was_asked_for(
+    model: str, dialect: DialectName, stream: bool
+) -> None:
     question = Question(model, WEATHER, stream, schema=PLACE_SCHEMA)
     made = json.loads(answered(dialect, question).text)
     assert made == {**PLACED, "note": "Paris"}
@@ -685,7 +691,7 @@ def test_an_answer_has_the_shape_that_was_asked_for(model: str, dialect: str, st
         (GEMINI, {"generationConfig": {"responseMimeType": "application/json"}}),
     ],
 )
-def test_an_answer_is_json_where_that_is_asked(dialect: str, json_mode: Object) -> None:
+def test_an_answer_is_json_where_that_is_asked(dialect: DialectName, json_mode: Object) -> None:
     got = ask(place_of(dialect), Question().body(dialect) | json_mode, "chat", stream=True)
     made = json.loads(got.response(dialect).text)
     assert list(made) == ["answer"]
@@ -696,7 +702,7 @@ def test_an_answer_is_json_where_that_is_asked(dialect: str, json_mode: Object) 
 
 
 @EVERY
-def test_reasoning_comes_with_a_proof_of_this_place(dialect: str) -> None:
+def test_reasoning_comes_with_a_proof_of_this_place(dialect: DialectName) -> None:
     response = answered(dialect, Question("reasoner", "Think of Rome."))
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
     assert thought.text.startswith('The user says "Think of Rome.". I am a script')
@@ -715,7 +721,7 @@ def test_reasoning_comes_with_a_proof_of_this_place(dialect: str) -> None:
         (GEMINI, {"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}}),
     ],
 )
-def test_it_does_not_think_when_it_is_told_not_to(dialect: str, off: Object) -> None:
+def test_it_does_not_think_when_it_is_told_not_to(dialect: DialectName, off: Object) -> None:
     got = ask(place_of(dialect), Question("reasoner").body(dialect) | off, "reasoner", stream=True)
     assert got.status == 200
     assert got.response(dialect).reasoning == ""
@@ -787,7 +793,9 @@ def test_the_proof_of_a_call_is_looked_at_too(signature: str | None, status: int
 
 @EVERY
 @pytest.mark.parametrize("client", ASKED)
-def test_its_reasoning_comes_home_through_every_client(client: str, dialect: str) -> None:
+def test_its_reasoning_comes_home_through_every_client(
+    client: DialectName, dialect: DialectName
+) -> None:
     """As a gateway does it: the answer goes to a client of another dialect, and comes back."""
     quirks = ChatQuirks(reasoning_back=("reasoning_content", "reasoning_details"))
     context = Context(origin=ORIGIN, quirks=quirks if dialect == CHAT else None)
@@ -804,7 +812,7 @@ def test_its_reasoning_comes_home_through_every_client(client: str, dialect: str
     assert got.status == 200, got.raw
 
 
-def proofs_in(dialect: str, question: Question) -> list[str]:
+def proofs_in(dialect: DialectName, question: Question) -> list[str]:
     items = answered(dialect, question).items
     found = [one.signature or one.encrypted for one in items if isinstance(one, ReasoningItem)]
     return [one for one in found if one is not None]
@@ -848,7 +856,7 @@ def test_an_unknown_model_is_told_which_there_are(dialect: str) -> None:
 
 
 @EVERY
-def test_an_error_in_the_middle_ends_the_stream(dialect: str) -> None:
+def test_an_error_in_the_middle_ends_the_stream(dialect: DialectName) -> None:
     got = asked(dialect, Question("error-midstream"))
     response = got.response(dialect)
     assert got.status == 200
@@ -861,7 +869,7 @@ def test_an_error_in_the_middle_ends_the_stream(dialect: str) -> None:
 
 
 @EVERY
-def test_a_stream_that_is_cut_has_no_end(dialect: str) -> None:
+def test_a_stream_that_is_cut_has_no_end(dialect: DialectName) -> None:
     response = asked(dialect, Question("cut")).response(dialect)
     assert response.error is not None
     assert (response.error.kind, response.finish_reason) == ("truncated", "error")
@@ -877,7 +885,7 @@ def test_a_body_that_is_cut_is_no_json(dialect: str) -> None:
 
 
 @EVERY
-def test_one_call_in_231_chunks_is_one_call(dialect: str) -> None:
+def test_one_call_in_231_chunks_is_one_call(dialect: DialectName) -> None:
     got = asked(dialect, Question("duplicate-calls"))
     response = got.response(dialect)
     assert [one.name for one in response.tool_calls] == ["run-sandbox"]
@@ -984,7 +992,7 @@ def test_tokens_can_be_counted(dialect: str, path: str, counted: Object) -> None
 
 
 @EVERY
-def test_it_speaks_at_the_pace_of_a_model(dialect: str) -> None:
+def test_it_speaks_at_the_pace_of_a_model(dialect: DialectName) -> None:
     got = asked(dialect, Question("long"))
     first, *others = got.waits
     spoken = [wait for wait in others if wait]
@@ -1006,7 +1014,7 @@ def test_a_fast_place_never_waits(dialect: str) -> None:
 
 
 @EVERY
-def test_slow_is_silent_first_and_then_says_a_word_a_second(dialect: str) -> None:
+def test_slow_is_silent_first_and_then_says_a_word_a_second(dialect: DialectName) -> None:
     got = asked(dialect, Question("slow"))
     first, *others = got.waits
     assert first == 20.0
@@ -1015,7 +1023,7 @@ def test_slow_is_silent_first_and_then_says_a_word_a_second(dialect: str) -> Non
 
 
 @EVERY
-def test_a_body_comes_when_all_of_it_is_there(dialect: str) -> None:
+def test_a_body_comes_when_all_of_it_is_there(dialect: DialectName) -> None:
     body = asked(dialect, Question("slow", stream=False))
     assert body.waits[0] > 20.0 + len(words(body.response(dialect).text))
     assert body.waits[1:] == (0.0,)
@@ -1114,7 +1122,7 @@ def test_whoever_waits_can_be_cancelled_and_read_on() -> None:
 
 
 @EVERY
-def test_stall_is_silent_after_half_of_its_answer_until_the_limit(dialect: str) -> None:
+def test_stall_is_silent_after_half_of_its_answer_until_the_limit(dialect: DialectName) -> None:
     async def main() -> tuple[bytes, str, list[float]]:
         waits: list[float] = []
 

@@ -4,6 +4,8 @@ import pytest
 
 from weft import errors
 from weft.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
     BadRequest,
     ClientError,
     InternalError,
@@ -26,7 +28,9 @@ TREE = {
     Unreachable: UpstreamError,
     Busy: Unreachable,
     ClientError: WeftError,
-    UnknownDialect: ClientError,
+    ArgumentTypeError: ClientError,
+    ArgumentValueError: ClientError,
+    UnknownDialect: ArgumentValueError,
     Unreadable: ClientError,
     UnknownModel: ClientError,
     SettingsError: ClientError,
@@ -50,7 +54,11 @@ def drawn() -> list[str]:
 def test_every_exception_hangs_where_the_tree_says(
     error: type[Exception], base: type[Exception]
 ) -> None:
-    assert error.__bases__ == (base,)
+    builtin: dict[type[Exception], tuple[type[Exception], ...]] = {
+        ArgumentTypeError: (TypeError,),
+        ArgumentValueError: (ValueError,),
+    }
+    assert error.__bases__ == (base, *builtin.get(error, ()))
 
 
 def test_the_drawn_tree_holds_every_exception_there_is() -> None:

@@ -16,7 +16,7 @@ from tests.serving import serving
 from tests.strategies import QUICK, THOROUGH
 from weft import Context, Encoder, Ids
 from weft.assembler import Failure
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.dialects.faults import (
     CLASSES,
     GENERIC,
@@ -228,7 +228,7 @@ def test_a_broken_stream_has_a_class_too(kind: ErrorKind, found: ErrorClass) -> 
 
 @pytest.mark.parametrize("wire", [CHAT, MESSAGES, CONTENT])
 @pytest.mark.parametrize("found", TABLE)
-def test_an_error_in_a_stream_has_the_same_words(found: ErrorClass, wire: str) -> None:
+def test_an_error_in_a_stream_has_the_same_words(found: ErrorClass, wire: DialectName) -> None:
     encoder = Encoder(wire, context=Context(ids=Ids(b"1")))
     parts = [ResponseMetadata("r"), fault(found, "no"), Finish("error")]
     events = b"".join(encoder.feed(parts) + encoder.finish()).split(b"\n")

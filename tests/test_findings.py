@@ -11,6 +11,7 @@ import pytest
 from tests.captures import CHAT, GUARD, HERE, STAGED, Capture, PartsCapture
 from weft.codec import Decoder, Encoder, decode_all
 from weft.context import Context
+from weft.dialects import dialect_named
 from weft.findings import LIMIT, Code, Finding, Findings
 from weft.ids import Ids
 
@@ -42,7 +43,7 @@ def raised(capture: Capture | PartsCapture | Path) -> list[Finding]:
     if isinstance(capture, Capture):
         return [found for one in capture.decode_all() for found in one.response.findings]
     if isinstance(capture, Path):
-        dialect = capture.parent.name.replace("_", "-")
+        dialect = dialect_named(capture.parent.name.replace("_", "-")).name
         decoded = decode_all(capture.read_bytes(), dialect)
         return [found for one in decoded for found in one.response.findings]
     parts, guard, findings = capture.guarded()

@@ -17,13 +17,13 @@ from weft.assembler import Assembler, Response
 from weft.check import examine
 from weft.check.rulebook import RULES
 from weft.codec import Decoded
-from weft.dialects import DIALECTS, dialect_named
+from weft.dialects import DIALECTS, DialectName, dialect_named
 from weft.findings import Findings
 from weft.lifecycle import violations
 
 OUT_OF_SCOPE = "google-interactions"
 
-NOT_TOLD_BY_ITS_BYTES = {
+NOT_TOLD_BY_ITS_BYTES: dict[str, DialectName] = {
     "reasoning-model-legacy-parameter-error.json": "openai-chat",
     "openai-error.1.json": "openai-responses",
 }
@@ -38,7 +38,7 @@ def recorded(suffix: str) -> list[Path]:
 STREAMS, BODIES = recorded(".chunks.txt"), recorded(".json")
 
 
-def read(path: Path) -> tuple[str, list[Decoded]]:
+def read(path: Path) -> tuple[DialectName, list[Decoded]]:
     raw = path.read_bytes()
     dialect = NOT_TOLD_BY_ITS_BYTES.get(path.name) or weft.detect(raw)
     return dialect, weft.decode_all(raw, dialect)
@@ -62,7 +62,7 @@ def test_a_recording_is_read_and_obeys_the_law(path: Path) -> None:
 
 @EVERY
 @pytest.mark.parametrize("target", DIALECTS)
-def test_a_recording_is_told_in_every_dialect(path: Path, target: str) -> None:
+def test_a_recording_is_told_in_every_dialect(path: Path, target: DialectName) -> None:
     _, found = read(path)
     for one in found:
         conversion = Conversion(one, target)

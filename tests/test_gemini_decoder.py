@@ -22,7 +22,6 @@ from weft import (
     Finish,
     Ids,
     Opaque,
-    Part,
     ReasoningItem,
     Request,
     Response,
@@ -1130,7 +1129,7 @@ def test_a_candidate_that_nobody_asked_for_is_never_mixed_in() -> None:
 def test_nothing_is_read_after_the_end() -> None:
     decoder = Decoder("gemini")
     decoder.feed(sse(frame(text("A")), END))
-    parts: list[Part] = decoder.finish()
+    parts = decoder.finish()
     assert decoder.feed(sse(frame(text("B")))) == []
     assert parts[-1].type == "finish"
     assert [finding.code for finding in decoder.findings] == ["after-finish"]

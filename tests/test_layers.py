@@ -100,7 +100,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.dialect",
         "weft.dialects",
     ),
-    "the verbs": ("weft.codec",),
+    "the verbs": ("weft.arguments", "weft.codec"),
     "L3 edges": (
         "weft.check.verdict",
         "weft.check.executed",

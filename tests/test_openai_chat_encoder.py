@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import openai
@@ -56,7 +56,7 @@ from weft.parts import FinishReason, Json
 
 Chunk = dict[str, Any]
 
-DIALECT = "openai-chat"
+DIALECT: Final = "openai-chat"
 START = ResponseMetadata("up_1", model="m-1", created=1790000000)
 OURS = ResponseMetadata("up_1", model="m-1", created=1790000000, dialect=DIALECT)
 TEXT: list[Part] = [TextStart("t"), TextDelta("t", "Hel"), TextDelta("t", "lo"), TextEnd("t")]

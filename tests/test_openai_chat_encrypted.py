@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
@@ -24,6 +24,7 @@ from weft import (
     encode,
 )
 from weft.assembler import Assembler
+from weft.dialects import DialectName
 from weft.dialects.openai_chat.encoder import body
 from weft.findings import Findings
 from weft.lifecycle import violations
@@ -38,7 +39,7 @@ from weft.parts import (
     TextStart,
 )
 
-NAME = "openai-chat"
+NAME: Final = "openai-chat"
 Detail = dict[str, object]
 
 
@@ -404,7 +405,7 @@ DIALECTS = ("openai-responses", "anthropic-messages", "gemini")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("target", DIALECTS)
 @pytest.mark.parametrize("case", LISTS)
-def test_every_proof_crosses(case: str, target: str, way: str) -> None:
+def test_every_proof_crosses(case: str, target: DialectName, way: str) -> None:
     raw = WAYS[way](LISTS[case][0])
     (heard,) = decode_all(convert(raw, NAME, target), target)
     wanted = [(one.text, one.signature, one.encrypted) for one in thoughts(read(raw))]

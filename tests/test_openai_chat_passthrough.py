@@ -21,7 +21,7 @@ from tests.test_openai_chat_encoder import finish_told, told
 from weft.assembler import Response
 from weft.codec import Decoder, Pipe
 from weft.context import Context
-from weft.dialects.base import Encoder
+from weft.dialects.base import EventEncoder
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
 from weft.findings import Findings
 from weft.ids import Ids
@@ -89,7 +89,7 @@ class Client:
         self._unsaid: list[Part] = []
         """What the frames that wait said."""
         self._told = Told(OPENAI_CHAT)
-        self._encoder: Encoder | None = None
+        self._encoder: EventEncoder | None = None
         self.data: list[bytes] = []
 
     def feed(self, frame: Frame, *, now: bool = False) -> None:
@@ -154,7 +154,7 @@ def decoded(client: Client) -> tuple[list[Part], Response]:
     """What Weft makes of what the client got."""
     decoder = Decoder(DIALECT, context=Context(ids=Ids(b"capture")))
     parts = decoder.feed(b"".join(write("", data) for data in client.data)) + decoder.finish()
-    return parts, decoder.response
+    return [*parts], decoder.response
 
 
 def accumulated(client: Client) -> tuple[object, ...]:

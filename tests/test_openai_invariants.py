@@ -15,7 +15,7 @@ from tests.captures.check.responses_cases import NONE
 from tests.strategies import JSON, LEGAL, QUICK
 from weft.codec import Encoder
 from weft.context import Context
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.dialects.rules import JsonValue, Rule
 from weft.findings import LIMIT, Findings
 from weft.ids import Ids
@@ -307,7 +307,7 @@ def excused(wire: str, parts: list[Part]) -> set[str]:
 @pytest.mark.parametrize("wire", WIRES)
 @QUICK
 @given(parts=LEGAL)
-def test_what_weft_writes_breaks_no_rule(wire: str, parts: list[Part]) -> None:
+def test_what_weft_writes_breaks_no_rule(wire: DialectName, parts: list[Part]) -> None:
     asked = Request("m", include_usage=True)
     encoder = Encoder(wire, context=Context(ids=Ids(b"x"), request=asked, now=1790000000))
     raw = b"".join(encoder.feed(parts) + encoder.finish())

@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from weft import Context, Decoder, Ids, Part, decode_all, detect
 from weft.assembler import Assembler
 from weft.lifecycle import violations
 
-NAME = "openai-responses"
+NAME: Final = "openai-responses"
 CAPTURES = sorted((HERE / "openai_responses").glob("*.sse"))
 SEVERAL = ("two-responses", "another-response-spliced-in")
 SINGLE = [path for path in CAPTURES if path.stem not in SEVERAL]
@@ -90,7 +91,7 @@ def test_the_document_names_captures_that_exist() -> None:
 def fed(pieces: list[bytes]) -> tuple[list[Part], list[str]]:
     decoder = Decoder(NAME, context=Context(ids=Ids(b"1")))
     parts = [part for piece in pieces for part in decoder.feed(piece)]
-    return parts + decoder.finish(), [finding.code for finding in decoder.findings]
+    return [*parts, *decoder.finish()], [finding.code for finding in decoder.findings]
 
 
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)

@@ -156,7 +156,7 @@ def thinking(store: bool | None) -> list[Part]:
         COMPLETED,
     )
     assert one.response.findings == ()
-    return one.parts[1:-1]
+    return [*one.parts[1:-1]]
 
 
 def test_reasoning_state_machine_with_store_true() -> None:

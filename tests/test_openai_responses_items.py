@@ -1,10 +1,10 @@
 """Hosted calls, results and items of the Responses wire: each comes back as the item it was."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import openai
@@ -42,7 +42,7 @@ from weft.dialects.openai_responses.encoder import body
 from weft.dialects.openai_responses.encoding.call_kinds import CALL_KINDS, FOREIGN_CALL_KINDS
 from weft.findings import Findings
 
-NAME = "openai-responses"
+NAME: Final = "openai-responses"
 OURS = ResponseMetadata("resp_1", model="m-1", created=1790000000, dialect=NAME)
 THEIRS = ResponseMetadata("msg_1", model="m-1", created=1790000000, dialect="another")
 TEXT: list[Part] = [TextStart("m", "m"), TextDelta("m", "Hi"), TextEnd("m")]
@@ -753,7 +753,7 @@ def without(item: dict[str, object], key: str) -> dict[str, object]:
 # There and back
 
 
-def same(parts: list[Part]) -> list[dict[str, Any]]:
+def same(parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Parts as they compare. Where text was cut is not the matter, nor what of an item was known
     when it was announced; params of hosted calls are JSON; and a minted id is any id.
     """
@@ -807,7 +807,7 @@ NOT_CARRIED: dict[str, tuple[str, ...]] = {
 """Keys of parts that a recording has and its copy has not, and why."""
 
 
-def copied(path: Path, parts: list[Part]) -> list[dict[str, Any]]:
+def copied(path: Path, parts: Sequence[Part]) -> list[dict[str, Any]]:
     """Parts as a copy can have them: what a finish says of the other account stays there."""
     name = path.name.removesuffix(".json").removesuffix(".chunks.txt")
     lost = NOT_CARRIED.get(name, ())

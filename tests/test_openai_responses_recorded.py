@@ -135,7 +135,7 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 def printed(decoder: Decoder, pieces: list[bytes]) -> tuple[list[Part], list[object]]:
     parts = [part for piece in pieces for part in decoder.feed(piece)]
-    return parts + decoder.finish(), [*decoder.findings]
+    return [*parts, *decoder.finish()], [*decoder.findings]
 
 
 SHORT = [path for path in STREAMS if path.stat().st_size < 50_000]

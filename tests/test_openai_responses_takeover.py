@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -59,7 +59,7 @@ from weft.parts import (
 from weft.relay.rendering import Told
 from weft.sse import DONE, Event, Frame, write_events
 
-NAME = "openai-responses"
+NAME: Final = "openai-responses"
 DIALECT = DIALECTS[NAME]
 HERE = Path(__file__).parent / "captures" / "openai_responses"
 CAPTURES = sorted(HERE.glob("*.sse"))

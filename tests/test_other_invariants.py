@@ -37,7 +37,7 @@ from tests.recordings import FIXTURES
 from tests.strategies import LEGAL, QUICK
 from weft.codec import Encoder
 from weft.context import Context
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.dialects.ai_sdk.quirks import UiQuirks
 from weft.dialects.rules import JsonValue, Rule
 from weft.findings import Findings
@@ -150,7 +150,7 @@ EXCUSED: dict[str, dict[str, str]] = {
 """Rules that a stream of Weft may break, and why."""
 
 
-def written(name: str, parts: list[Part], context: Context) -> bytes:
+def written(name: DialectName, parts: list[Part], context: Context) -> bytes:
     encoder = Encoder(name, context=context)
     return b"".join(encoder.feed(parts) + encoder.finish())
 
@@ -158,7 +158,7 @@ def written(name: str, parts: list[Part], context: Context) -> bytes:
 @pytest.mark.parametrize("name", WIRES)
 @QUICK
 @given(parts=LEGAL)
-def test_what_weft_writes_breaks_no_rule(name: str, parts: list[Part]) -> None:
+def test_what_weft_writes_breaks_no_rule(name: DialectName, parts: list[Part]) -> None:
     raw = written(name, parts, Context(ids=Ids(b"seed")))
     assert [one for one in found(name, raw) if one.code not in EXCUSED[name]] == []
 

@@ -44,6 +44,12 @@ def name_of(part: type[Part]) -> str:
     return str(part.__struct_config__.tag)
 
 
+@pytest.mark.parametrize("shape", PARTS, ids=name_of)
+def test_the_literal_type_is_the_tag_and_no_field(shape: type[Part]) -> None:
+    assert shape.type == name_of(shape)
+    assert "type" not in shape.__struct_fields__
+
+
 def test_the_parts_are_those_of_the_design() -> None:
     assert sorted(map(name_of, PARTS)) == sorted(TABLE.split())
     assert isinstance(AnyPart, UnionType)

@@ -13,7 +13,7 @@ import pytest
 
 import weft
 from weft.context import Quirks
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +91,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-def asked_of_messages(quirks: MessagesQuirks, source: str, **more: Any) -> dict[str, Any]:
+def asked_of_messages(quirks: MessagesQuirks, source: DialectName, **more: Any) -> dict[str, Any]:
     raw = json.dumps({**ASKED[source], **more}).encode()
     context = weft.Context(quirks=quirks)
     found = weft.convert_request(raw, source, "anthropic-messages", context=context)
@@ -139,6 +139,6 @@ def test_a_name_may_be_as_long_as_the_host_takes(limit: int, kept: bool) -> None
     ids=["search", "fetch", "code"],
 )
 def test_a_hosted_tool_is_sent_in_the_version_that_the_host_knows(
-    quirks: MessagesQuirks, source: str, tool: dict[str, Any], sent: dict[str, Any]
+    quirks: MessagesQuirks, source: DialectName, tool: dict[str, Any], sent: dict[str, Any]
 ) -> None:
     assert asked_of_messages(quirks, source, tools=[tool])["tools"] == [sent]

@@ -3,7 +3,7 @@ a client returns, the envelope in it holds the block to the letter.
 """
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,7 @@ from weft import (
 from weft.dialects import DIALECTS
 from weft.request import ReasoningContent
 
-NAME = "openai-responses"
+NAME: Final = "openai-responses"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 SECRET = st.text("ABCdef123+/=", min_size=1)
 

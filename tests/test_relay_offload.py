@@ -12,6 +12,7 @@ from tests.faults.wires import CHAT, DIALECTS, SPEECHES, event
 from tests.played import BODY, Play, Played
 from tests.test_relay_run import QUICK, World, asked, place, within
 from weft import assemble, decode, decode_all
+from weft.dialects import DialectName
 from weft.partial_json import escape
 from weft.relay.answer import LARGE
 from weft.relay.offload import FEW, HUGE, SMALL, for_body, is_small, offload
@@ -120,7 +121,7 @@ def long_stream(dialect: str) -> bytes:
 
 
 @pytest.mark.parametrize(("client", "upstream"), PAIRS)
-def test_large_events_are_told_like_small_ones(client: str, upstream: str) -> None:
+def test_large_events_are_told_like_small_ones(client: DialectName, upstream: str) -> None:
     stream = long_stream(upstream)
     pieces = [stream[at : at + TURN] for at in range(0, len(stream), TURN)]
     world = World([Played(place(dialect=upstream), Play(pieces))])
@@ -132,7 +133,7 @@ def test_large_events_are_told_like_small_ones(client: str, upstream: str) -> No
 
 
 @pytest.mark.parametrize(("client", "upstream"), PAIRS)
-def test_a_large_body_is_told_like_a_small_one(client: str, upstream: str) -> None:
+def test_a_large_body_is_told_like_a_small_one(client: DialectName, upstream: str) -> None:
     body = SPEECHES[upstream].body.replace(b"Warp and weft.", escape(TEXT).encode())
     pieces = [body[at : at + TURN] for at in range(0, len(body), TURN)]
     world = World([Played(place(dialect=upstream), Play(pieces, headers=BODY))])

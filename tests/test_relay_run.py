@@ -10,6 +10,7 @@ import pytest
 
 from tests.played import BODY, Play, Played, PlayedAnswer
 from weft import decode_all
+from weft.dialects import DialectName
 from weft.dialects.faults import class_of
 from weft.parts import ErrorPart
 from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody
@@ -353,7 +354,7 @@ def test_a_client_that_leaves_ends_the_upstream() -> None:
 
 
 @pytest.mark.parametrize("client", ASKED)
-def test_a_stream_and_a_body_say_the_same(client: str) -> None:
+def test_a_stream_and_a_body_say_the_same(client: DialectName) -> None:
     raw = within(lambda: World([Played(place(), GOOD)]).told(asked(client)))
     body = Play(
         [(b'{"id":"1","object":"chat.completion","model":"m","choices":[{"index":0,"message":'
@@ -431,7 +432,7 @@ ENDED = Play(message("two", "end_turn"))
 
 
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
-def test_a_pause_is_gone_on_with_in_one_stream(client: str) -> None:
+def test_a_pause_is_gone_on_with_in_one_stream(client: DialectName) -> None:
     upstream = Played(place(dialect="anthropic-messages"), PAUSED, PAUSED, ENDED)
     usage: dict[str, Any] = {"stream_options": {"include_usage": True}}
     request = asked(client, **(usage if "chat" in client else {}))
@@ -623,7 +624,7 @@ TOLD: dict[str, tuple[str, Play | Exception]] = {
 
 @pytest.mark.parametrize("client", ASKED)
 @pytest.mark.parametrize("case", TOLD)
-def test_what_flows_is_what_would_have_been_told(case: str, client: str) -> None:
+def test_what_flows_is_what_would_have_been_told(case: str, client: DialectName) -> None:
     dialect, play = TOLD[case]
     plays = (play, Play(message("two", "end_turn"))) if "pause" in case else (play,)
     limits = Limits(grace=0.05, response=1000 if case == "too much" else 100_000)

@@ -1,5 +1,7 @@
 """Encode, then decode: the same parts, but for what the Responses wire does not carry."""
 
+from collections.abc import Sequence
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +61,7 @@ def plain(part: Part, id: str) -> Part:
     return type(part)(**({} if isinstance(part, ErrorPart | Finish) else {"id": id}), **fields)
 
 
-def normal(parts: list[Part]) -> list[Part]:
+def normal(parts: Sequence[Part]) -> list[Part]:
     """What the wire can say: item after item under plain ids, calls always with their params."""
     groups: dict[tuple[str, str], list[Part]] = {}
     for part in parts:

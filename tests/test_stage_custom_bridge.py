@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.strategies import LEGAL, QUICK, SOUP, THOROUGH, cut_at, cuts, spelled
 from weft import Context, Decoder, Encoder, Ids
 from weft.assembler import Assembler, Response
+from weft.dialects import DialectName
 from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.names import RestoreNames
 from weft.findings import Findings
@@ -353,7 +354,7 @@ def test_any_parts_come_out_legal(parts: list[Part]) -> None:
 @pytest.mark.parametrize("dialect", ["anthropic-messages", "gemini"])
 @QUICK
 @given(st.text(max_size=12))
-def test_what_an_encoder_wraps_the_bridge_unwraps(dialect: str, text: str) -> None:
+def test_what_an_encoder_wraps_the_bridge_unwraps(dialect: DialectName, text: str) -> None:
     """Encoders of wires without free text wrap it; whoever reads them there gets it back."""
     guard = Guard(Ids(b"1"), Findings())
     free = ToolCall("c", "patch", text, kind="custom", format="text")
@@ -363,7 +364,7 @@ def test_what_an_encoder_wraps_the_bridge_unwraps(dialect: str, text: str) -> No
     raw = b"".join(encoder.feed(guard.feed(native)) + encoder.finish())
     decoder = Decoder(dialect, context=Context(ids=Ids(b"1")))
     parts = decoder.feed(raw) + decoder.finish()
-    _, response = run(parts)
+    _, response = run([*parts])
     assert [(call.name, call.params, call.kind) for call in response.tool_calls] == [
         ("patch", text, "custom")
     ]
@@ -375,7 +376,7 @@ def test_a_client_with_free_text_never_learns_that_the_upstream_has_none() -> No
     text = '*** Begin\n+ "weft" \U0001f9e5\n'
     wrapped = json.dumps({"input": text})
     decoder = Decoder("openai-chat", context=Context(ids=Ids(b"1")))
-    read = [part for piece in cut_at(wrapped, range(0, len(wrapped), 7)) if piece
+    read: list[Part] = [part for piece in cut_at(wrapped, range(0, len(wrapped), 7)) if piece
             for part in decoder.feed(entry(piece))]  # fmt: skip
     read += decoder.feed(b"data: [DONE]\n\n") + decoder.finish()
     findings = Findings()

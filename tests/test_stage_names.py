@@ -112,7 +112,7 @@ def test_what_a_spelling_changed_comes_back() -> None:
         b'"function":{"name":"%s","arguments":"{\\"a\\":1}"}}]}}]}\n\n' % spelled.encode()
     )
     parts = decoder.feed(chunk) + decoder.feed(b"data: [DONE]\n\n") + decoder.finish()
-    named = RestoreNames(spelling.changed).feed(parts)
+    named = RestoreNames(spelling.changed).feed([*parts])
     shown = [part.name for part in named if isinstance(part, ToolParamsStart | ToolCall)]
     assert shown == [original, original]
 

@@ -10,6 +10,7 @@ import weft
 from tests.strategies import cuts, examples
 from weft.codec import Decoder
 from weft.context import Context
+from weft.dialects import DialectName
 from weft.dialects.asking.parallel import WRAPPERS
 from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.findings import Findings
@@ -103,7 +104,7 @@ def test_a_wrapper_that_is_cut_is_handed_over_as_far_as_it_came(last: Part) -> N
 @pytest.mark.parametrize(
     "dialect", ["openai-chat", "openai-responses", "anthropic-messages", "gemini"]
 )
-def test_every_dialect_is_read_so(dialect: str) -> None:
+def test_every_dialect_is_read_so(dialect: DialectName) -> None:
     stream = [ResponseMetadata("r", model="m"), *announced(USES), Finish("tool-calls")]
     raw = b"".join(weft.encode(stream, dialect, context=Context(ids=Ids(b"1"))))
     request = Request("m", tools=tuple(Tool(name) for name in TOOLS))

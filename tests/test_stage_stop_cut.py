@@ -340,7 +340,7 @@ def test_a_client_with_stop_sequences_never_learns_that_the_upstream_has_none() 
     decoder = Decoder("openai-responses", context=Context(ids=Ids(b"1")))
     findings = Findings()
     stage, guard = StopCut(("END",), findings), Guard(Ids(b"1"), findings)
-    read = stage.feed(decoder.feed(raw) + decoder.finish()) + stage.finish()
+    read = stage.feed([*decoder.feed(raw), *decoder.finish()]) + stage.finish()
     encoder = Encoder("anthropic-messages", context=Context(ids=Ids(b"1")), fold=guard.fold)
     written = encoder.feed(guard.feed(read) + guard.finish()) + encoder.finish()
     events = [json.loads(one.partition(b"data: ")[2]) for one in written]

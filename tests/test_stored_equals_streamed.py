@@ -26,6 +26,7 @@ from weft import decode_all, encode
 from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
 from weft.codec import fresh_context
 from weft.context import Context
+from weft.dialects import DialectName, dialect_named
 from weft.gateway import completions, stored
 from weft.gateway.sessions import Sessions, preamble_of
 from weft.parts import (
@@ -76,7 +77,7 @@ class World:
         runner.run(self.store.open())
 
     async def told(
-        self, parts: list[Part], upstream: str, client: str, *, stream: bool
+        self, parts: list[Part], upstream: DialectName, client: str, *, stream: bool
     ) -> tuple[bytes, str | None]:
         """What a client is told, and the id under which that is stored; none if it failed."""
         said = b"".join(encode(parts, upstream, context=fresh_context()))
@@ -142,7 +143,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def heard(entry: Entry, raw: bytes) -> Response:
     """What a client makes of what it was told."""
     asked = codec_of(entry.dialect).parse(entry.request, Context()).request
-    (found,) = decode_all(raw, entry.dialect, context=Context(replaced(asked, entry)))
+    (found,) = decode_all(
+        raw, dialect_named(entry.dialect).name, context=Context(replaced(asked, entry))
+    )
     return found.response
 
 
@@ -154,7 +157,7 @@ def replaced(request: Request, entry: Entry) -> Request:
 @SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
 def test_record_bytes_and_body_are_what_was_told(
-    world: World, client: str, parts: list[Part], upstream: str, stream: bool
+    world: World, client: str, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, client, stream=stream))
     if id is None:
@@ -185,7 +188,7 @@ def shown(entry: Entry) -> bytes:
 
 
 BEGIN, FAIL = ResponseMetadata("resp_1", model="m"), ErrorPart("upstream", "no more")
-UNTOLD: dict[str, tuple[str, str, list[Part]]] = {
+UNTOLD: dict[str, tuple[DialectName, DialectName, list[Part]]] = {
     "a call that waits when an error comes": (
         MESSAGES,
         RESPONSES,
@@ -386,7 +389,7 @@ def failures(draw: st.DrawFn) -> list[Part]:
 @SAME_FEW
 @given(parts=failures(), upstream=st.sampled_from(WIRES))
 def test_a_failed_answer_whose_record_says_something_else_is_found(
-    world: World, client: str, parts: list[Part], upstream: str
+    world: World, client: str, parts: list[Part], upstream: DialectName
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, client, stream=True))
     if id is None:
@@ -423,7 +426,7 @@ def recorded(entry: Entry, record: Response) -> Entry:
 @SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
 def test_the_next_turn_is_told_what_was_streamed(
-    world: World, parts: list[Part], upstream: str, stream: bool
+    world: World, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, RESPONSES, stream=stream))
     if id is None:

@@ -1,11 +1,13 @@
 """A request in another dialect, and its answer on the way back: end to end, without a network."""
 
 import json
+from typing import Final
 
 import pytest
 
 import weft
 from weft.codec import Translated
+from weft.dialects import DialectName
 from weft.dialects.requests import Loss
 from weft.errors import BadRequest, Refused, UnknownDialect
 from weft.parts import (
@@ -24,7 +26,7 @@ from weft.parts import (
 
 Object = dict[str, object]
 
-CLIENT = "openai-responses"
+CLIENT: Final = "openai-responses"
 OTHERS = ["openai-chat", "anthropic-messages", "gemini"]
 PATCH = '*** Begin\n"quoted" \\ é\n*** End'
 
@@ -49,7 +51,7 @@ ASKED: Object = {
 }
 
 
-def translated(body: Object, target: str, source: str = CLIENT) -> Translated:
+def translated(body: Object, target: DialectName, source: DialectName = CLIENT) -> Translated:
     return weft.convert_request(json.dumps(body).encode(), source, target)
 
 
@@ -75,7 +77,9 @@ def called(id: str, name: str, params: str, *, free: bool) -> list[Part]:
     ]
 
 
-def answered(request: Translated, parts: list[Part], target: str, client: str) -> bytes:
+def answered(
+    request: Translated, parts: list[Part], target: DialectName, client: DialectName
+) -> bytes:
     """What the client reads when the target, asked this, answers with these parts."""
     decoder = weft.Decoder(target, stages=request.stages)
     encoder = weft.Encoder(client, fold=decoder.fold)
@@ -96,7 +100,9 @@ def items(stream: bytes) -> list[Object]:
 
 
 @pytest.mark.parametrize("target", OTHERS)
-def test_tools_answer_by_the_names_and_in_the_form_that_the_client_gave_them(target: str) -> None:
+def test_tools_answer_by_the_names_and_in_the_form_that_the_client_gave_them(
+    target: DialectName,
+) -> None:
     request = translated(ASKED, target)
     told = names(request)
     assert request.rendered.bridged == frozenset({"patch"})
@@ -131,7 +137,7 @@ STOPS = ["\n\n", "B", "C", "D", "E", "END"]
     [("openai-responses", STOPS), ("anthropic-messages", ["\n\n"]), ("gemini", STOPS)],
 )
 def test_an_answer_ends_where_the_client_said_also_if_the_target_cannot(
-    target: str, cut: list[str]
+    target: DialectName, cut: list[str]
 ) -> None:
     body: Object = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stop": STOPS}
     request = translated(body, target, "openai-chat")
@@ -152,7 +158,12 @@ def test_an_answer_ends_where_the_client_said_also_if_the_target_cannot(
 
 def test_what_the_target_takes_is_left_to_it() -> None:
     body: Object = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "stop": ["a"]}
-    for target, cut in {"anthropic-messages": (), "gemini": (), "openai-responses": ("a",)}.items():
+    cuts: dict[DialectName, tuple[str, ...]] = {
+        "anthropic-messages": (),
+        "gemini": (),
+        "openai-responses": ("a",),
+    }
+    for target, cut in cuts.items():
         assert translated(body, target, "openai-chat").rendered.stop == cut
     many: Object = {"contents": [{"parts": [{"text": "Hi"}]}]}
     many["generationConfig"] = {"stopSequences": list("abcde")}
@@ -160,7 +171,7 @@ def test_what_the_target_takes_is_left_to_it() -> None:
 
 
 @pytest.mark.parametrize("target", OTHERS)
-def test_losses_are_named_by_the_body_that_was_given(target: str) -> None:
+def test_losses_are_named_by_the_body_that_was_given(target: DialectName) -> None:
     losses = translated({**ASKED, "user": None}, target).losses
     paths = {loss.path: loss.outcome for loss in losses}
     assert paths["tools[1].name"] == "adapted"
@@ -225,7 +236,7 @@ def test_every_loss_of_a_small_request_is_told() -> None:
     ids=["shape", "choices", "prefill", "modality"],
 )
 def test_what_cannot_be_asked_is_named_in_the_clients_own_words(
-    source: str, target: str, body: Object, path: str
+    source: DialectName, target: DialectName, body: Object, path: str
 ) -> None:
     with pytest.raises(Refused) as refused:
         translated(body, target, source)
@@ -241,6 +252,8 @@ def test_a_body_that_cannot_be_read_is_not_refused_but_bad() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [(CLIENT, "ai-sdk"), ("ai-sdk", CLIENT)])
-def test_a_dialect_of_streams_alone_has_no_requests(source: str, target: str) -> None:
+def test_a_dialect_of_streams_alone_has_no_requests(
+    source: DialectName, target: DialectName
+) -> None:
     with pytest.raises(UnknownDialect, match="ai-sdk has streams only"):
         translated(ASKED, target, source)

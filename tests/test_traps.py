@@ -48,7 +48,7 @@ from tests.conversations import (
     translated,
     use,
 )
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.findings import Findings
 from weft.request import Request
@@ -76,7 +76,7 @@ BOTH = [SIGNED[0], *REDACTED]
     + [(client, BOTH) for client in ASKED if client != CHAT],
 )
 def test_trap_01_thinking_without_text_comes_home_byte_for_byte(
-    client: str, blocks: list[Object], turn: Turn
+    client: DialectName, blocks: list[Object], turn: Turn
 ) -> None:
     """A block with nothing but a signature, or redacted, is no empty block to leave out."""
     said = turn(message(*blocks, reason="tool_use"), MESSAGES, client)
@@ -101,7 +101,7 @@ def secrets_in(body: Object) -> list[str]:
 @pytest.mark.parametrize("client", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize("upstream", [CHAT, RESPONSES, GEMINI])
 def test_trap_02_a_proof_is_not_sent_to_another_wire(
-    client: str, upstream: str, turn: Turn
+    client: DialectName, upstream: DialectName, turn: Turn
 ) -> None:
     """After a switch neither the proof, nor the envelope, nor the thought as text goes along."""
     said = turn(message(*THOUGHTFUL, reason="tool_use"), MESSAGES, client)
@@ -111,7 +111,7 @@ def test_trap_02_a_proof_is_not_sent_to_another_wire(
 
 
 @pytest.mark.parametrize("client", [CHAT, RESPONSES, MESSAGES])
-def test_trap_02_a_proof_is_not_sent_to_another_host_of_its_wire(client: str) -> None:
+def test_trap_02_a_proof_is_not_sent_to_another_host_of_its_wire(client: DialectName) -> None:
     """Two hosts of one dialect do not know each other's signatures; the first takes its own."""
     raw = message(*THOUGHTFUL, reason="tool_use")
     (answer,) = weft.decode_all(raw, MESSAGES, context=weft.Context(origin="host-a"))
@@ -133,7 +133,9 @@ ENCRYPTED: Object = {
 
 
 @pytest.mark.parametrize("client", ASKED)
-def test_trap_02_encrypted_reasoning_is_not_sent_to_another_host_of_its_wire(client: str) -> None:
+def test_trap_02_encrypted_reasoning_is_not_sent_to_another_host_of_its_wire(
+    client: DialectName,
+) -> None:
     raw = responses(ENCRYPTED, fc(1, '{"at":1}'))
     (answer,) = weft.decode_all(raw, RESPONSES, context=weft.Context(origin="host-a"))
     said = KEPT[client](events_of(b"".join(weft.encode(answer.parts, client))))
@@ -150,7 +152,9 @@ def test_trap_02_encrypted_reasoning_is_not_sent_to_another_host_of_its_wire(cli
 
 @EITHER_WAY
 @pytest.mark.parametrize("client", ASKED)
-def test_trap_03_encrypted_reasoning_survives_a_client_of_any_wire(client: str, turn: Turn) -> None:
+def test_trap_03_encrypted_reasoning_survives_a_client_of_any_wire(
+    client: DialectName, turn: Turn
+) -> None:
     """The next request has the reasoning item again: its id, and its content as it was."""
     raw = responses(ENCRYPTED, fc(1, '{"at":1}'))
     asked = next_request(client, turn(raw, RESPONSES, client), ("call_1", "look", "x"))
@@ -193,7 +197,7 @@ BEFORE: dict[str, list[Object]] = {
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("calls", [PARALLEL[:1], PARALLEL], ids=["one", "parallel"])
 def test_trap_04_a_thought_signature_comes_home_through_a_client_of_any_wire(
-    client: str, before: str, calls: list[Object], turn: Turn
+    client: DialectName, before: str, calls: list[Object], turn: Turn
 ) -> None:
     """A wire without a field for it has it sealed in the reasoning that stands before the call."""
     said = turn(contents([*BEFORE[before], *calls]), GEMINI, client)
@@ -206,7 +210,7 @@ def test_trap_04_a_thought_signature_comes_home_through_a_client_of_any_wire(
 
 
 @pytest.mark.parametrize("client", ASKED)
-def test_trap_04_a_thought_signature_is_not_sent_to_another_host(client: str) -> None:
+def test_trap_04_a_thought_signature_is_not_sent_to_another_host(client: DialectName) -> None:
     """Two hosts do not know each other's signatures: the other one gets the mark instead."""
     context = weft.Context(origin="host-a")
     (answer,) = weft.decode_all(contents([HINT, *PARALLEL]), GEMINI, context=context)
@@ -226,7 +230,7 @@ def test_trap_04_a_thought_signature_is_not_sent_to_another_host(client: str) ->
 @pytest.mark.parametrize("client", ASKED)
 @pytest.mark.parametrize("upstream", [CHAT, RESPONSES, MESSAGES])
 def test_trap_04_a_thought_signature_is_not_sent_to_another_wire(
-    client: str, upstream: str
+    client: DialectName, upstream: DialectName
 ) -> None:
     said = from_stream(contents(PARALLEL), GEMINI, client)
     asked = next_request(client, said, ("g1", "look", "one"), ("g2", "look", "two"))
@@ -237,7 +241,7 @@ def test_trap_04_a_thought_signature_is_not_sent_to_another_wire(
 
 
 @pytest.mark.parametrize("client", [RESPONSES, MESSAGES])
-def test_trap_04_a_call_gets_its_own_signature_and_no_other(client: str) -> None:
+def test_trap_04_a_call_gets_its_own_signature_and_no_other(client: DialectName) -> None:
     """The envelope names the call: not the first one behind it is meant."""
     unsigned, second = {"functionCall": PARALLEL[0]["functionCall"]}, PARALLEL[1]
     calls = [unsigned, {**second, "thoughtSignature": "c2ln"}]
@@ -248,7 +252,7 @@ def test_trap_04_a_call_gets_its_own_signature_and_no_other(client: str) -> None
 
 
 @pytest.mark.parametrize("client", [CHAT, RESPONSES, MESSAGES])
-def test_trap_04_calls_of_others_get_the_mark_once_a_step(client: str) -> None:
+def test_trap_04_calls_of_others_get_the_mark_once_a_step(client: DialectName) -> None:
     """What another wire called has no signature; only the first call of the step says so."""
     raw = message(use("g1", 1), use("g2", 2), reason="tool_use")
     said = from_stream(raw, MESSAGES, client)
@@ -279,7 +283,7 @@ def test_trap_05_equal_calls_without_ids_are_as_many_calls(client: str, turn: Tu
 
 @pytest.mark.parametrize("client", ASKED)
 @pytest.mark.parametrize("upstream", ASKED)
-def test_trap_06_results_find_their_calls_by_id(client: str, upstream: str) -> None:
+def test_trap_06_results_find_their_calls_by_id(client: DialectName, upstream: DialectName) -> None:
     """Two calls of one name, answered the other way round: neither place nor name decides."""
     said = from_stream(message(use("t1", 1), use("t2", 2), reason="tool_use"), MESSAGES, client)
     asked = next_request(client, said, ("t2", "look", "two"), ("t1", "look", "one"))
@@ -337,7 +341,9 @@ TWO_CALLS = [("call_1", "look", {"at": 1}), ("call_2", "look", {"at": 2})]
 
 @pytest.mark.parametrize("source", INTERLEAVED)
 @pytest.mark.parametrize("target", ASKED)
-def test_trap_07_interleaved_arguments_go_to_their_own_call(source: str, target: str) -> None:
+def test_trap_07_interleaved_arguments_go_to_their_own_call(
+    source: DialectName, target: DialectName
+) -> None:
     """No delta for a block that is closed or another's, and not every call at index 0."""
     raw = weft.convert(INTERLEAVED[source], source, target)
     assert sorted(calls_in(KEPT[target](events_of(raw)), target)) == TWO_CALLS
@@ -345,7 +351,9 @@ def test_trap_07_interleaved_arguments_go_to_their_own_call(source: str, target:
 
 
 @pytest.mark.parametrize("source", INTERLEAVED)
-def test_trap_07_interleaved_arguments_are_told_one_call_after_the_other(source: str) -> None:
+def test_trap_07_interleaved_arguments_are_told_one_call_after_the_other(
+    source: DialectName,
+) -> None:
     """Clients of Responses take another index for another call."""
     events = events_of(weft.convert(INTERLEAVED[source], source, RESPONSES))
     told = [event["output_index"] for event in events if "arguments.delta" in event["type"]]
@@ -353,7 +361,9 @@ def test_trap_07_interleaved_arguments_are_told_one_call_after_the_other(source:
 
 
 @pytest.mark.parametrize("source", INTERLEAVED)
-def test_trap_07_interleaved_arguments_reach_a_front_end_under_their_ids(source: str) -> None:
+def test_trap_07_interleaved_arguments_reach_a_front_end_under_their_ids(
+    source: DialectName,
+) -> None:
     raw = weft.convert(INTERLEAVED[source], source, UI)
     texts: dict[str, str] = {}
     for event in events_of(raw):
@@ -404,7 +414,7 @@ def test_trap_08_a_call_that_is_announced_twice_is_one(case: str, target: str, t
 
 @EITHER_WAY
 @pytest.mark.parametrize("target", ASKED)
-def test_trap_08_no_id_is_written_twice(target: str, turn: Turn) -> None:
+def test_trap_08_no_id_is_written_twice(target: DialectName, turn: Turn) -> None:
     """Two calls under one id are two calls: the next request of the session is a legal one."""
     raw = message(use("t", 1), use("t", 2), reason="tool_use")
     said = turn(raw, MESSAGES, target)
@@ -421,7 +431,9 @@ ODD = "call:1/\u00e9|x"
 
 @EITHER_WAY
 @pytest.mark.parametrize("client", ASKED)
-def test_trap_09_an_id_is_cleaned_on_both_sides_streamed_or_not(client: str, turn: Turn) -> None:
+def test_trap_09_an_id_is_cleaned_on_both_sides_streamed_or_not(
+    client: DialectName, turn: Turn
+) -> None:
     """The client answers under the id it was shown, and the upstream sees one id in both."""
     raw = chat(entry(0, '{"at":1}', ODD, "look"), reason="tool_calls")
     ((id, name, given),) = calls_in(turn(raw, CHAT, client), client)
@@ -449,7 +461,7 @@ def test_trap_10_only_the_id_of_the_call_leaves_the_wire(client: str, turn: Turn
 
 @pytest.mark.parametrize("upstream", ASKED)
 @pytest.mark.parametrize("key", ["id", "call_id"])
-def test_trap_10_a_result_under_either_id_finds_its_call(key: str, upstream: str) -> None:
+def test_trap_10_a_result_under_either_id_finds_its_call(key: str, upstream: DialectName) -> None:
     """Our item ids differ from call ids, stay the same, and are taken back if a client errs."""
     raw = weft.convert(message(use("t1", 1), reason="tool_use"), MESSAGES, RESPONSES)
     events = events_of(raw)
@@ -524,7 +536,7 @@ SCATTERED: Object = {
     ],
 )
 def test_trap_11_results_stand_together_and_before_all_else(
-    upstream: str, after: list[Object]
+    upstream: DialectName, after: list[Object]
 ) -> None:
     """What a chat client says between two results waits until both are told."""
     found = weft.convert_request(json.dumps(SCATTERED).encode(), CHAT, upstream)
@@ -535,7 +547,7 @@ def test_trap_11_results_stand_together_and_before_all_else(
 
 
 @pytest.mark.parametrize("client", [RESPONSES, MESSAGES, GEMINI])
-def test_trap_11_a_turn_of_results_leaves_nothing_empty_behind(client: str) -> None:
+def test_trap_11_a_turn_of_results_leaves_nothing_empty_behind(client: DialectName) -> None:
     """Where each result is a message, the turn that held them is no message of its own."""
     said = from_stream(message(use("t", 1), reason="tool_use"), MESSAGES, client)
     sent = answered(translated(next_request(client, said, ("t", "look", "x")), client, CHAT), CHAT)
@@ -620,13 +632,15 @@ SHOWN: dict[str, Object] = {
 
 @pytest.mark.parametrize("client", SHOWN)
 @pytest.mark.parametrize("upstream", SHOWN)
-def test_trap_12_an_image_in_a_result_is_an_image_on_every_wire(client: str, upstream: str) -> None:
+def test_trap_12_an_image_in_a_result_is_an_image_on_every_wire(
+    client: DialectName, upstream: DialectName
+) -> None:
     sent = answered(translated(SHOWN[client], client, upstream), upstream)
     assert sent[-1] == answered(SHOWN[upstream], upstream)[-1]
 
 
 @pytest.mark.parametrize("client", SHOWN)
-def test_trap_12_where_results_are_text_the_image_follows_as_one(client: str) -> None:
+def test_trap_12_where_results_are_text_the_image_follows_as_one(client: DialectName) -> None:
     """Chat Completions has only text in results: the user shows the image behind it."""
     result, shown = answered(translated(SHOWN[client], client, CHAT), CHAT)[-2:]
     url = f"data:image/png;base64,{IMAGE}"
@@ -664,7 +678,7 @@ def failed_request(client: str) -> Object:
 @pytest.mark.parametrize("client", FAILED)
 @pytest.mark.parametrize("upstream", ASKED)
 def test_trap_13_a_failed_result_stays_failed_without_a_key_that_is_not_there(
-    client: str, upstream: str
+    client: DialectName, upstream: DialectName
 ) -> None:
     words = {"role": "tool", "content": "Error: no", "tool_call_id": "c1"}
     told = {**FAILED, CHAT: words}
@@ -748,7 +762,7 @@ def usage_in(events: list[Object], dialect: str) -> tuple[int, int, int, int]:
 
 @pytest.mark.parametrize("source", ASKED)
 @pytest.mark.parametrize("target", ASKED)
-def test_trap_14_cached_tokens_are_counted_once(source: str, target: str) -> None:
+def test_trap_14_cached_tokens_are_counted_once(source: DialectName, target: DialectName) -> None:
     """Input has cached tokens in it on three wires, and beside it on one."""
     asked = weft.Context(request=Request("m-1", include_usage=True))
     events = events_of(weft.convert(COUNTED[source], source, target, context=asked))
@@ -757,7 +771,7 @@ def test_trap_14_cached_tokens_are_counted_once(source: str, target: str) -> Non
 
 
 @pytest.mark.parametrize("source", ASKED)
-def test_trap_14_a_body_counts_as_its_stream_does(source: str) -> None:
+def test_trap_14_a_body_counts_as_its_stream_does(source: DialectName) -> None:
     (answer,) = weft.decode_all(COUNTED[source], source)
     write = DIALECTS[MESSAGES].body
     assert write is not None
@@ -815,12 +829,14 @@ PAUSED_ENDS = {
 
 @pytest.mark.parametrize("source", FILTERED)
 @pytest.mark.parametrize("target", FILTERED_ENDS)
-def test_trap_15_a_filtered_answer_never_ends_as_a_whole_one(source: str, target: str) -> None:
+def test_trap_15_a_filtered_answer_never_ends_as_a_whole_one(
+    source: DialectName, target: DialectName
+) -> None:
     assert end_of(weft.convert(FILTERED[source], source, target), target) == FILTERED_ENDS[target]
 
 
 @pytest.mark.parametrize("target", PAUSED_ENDS)
-def test_trap_15_a_paused_turn_does_not_end_with_stop(target: str) -> None:
+def test_trap_15_a_paused_turn_does_not_end_with_stop(target: DialectName) -> None:
     raw = weft.convert(message(TEXT, reason="pause_turn"), MESSAGES, target)
     assert end_of(raw, target) == PAUSED_ENDS[target]
 
@@ -836,7 +852,7 @@ def test_trap_15_a_paused_turn_does_not_end_with_stop(target: str) -> None:
     ],
 )
 def test_trap_16_stop_after_a_call_in_an_earlier_frame_means_tool_calls(
-    target: str, end: str
+    target: DialectName, end: str
 ) -> None:
     """The frame with the reason has only text, or nothing: the agent must go on all the same."""
     call = {"functionCall": {"id": "g1", "name": "look", "args": {"at": 1}}}
@@ -901,7 +917,7 @@ def says_failed(events: list[Object], dialect: str) -> bool:
 @pytest.mark.parametrize("target", WRITTEN)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_trap_17_a_broken_stream_ends_as_the_targets_wire_says_failed(
-    source: str, target: str, failure: str
+    source: DialectName, target: DialectName, failure: str
 ) -> None:
     """No clean end, no half frame handed on, and the text that came is there."""
     raw = weft.convert(FAILURES[failure](source), source, target)
@@ -916,7 +932,7 @@ def test_trap_17_a_broken_stream_ends_as_the_targets_wire_says_failed(
 @pytest.mark.parametrize("stops", [0, 1, 2])
 @pytest.mark.parametrize("target", WRITTEN)
 def test_trap_18_however_often_the_stop_comes_the_message_ends_once(
-    stops: int, target: str
+    stops: int, target: DialectName
 ) -> None:
     """A missing or repeated `message_stop` changes nothing of what is written."""
     parts = list(weft.decode([message(TEXT, stops=stops)], MESSAGES))
@@ -946,7 +962,7 @@ def test_trap_18_however_often_the_stop_comes_the_message_ends_once(
 )
 @pytest.mark.parametrize("target", WRITTEN)
 def test_trap_18_nobody_waits_for_the_connection_to_close(
-    source: str, raw: bytes, target: str
+    source: DialectName, raw: bytes, target: DialectName
 ) -> None:
     """The terminal event of the upstream is enough: all is written before the end of the input."""
     decoder = weft.Decoder(source)
@@ -1059,7 +1075,7 @@ def test_trap_19_a_choice_of_tools_means_the_same_on_every_wire(
     ids=["none", "any", "one at a time"],
 )
 def test_trap_19_a_choice_of_tools_comes_back_from_messages(
-    choice: Object, told: Object, upstream: str
+    choice: Object, told: Object, upstream: DialectName
 ) -> None:
     asked: Object = {"model": "m-1", "max_tokens": 99, "tool_choice": choice}
     asked["messages"] = [{"role": "user", "content": "hi"}]
@@ -1128,7 +1144,7 @@ LOOSE = [{"name": "f", "input_schema": CLOSED, "strict": True}]
     ],
 )
 def test_trap_20_what_is_weakened_is_named_in_the_clients_own_words(
-    client: str, asked: Object, upstream: str, path: str
+    client: DialectName, asked: Object, upstream: DialectName, path: str
 ) -> None:
     found = weft.convert_request(json.dumps(asked).encode(), client, upstream)
     assert [loss.path for loss in found.losses if loss.outcome == "warned"] == [path]
@@ -1147,7 +1163,7 @@ def test_trap_20_what_is_weakened_is_named_in_the_clients_own_words(
     ],
 )
 def test_trap_20_what_cannot_be_said_is_refused_by_name(
-    client: str, field: str, value: object, upstreams: tuple[str, ...]
+    client: DialectName, field: str, value: object, upstreams: tuple[DialectName, ...]
 ) -> None:
     raw = json.dumps(plain(client, **{field: value})).encode()
     for upstream in upstreams:
@@ -1165,7 +1181,7 @@ def test_trap_20_what_cannot_be_said_is_refused_by_name(
     ],
 )
 def test_trap_20_stop_sequences_that_the_upstream_does_not_know_are_still_kept(
-    upstream: str, raw: bytes, stops: int
+    upstream: DialectName, raw: bytes, stops: int
 ) -> None:
     """The answer is cut where the client said, and says which sequence it was."""
     words = ["END", *(f"never {number}" for number in range(1, stops))]
@@ -1194,7 +1210,9 @@ def test_trap_20_stop_sequences_that_the_upstream_does_not_know_are_still_kept(
         ),
     ],
 )
-def test_trap_20_a_tool_for_free_text_is_called_with_free_text(upstream: str, raw: bytes) -> None:
+def test_trap_20_a_tool_for_free_text_is_called_with_free_text(
+    upstream: DialectName, raw: bytes
+) -> None:
     """Where tools take objects only it is declared as one, and the client never sees that."""
     asked = plain(RESPONSES, tools=[{"type": "custom", "name": "edit"}])
     sent = weft.convert_request(json.dumps(asked).encode(), RESPONSES, upstream)
@@ -1216,7 +1234,7 @@ def test_trap_20_a_late_instruction_stays_behind_what_was_said_before_it(late_sy
 
 
 @pytest.mark.parametrize("client", [CHAT, GEMINI])
-def test_trap_20_empty_texts_are_left_out_where_they_are_refused(client: str) -> None:
+def test_trap_20_empty_texts_are_left_out_where_they_are_refused(client: DialectName) -> None:
     """An empty text block fails the whole request; a turn of nothing else goes with it."""
     empty: dict[str, Object] = {
         CHAT: plain(

@@ -1,11 +1,16 @@
-"""Weft speaks every LLM streaming dialect and makes each stream happen exactly once."""
+"""Weft decodes, repairs, converts and encodes LLM streams in every vendor's dialect."""
 
 from weft.assembler import ReasoningItem, Response, TextItem
 from weft.check import check
 from weft.codec import (
+    AsyncDecodedStream,
+    Converted,
     Decoded,
+    DecodedStream,
     Decoder,
+    EncodedStream,
     Encoder,
+    Translated,
     adecode,
     assemble,
     convert,
@@ -14,23 +19,35 @@ from weft.codec import (
     decode_all,
     detect,
     encode,
+    encode_body,
 )
 from weft.context import Context, Quirks
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
+from weft.dialects.ai_sdk.quirks import UiQuirks
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.gemini.quirks import GeminiQuirks
+from weft.dialects.openai_chat.quirks import ChatQuirks
+from weft.dialects.openai_responses.quirks import ResponsesQuirks
+from weft.dialects.requests import Loss
+from weft.dialects.stages.markup_calls import Markup
 from weft.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
     BadRequest,
     ClientError,
     InternalError,
+    Refused,
     TooLarge,
     UnknownDialect,
     Unreadable,
     UpstreamError,
     WeftError,
 )
-from weft.findings import Finding
+from weft.findings import Finding, Findings
 from weft.guard import Guard
 from weft.ids import Ids
 from weft.parts import (
+    AnyPart,
     ErrorPart,
     File,
     Finish,
@@ -52,50 +69,103 @@ from weft.parts import (
     ToolResult,
     Usage,
 )
-from weft.request import Request
+from weft.request import (
+    AnyContent,
+    CallContent,
+    FileContent,
+    Hosted,
+    ImageContent,
+    Message,
+    OpaqueContent,
+    OutputFormat,
+    ReasoningContent,
+    ReasoningOptions,
+    Request,
+    ResultContent,
+    Sampling,
+    TextContent,
+    Tool,
+    ToolChoice,
+)
+
+__version__ = "0.1.0"
 
 __all__ = [
     "DIALECTS",
+    "AnyContent",
+    "AnyPart",
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "AsyncDecodedStream",
     "BadRequest",
+    "CallContent",
+    "ChatQuirks",
     "ClientError",
     "Context",
+    "Converted",
     "Decoded",
+    "DecodedStream",
     "Decoder",
+    "DialectName",
+    "EncodedStream",
     "Encoder",
     "ErrorPart",
     "File",
+    "FileContent",
     "Finding",
+    "Findings",
     "Finish",
+    "GeminiQuirks",
     "Guard",
+    "Hosted",
     "Ids",
+    "ImageContent",
     "InternalError",
+    "Loss",
+    "Markup",
+    "Message",
+    "MessagesQuirks",
     "Opaque",
+    "OpaqueContent",
+    "OutputFormat",
     "Part",
     "Quirks",
+    "ReasoningContent",
     "ReasoningDelta",
     "ReasoningEnd",
     "ReasoningItem",
+    "ReasoningOptions",
     "ReasoningStart",
+    "Refused",
     "Request",
     "Response",
     "ResponseMetadata",
+    "ResponsesQuirks",
+    "ResultContent",
+    "Sampling",
     "Source",
+    "TextContent",
     "TextDelta",
     "TextEnd",
     "TextItem",
     "TextStart",
     "TooLarge",
+    "Tool",
     "ToolApprovalRequest",
     "ToolCall",
+    "ToolChoice",
     "ToolParamsDelta",
     "ToolParamsEnd",
     "ToolParamsStart",
     "ToolResult",
+    "Translated",
+    "UiQuirks",
     "UnknownDialect",
     "Unreadable",
     "UpstreamError",
     "Usage",
     "WeftError",
+    "__version__",
     "adecode",
     "assemble",
     "check",
@@ -105,4 +175,5 @@ __all__ = [
     "decode_all",
     "detect",
     "encode",
+    "encode_body",
 ]

@@ -1,8 +1,12 @@
-"""Whole streams, both ways: the verbs of the library.
+"""The public functions of the library: decode, encode and convert whole streams.
 
-`Decoder` is bytes in, guarded parts out: frames, the dialect's decoder, its stages, the guard.
-`Encoder` is guarded parts in, bytes out. Both live for one response. The functions beside them
-run them over iterators, and over captures that hold several responses.
+`Decoder` takes the bytes of one response and returns guarded parts. `Encoder` takes guarded parts
+and returns the bytes of one response. `Pipe` is the part of a `Decoder` after the framing: the
+dialect's frame decoder, its stages, and the guard. The functions run them over iterators, and over
+captures that hold several responses.
+
+What a dialect itself provides is called a frame decoder (frames in, unguarded parts out) and an
+event encoder (guarded parts in, events out); see `dialects/base.py`.
 """
 
 import secrets
@@ -22,34 +26,43 @@ from collections.abc import (
 from dataclasses import replace
 from hashlib import sha256
 from itertools import chain
+from typing import cast
 
 import msgspec
 
+from weft.arguments import (
+    async_chunks_argument,
+    bytes_argument,
+    chunk_argument,
+    chunks_argument,
+    one_response,
+    parts_argument,
+)
 from weft.assembler import Assembler, Response
 from weft.context import Context
-from weft.dialects import DIALECTS, dialect_named
+from weft.dialects import DIALECTS, DialectName, dialect_named
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
 from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.names import RestoreNames
 from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.dialects.stages.stop_cut import StopCut
-from weft.errors import Refused, TooLarge, UnknownDialect, Unreadable
+from weft.errors import ArgumentTypeError, Refused, TooLarge, UnknownDialect, Unreadable
 from weft.findings import Finding, Findings
 from weft.guard import Guard, Shown
 from weft.ids import Ids
-from weft.parts import ErrorPart, Part
+from weft.parts import AnyPart, ErrorPart, Part
 from weft.request import Request
 from weft.sse import MAX_EVENT, Event, Frame, FrameReader, write
 
 
 def fresh_context() -> Context:
-    """A context for a live response: ids that nobody can guess, and the time of day."""
+    """Returns a context for a live response: ids that cannot be guessed, and the current time."""
     return Context(ids=Ids(secrets.token_bytes(16)), now=int(time.time()))
 
 
 def capture_context(raw: bytes) -> Context:
-    """A context for recorded bytes: equal captures give equal ids."""
+    """Returns a context for recorded bytes: equal captures give equal ids."""
     return Context(ids=Ids(sha256(raw).digest()))
 
 
@@ -62,71 +75,78 @@ def _no_stages(findings: Findings) -> Sequence[Stage]:
 
 
 class Decoder:
-    """Bytes of one response in any pieces in, guarded parts out."""
+    """Decodes the bytes of one response, in chunks of any size, into guarded parts."""
 
     def __init__(
         self,
-        dialect: str,
+        dialect: DialectName,
         *,
         context: Context | None = None,
         stages: Stages = _no_stages,
         limit: int = MAX_EVENT,
     ) -> None:
-        """`stages` stand behind the dialect's own: those of a translated request. `limit` is how
-        many bytes one event, or a body, may have."""
-        self._dialect = _reader(dialect)
-        self._reader = FrameReader(limit=limit)
-        self._pipe = Pipe(self._dialect, context or fresh_context(), stages)
+        """`stages` run after the dialect's own stages: pass `Translated.stages` to decode the
+        response to a converted request. `limit` is the maximum size of an event, or a body, in
+        bytes.
+        """
+        self._frames = FrameReader(limit=limit)
+        self._pipe = Pipe(_readable(dialect), context or fresh_context(), stages)
 
-    def feed(self, data: bytes) -> list[Part]:
+    def feed(self, data: bytes) -> list[AnyPart]:
         """Returns the parts that these bytes complete, possibly none."""
         return list(chain.from_iterable(self.steps(data)))
 
-    def steps(self, data: bytes) -> Iterator[list[Part]]:
-        """As feed, event by event: between two steps, the findings are those of what came so far.
+    def steps(self, data: bytes) -> Iterator[list[AnyPart]]:
+        """As feed, event by event: after each step, `findings` covers the events so far.
 
-        Use up one iterator before the next call.
+        Exhaust one iterator before the next call.
         """
+        if data.__class__ is not bytes:
+            data = chunk_argument(data)
         try:
-            frames = self._reader.feed(data)
+            frames = self._frames.feed(data)
         except TooLarge as problem:
-            yield self._pipe.too_large(problem)
+            yield cast("list[AnyPart]", self._pipe.too_large(problem))
         else:
             for frame in frames:
-                yield self._pipe.feed((frame,))
+                yield cast("list[AnyPart]", self._pipe.feed((frame,)))
 
-    def finish(self) -> list[Part]:
-        """Returns the rest. The last part ever is a finish; a second call returns nothing."""
+    def finish(self) -> list[AnyPart]:
+        """Returns the remaining parts, the last of which is a finish.
+
+        Call it when the stream has ended, also after an error. A second call returns nothing.
+        """
         parts: list[Part] = []
         for _ in range(2):  # what came before a failure, and the failure
             try:
-                parts += self._pipe.feed(self._reader.finish())
+                parts += self._pipe.feed(self._frames.finish())
             except TooLarge as problem:
                 parts += self._pipe.too_large(problem)
-        return parts + self._pipe.finish()
+        return cast("list[AnyPart]", parts + self._pipe.finish())
 
     @property
     def fold(self) -> Assembler:
-        """The live fold of what was returned so far: an encoder can read it."""
+        """The live fold of the parts returned so far, for `Encoder(fold=…)`."""
         return self._pipe.guard.fold
 
     @property
     def findings(self) -> list[Finding]:
+        """What was repaired so far."""
         return self._pipe.findings.found
 
     @property
     def response(self) -> Response:
-        """The fold as it stands, with the findings."""
+        """The response as far as it was decoded, with its findings."""
         return self._pipe.response
 
     @property
     def collector(self) -> Findings:
-        """Where the findings are collected: an encoder can add its own, each at its event."""
+        """The collector of the findings, for `Encoder(collector=…)`."""
         return self._pipe.findings
 
 
 class Pipe:
-    """Frames of one response and one choice in, guarded parts out."""
+    """Decodes the frames of one choice of one response into guarded parts."""
 
     def __init__(
         self,
@@ -136,8 +156,8 @@ class Pipe:
         before: "Pipe | None" = None,
         shown: Shown | None = None,
     ) -> None:
-        """`before` is the pipe whose response this one goes on with: they share a guard. `shown`
-        is what of an error may be told.
+        """`before` is the pipe whose response this one continues: they share a guard. `shown`
+        redacts an error before anyone sees it.
         """
         self.findings: Findings = Findings() if before is None else before.findings
         if before is None:
@@ -145,8 +165,8 @@ class Pipe:
         else:
             self.guard = before.guard
         if dialect.decoder is None:
-            raise UnknownDialect(f"{dialect.name} cannot be read yet")
-        self._decoder = dialect.decoder(context, self.findings)
+            raise UnknownDialect(f"{dialect.name} cannot be decoded")
+        self._frame_decoder = dialect.decoder(context, self.findings)
         tools = context.request.tools if context.request is not None else ()
         parallel = ParallelCalls([tool.name for tool in tools], self.findings)
         self._stages: list[Stage] = [
@@ -156,12 +176,12 @@ class Pipe:
         ]
         self._choice = context.choice
         self.tap: Tap | None = None
-        """Called with each frame and the parts that came out when it was read; without a frame for
-        parts that the end of the input, or a failure, brought."""
+        """Called with each frame and the parts it completed; with None for the parts that the end
+        of the input, or a failure, added."""
 
     def feed(self, frames: Iterable[Frame]) -> list[Part]:
         out: list[Part] = []
-        findings, decode, guard = self.findings, self._decoder.feed, self.guard.feed
+        findings, decode, guard = self.findings, self._frame_decoder.feed, self.guard.feed
         for frame in frames:
             findings.at = frame.number
             findings.offset = frame.offset
@@ -176,13 +196,13 @@ class Pipe:
             if self.tap is not None:
                 self.tap(frame, parts)
         for stage in self._stages:
-            if stage.passes:  # it has done its work
+            if stage.passes:  # it has nothing left to do
                 self._stages.remove(stage)
                 break
         return out
 
     def _readable(self, frame: Frame) -> Frame:
-        """Replaces what is not UTF-8, so that no codec has to think of it."""
+        """Replaces bytes that are not UTF-8, so that no codec has to handle them."""
         try:
             frame.data.decode()
         except UnicodeDecodeError:
@@ -193,7 +213,7 @@ class Pipe:
         return frame
 
     def finish(self) -> list[Part]:
-        parts = self._decoder.finish()
+        parts = self._frame_decoder.finish()
         for stage in self._stages:
             parts = stage.feed(parts) + stage.finish()
         return self._tapped(self.guard.feed(parts) + self.guard.finish())
@@ -205,17 +225,17 @@ class Pipe:
 
     @property
     def ending(self) -> bool:
-        """Whether the wire told why it ends, and only its usage or its terminator may follow."""
-        return self._decoder.ending or self.guard.failed
+        """Whether the finish reason has come: only usage or the terminator may follow."""
+        return self._frame_decoder.ending or self.guard.failed
 
     @property
     def holding(self) -> bool:
-        """Whether something that the frames so far said has not come out as parts yet."""
-        waits = self._decoder.holding or self.guard.holding
-        return waits or any(stage.holding for stage in self._stages)
+        """Whether content of the frames so far has not been returned as parts yet."""
+        held = self._frame_decoder.holding or self.guard.holding
+        return held or any(stage.holding for stage in self._stages)
 
     def fail(self, error: ErrorPart) -> list[Part]:
-        """Ends the content: what went wrong is outside of the stream."""
+        """Ends the content with an error from outside the stream, such as a timeout."""
         return self._tapped(self.guard.feed([error]))
 
     def too_large(self, problem: TooLarge) -> list[Part]:
@@ -228,49 +248,53 @@ class Pipe:
 
 
 class Encoder:
-    """Guarded parts of one response in, the dialect's events out, framed, each in one piece.
+    """Encodes the guarded parts of one response as the dialect's events, one `bytes` per event.
 
-    Give it the fold of the guard that made the parts, and nothing is assembled twice; give it
-    the collector of their decoder, and its findings stand there too, each at its event.
+    With the `fold` of the decoder that returned the parts, nothing is assembled twice. With its
+    `collector`, the findings of both are in one list, each at its event.
     """
 
     def __init__(
         self,
-        dialect: str,
+        dialect: DialectName,
         *,
         context: Context | None = None,
         fold: Assembler | None = None,
         collector: Findings | None = None,
     ) -> None:
-        writer = dialect_named(dialect)
-        if writer.encoder is None:
-            raise UnknownDialect(f"{writer.name} cannot be written yet")
-        self._idle = writer.idle
+        written = dialect_named(dialect)
+        if written.encoder is None:
+            raise UnknownDialect(f"{written.name} cannot be encoded")
+        self._idle = written.idle
         self._findings = Findings() if collector is None else collector
         self._own = Assembler() if fold is None else None
-        self._encoder = writer.encoder(
+        self._event_encoder = written.encoder(
             context or fresh_context(), fold or self._own or Assembler(), self._findings
         )
 
     def feed(self, parts: Iterable[Part]) -> list[bytes]:
-        """Returns the events that these parts make, possibly none."""
-        parts = list(parts)
+        """Returns the events that these parts complete, possibly none."""
+        return self.feed_guarded(list(parts_argument(parts)))
+
+    def feed_guarded(self, parts: list[Part]) -> list[bytes]:
+        """As feed, for parts that come from a guard and need no check."""
         if self._own is not None:
             for part in parts:
                 self._own.feed(part)
-        return _framed(self._encoder.feed(parts))
+        return _framed(self._event_encoder.feed(parts))
 
     def finish(self) -> list[bytes]:
-        return _framed(self._encoder.finish())
+        """Returns the remaining events. A second call returns nothing."""
+        return _framed(self._event_encoder.finish())
 
     def keepalive(self) -> list[bytes]:
-        """What to send while there is nothing to say."""
-        event = self._encoder.keepalive()
+        """Returns what keeps an idle connection open: an event of the dialect, or a comment."""
+        event = self._event_encoder.keepalive()
         return [self._idle] if event is None else _framed([event])
 
     @property
     def findings(self) -> list[Finding]:
-        """What this dialect could not carry, and whatever else its collector holds."""
+        """What this dialect cannot carry, and all else that its collector holds."""
         return self._findings.found
 
 
@@ -279,40 +303,40 @@ def _framed(events: Iterable[Event]) -> list[bytes]:
 
 
 class Decoded:
-    """One response, and one choice, of a capture."""
+    """One choice of one response of a capture: its parts, and the response they make."""
 
     __slots__ = ("fold", "parts", "response")
 
-    def __init__(self, parts: list[Part], fold: Assembler, response: Response) -> None:
+    def __init__(self, parts: list[AnyPart], fold: Assembler, response: Response) -> None:
         self.parts = parts
         self.fold = fold
         self.response = response
 
 
-def _reader(name: str) -> Dialect:
+def _readable(name: str) -> Dialect:
     dialect = dialect_named(name)
     if dialect.decoder is None:
-        raise UnknownDialect(f"{dialect.name} cannot be read yet")
+        raise UnknownDialect(f"{dialect.name} cannot be decoded")
     return dialect
 
 
-class DecodedStream(Iterator[Part]):
-    """The guarded parts of one response, as its bytes come; what `decode` returns.
+class DecodedStream(Iterator[AnyPart]):
+    """The guarded parts of one response, as its bytes arrive; returned by `decode`.
 
-    It can be iterated once. A list made of it has the parts alone: ask the stream for the rest.
+    It can be iterated once. A list of its parts holds no findings: keep the stream to read them.
     """
 
-    def __init__(self, chunks: Iterable[bytes], decoder: Decoder) -> None:
+    def __init__(self, chunks: Iterable[bytes] | bytes, decoder: Decoder) -> None:
         self.decoder = decoder
-        self._parts = self._decoded(chunks)
+        self._parts = self._decoded(chunks_argument(chunks))
 
-    def _decoded(self, chunks: Iterable[bytes]) -> Generator[Part]:
+    def _decoded(self, chunks: Iterable[bytes]) -> Generator[AnyPart]:
         for chunk in chunks:
             for parts in self.decoder.steps(chunk):
                 yield from parts
         yield from self.decoder.finish()
 
-    def __next__(self) -> Part:
+    def __next__(self) -> AnyPart:
         return next(self._parts)
 
     def close(self) -> None:
@@ -321,23 +345,23 @@ class DecodedStream(Iterator[Part]):
 
     @property
     def findings(self) -> list[Finding]:
-        """What was repaired so far, and what an encoder of these parts could not carry."""
+        """What was repaired so far, and what `encode` of this stream could not carry."""
         return self.decoder.findings
 
     @property
     def response(self) -> Response:
-        """The fold of what was iterated so far, with the findings."""
+        """The response as far as it was iterated, with its findings."""
         return self.decoder.response
 
 
-class AsyncDecodedStream(AsyncIterator[Part]):
-    """As DecodedStream, from an asynchronous iterator; what `adecode` returns."""
+class AsyncDecodedStream(AsyncIterator[AnyPart]):
+    """As DecodedStream, from an asynchronous iterator; returned by `adecode`."""
 
     def __init__(self, chunks: AsyncIterable[bytes], decoder: Decoder) -> None:
         self.decoder = decoder
-        self._parts = self._decoded(chunks)
+        self._parts = self._decoded(async_chunks_argument(chunks))
 
-    async def _decoded(self, chunks: AsyncIterable[bytes]) -> AsyncGenerator[Part]:
+    async def _decoded(self, chunks: AsyncIterable[bytes]) -> AsyncGenerator[AnyPart]:
         async for chunk in chunks:
             for parts in self.decoder.steps(chunk):
                 for part in parts:
@@ -345,7 +369,7 @@ class AsyncDecodedStream(AsyncIterator[Part]):
         for part in self.decoder.finish():
             yield part
 
-    def __anext__(self) -> Awaitable[Part]:
+    def __anext__(self) -> Awaitable[AnyPart]:
         return self._parts.__anext__()
 
     async def aclose(self) -> None:
@@ -359,36 +383,43 @@ class AsyncDecodedStream(AsyncIterator[Part]):
 
     @property
     def response(self) -> Response:
-        """The fold of what was iterated so far, with the findings."""
+        """The response as far as it was iterated, with its findings."""
         return self.decoder.response
 
 
 def decode(
-    chunks: Iterable[bytes], dialect: str, *, context: Context | None = None
+    chunks: Iterable[bytes] | bytes, dialect: DialectName, *, context: Context | None = None
 ) -> DecodedStream:
-    """Returns an iterator over the guarded parts of one response, which also has `findings`."""
+    """Returns an iterator over the guarded parts of one response.
+
+    `chunks` is an iterable of bytes, cut anywhere; bytes are taken as one chunk. The iterator also
+    has `findings` and `response`. A broken stream does not raise: it ends with an `error` part and
+    a `finish` part. Wrong arguments raise here, not at the first part.
+    """
     return DecodedStream(chunks, Decoder(dialect, context=context))
 
 
 def adecode(
-    chunks: AsyncIterable[bytes], dialect: str, *, context: Context | None = None
+    chunks: AsyncIterable[bytes], dialect: DialectName, *, context: Context | None = None
 ) -> AsyncDecodedStream:
-    """As decode, from an asynchronous iterator."""
+    """As decode, from an asynchronous iterator of bytes; iterate the result with `async for`."""
     return AsyncDecodedStream(chunks, Decoder(dialect, context=context))
 
 
-def decode_all(raw: bytes, dialect: str, *, context: Context | None = None) -> list[Decoded]:
+def decode_all(
+    raw: bytes, dialect: DialectName, *, context: Context | None = None
+) -> list[Decoded]:
     """Returns every response of a capture, and every choice of each, in order."""
     found: list[Decoded] = []
     for reading in readings(raw, dialect, context=context):
         for pipe in reading.pipes:
             parts = pipe.feed(reading.frames) + pipe.finish()
-            found.append(Decoded(parts, pipe.guard.fold, pipe.response))
+            found.append(Decoded(cast("list[AnyPart]", parts), pipe.guard.fold, pipe.response))
     return found
 
 
 class Reading:
-    """One response of a capture that is still to be read: its frames, and a pipe a choice."""
+    """One response of a capture, before it is decoded: its frames, and a pipe for each choice."""
 
     __slots__ = ("frames", "pipes")
 
@@ -399,18 +430,19 @@ class Reading:
 
 def readings(raw: bytes, dialect: str, *, context: Context | None = None) -> Iterator[Reading]:
     """Yields every response of a capture, cut where the dialect says that another one begins."""
-    reader = _reader(dialect)
+    raw = bytes_argument(raw, "raw")
+    source = _readable(dialect)
     context = context or capture_context(raw)
-    for number, frames in enumerate(_responses(reader, _frames(raw))):
+    for number, frames in enumerate(_responses(source, _frames(raw))):
         pipes: list[Pipe] = []
-        for choice in _choices(reader, frames, context):
+        for choice in _choices(source, frames, context):
             seed = f"{context.ids.mint('seed')} {number} {choice}".encode()
-            pipes.append(Pipe(reader, replace(context, ids=Ids(seed), choice=choice)))
+            pipes.append(Pipe(source, replace(context, ids=Ids(seed), choice=choice)))
         yield Reading(frames, pipes)
 
 
 def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[int]:
-    """Which choices a response has: one, if one was asked for."""
+    """Returns the choices of a response: one, if the request asked for one."""
     found = frozenset[int]().union(*map(dialect.choices, frames))
     if not found or (context.request is not None and context.request.choices == 1):
         return [context.choice]
@@ -418,7 +450,7 @@ def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[in
 
 
 def _frames(raw: bytes) -> list[Frame]:
-    """Bytes that are all there need no limit."""
+    """Returns the frames of recorded bytes, which need no limit."""
     reader = FrameReader(limit=len(raw))
     return reader.feed(raw) + reader.finish()
 
@@ -438,9 +470,9 @@ def _responses(dialect: Dialect, frames: list[Frame]) -> list[list[Frame]]:
     return responses
 
 
-def detect(raw: bytes) -> str:
-    """Returns the name of the dialect a capture speaks; raises Unreadable if it is not clear."""
-    frames = _frames(raw)
+def detect(raw: bytes) -> DialectName:
+    """Returns the dialect of a capture; raises Unreadable if it cannot be told."""
+    frames = _frames(bytes_argument(raw, "raw"))
     if not frames:
         raise Unreadable("no event in it: neither server-sent events nor JSON", offset=0, event=0)
     for frame in frames:
@@ -456,25 +488,26 @@ def detect(raw: bytes) -> str:
 
 
 def assemble(parts: Iterable[Part]) -> Response:
-    """Returns the fold of one response. Parts that are not legal are made so first.
+    """Returns the response that the parts make. Parts that break the lifecycle are repaired first.
 
-    The findings are those of the decoder, if `parts` is what `decode` returned; of other parts,
-    they are what had to be made legal.
+    If `parts` is the iterator that `decode` returned, the findings are those of the decoder; of
+    other parts, they are what had to be repaired. Raises ArgumentValueError if the parts are those
+    of several responses.
     """
     if isinstance(parts, DecodedStream):
         deque(parts, maxlen=0)
         return parts.response
     findings = Findings()
     guard = Guard(Ids(), findings)
-    guard.feed(parts)
+    guard.feed(one_response(parts_argument(parts)))
     guard.finish()
     return guard.fold.response(tuple(findings.found))
 
 
 class EncodedStream(Iterator[bytes]):
-    """One response as the events of a dialect, each in one piece; what `encode` returns."""
+    """One response as the events of a dialect, one `bytes` per event; returned by `encode`."""
 
-    def __init__(self, parts: Iterable[Part], dialect: str, context: Context) -> None:
+    def __init__(self, parts: Iterable[Part], dialect: DialectName, context: Context) -> None:
         self._collector = (
             parts.decoder.collector if isinstance(parts, DecodedStream) else Findings()
         )
@@ -482,12 +515,12 @@ class EncodedStream(Iterator[bytes]):
         self._encoder = Encoder(
             dialect, context=context, fold=self._guard.fold, collector=self._collector
         )
-        self._events = self._encoded(parts)
+        self._events = self._encoded(parts_argument(parts))
 
     def _encoded(self, parts: Iterable[Part]) -> Generator[bytes]:
         for part in parts:
-            yield from self._encoder.feed(self._guard.feed((part,)))
-        yield from self._encoder.feed(self._guard.finish())
+            yield from self._encoder.feed_guarded(self._guard.feed((part,)))
+        yield from self._encoder.feed_guarded(self._guard.finish())
         yield from self._encoder.finish()
 
     def __next__(self) -> bytes:
@@ -499,25 +532,27 @@ class EncodedStream(Iterator[bytes]):
 
     @property
     def findings(self) -> list[Finding]:
-        """What was repaired so far, by the decoder too if the parts are what `decode` returned,
-        and what this dialect could not carry.
+        """What was repaired so far, and what this dialect cannot carry. If the parts are the
+        iterator that `decode` returned, the findings of its decoder come first.
         """
         return self._collector.found
 
 
-def encode(parts: Iterable[Part], dialect: str, *, context: Context | None = None) -> EncodedStream:
-    """Returns an iterator over one response as the dialect's events, which also has `findings`.
+def encode(
+    parts: Iterable[Part], dialect: DialectName, *, context: Context | None = None
+) -> EncodedStream:
+    """Returns an iterator over the dialect's events for one response, one `bytes` per event.
 
-    Parts that are not legal are made so first.
+    Parts that break the lifecycle are repaired first. The iterator also has `findings`.
     """
     return EncodedStream(parts, dialect, context or fresh_context())
 
 
 class Converted(bytes):
-    """A capture in another dialect, and what was found on the way."""
+    """A capture or a body in another dialect, with the findings of the conversion."""
 
     findings: tuple[Finding, ...]
-    """What was repaired, and what the target could not carry, in the order of the capture."""
+    """What was repaired, and what the target cannot carry, in the order of the capture."""
 
     def __new__(cls, data: bytes, findings: Iterable[Finding]) -> "Converted":
         converted = super().__new__(cls, data)
@@ -525,11 +560,14 @@ class Converted(bytes):
         return converted
 
 
-def convert(raw: bytes, source: str, target: str, *, context: Context | None = None) -> Converted:
-    """Returns a capture in another dialect: bytes, which also have `findings`.
+def convert(
+    raw: bytes, source: DialectName, target: DialectName, *, context: Context | None = None
+) -> Converted:
+    """Returns a capture in another dialect, as bytes that also have `findings`.
 
     Equal input gives equal bytes.
     """
+    raw = bytes_argument(raw, "raw")
     context = context or capture_context(raw)
     out: list[bytes] = []
     found: list[Finding] = []
@@ -538,33 +576,57 @@ def convert(raw: bytes, source: str, target: str, *, context: Context | None = N
     for number, (frames, pipe) in enumerate(choices):
         seeded = replace(context, ids=Ids(f"{context.ids.mint('seed')} {number}".encode()))
         encoder = Encoder(target, context=seeded, fold=pipe.guard.fold, collector=pipe.findings)
-        for frame in frames:  # one by one: what cannot be carried is found at its event
-            out += encoder.feed(pipe.feed((frame,)))
-        out += encoder.feed(pipe.finish())
+        for frame in frames:  # one by one, so that each finding has the position of its event
+            out += encoder.feed_guarded(pipe.feed((frame,)))
+        out += encoder.feed_guarded(pipe.finish())
         out += encoder.finish()
         found += pipe.findings.found
     return Converted(b"".join(out), in_order(found))
 
 
+def encode_body(
+    response: Response, dialect: DialectName, *, context: Context | None = None
+) -> Converted:
+    """Returns the JSON body of a response that is not streamed, as bytes that also have `findings`.
+
+    A failed response becomes the error body of the dialect.
+    """
+    if not isinstance(response, Response):
+        raise ArgumentTypeError(
+            f"response must be a weft.Response, not {response.__class__.__name__}; "
+            "weft.assemble makes one from parts"
+        )
+    written = dialect_named(dialect)
+    if written.body is None:
+        raise UnknownDialect(f"{written.name} has streams only, and no bodies")
+    findings = Findings()
+    body = written.body(response, context or fresh_context(), findings)
+    return Converted(body, findings.found)
+
+
 def in_order(found: Iterable[Finding]) -> list[Finding]:
-    """The findings of several responses, or choices, in the order of the capture, each once."""
+    """Returns the findings of several responses, each once, in the order of the capture."""
     return sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
 
 
 class Translated(msgspec.Struct, frozen=True):
-    """A request in another dialect: what to send, what that changes, how to read the answer."""
+    """A request in another dialect: the body to send, and what is different in it."""
 
     request: Request
     rendered: Rendered
     losses: tuple[Loss, ...]
-    """Every difference, by its path in the body that was given."""
+    """Every difference, with its path in the original body."""
 
     @property
     def body(self) -> bytes:
+        """The body to send."""
         return self.rendered.body
 
     def stages(self, findings: Findings) -> list[Stage]:
-        """What gives an answer the names, the free text and the end that were asked for."""
+        """Returns the stages that undo, in the response, what the conversion changed: renamed
+        tools, free-form tools declared as functions, and stop sequences the target does not have.
+        Pass this method to `Decoder(stages=…)`.
+        """
         rendered, request = self.rendered, self.request
         stages: list[Stage] = []
         if rendered.names:
@@ -577,17 +639,19 @@ class Translated(msgspec.Struct, frozen=True):
 
 
 def convert_request(
-    raw: bytes, source: str, target: str, *, context: Context | None = None
+    raw: bytes, source: DialectName, target: DialectName, *, context: Context | None = None
 ) -> Translated:
-    """Returns a request in another dialect.
+    """Returns a request body in another dialect.
 
-    Raises BadRequest, which names a field of the given body, if the body is none of its dialect;
-    Refused, which is one, if the target cannot say what it asks for.
+    Raises BadRequest, which names a field of the original body, if the body is not valid in its
+    dialect, and its subclass Refused if the target has no equivalent for something that changes
+    the meaning of the request.
     """
+    raw = bytes_argument(raw, "raw")
     context = context or capture_context(raw)
-    parsed = _asker(source).parse(raw, context)
+    parsed = _request_codec(source).parse(raw, context)
     losses = Losses()
-    rendered = _asker(target).render(parsed.request, context, losses)
+    rendered = _request_codec(target).render(parsed.request, context, losses)
     source_path = parsed.places.source
     named = [Loss(source_path(one.path), one.outcome, one.detail) for one in losses.found]
     refused = next((loss for loss in named if loss.outcome == "refused"), None)
@@ -596,7 +660,7 @@ def convert_request(
     return Translated(parsed.request, rendered, tuple(named))
 
 
-def _asker(name: str) -> RequestCodec:
+def _request_codec(name: str) -> RequestCodec:
     dialect = dialect_named(name)
     if dialect.request is None:
         raise UnknownDialect(f"{dialect.name} has streams only, and no requests")

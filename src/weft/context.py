@@ -1,4 +1,4 @@
-"""Context: what a codec may know of the world. It is the only way time and chance come in."""
+"""The context of a codec: the only source of the time, of ids, and of the request."""
 
 from dataclasses import dataclass, field
 
@@ -6,40 +6,42 @@ from weft.ids import Ids
 from weft.request import Request
 
 UNKNOWN_MODEL = "unknown"
-"""The name of a model that nobody named."""
+"""The name of a model where neither the request nor the stream has one."""
 
 
 class Quirks:
-    """The accent of one upstream, as data: a base for each dialect's own frozen dataclass."""
+    """Where an upstream differs from others of its dialect. Each dialect has a frozen dataclass
+    based on this.
+    """
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Handed to every decoder and encoder. Made once per response (and choice)."""
+    """What a decoder or encoder is given: one context per response and choice."""
 
     request: Request | None = None
-    """What was asked, when it is known: declared tools, the number of choices, echoed options."""
+    """The request, if it is known: declared tools, the number of choices, echoed options."""
 
     quirks: Quirks | None = None
-    """The accent to read or write with; None is the dialect's default."""
+    """How this upstream differs from others of its dialect; None: not at all."""
 
     ids: Ids = field(default_factory=Ids)
     now: int = 0
-    """Unix seconds; used where a wire wants a time and the stream told none."""
+    """The current time in Unix seconds, for dialects that require one when the stream has none."""
 
     origin: str | None = None
-    """Who makes the signatures in this stream; the dialect's name when unknown."""
+    """The upstream whose signatures are in this stream; None: the dialect's name."""
 
     choice: int = 0
-    """Which of several answers to read."""
+    """The choice to decode, if the response has several."""
 
     response_id: str | None = None
-    """The id an encoder must use; None: it mints one."""
+    """The response id an encoder uses; None: it creates one."""
 
     created: int | None = None
-    """The time an encoder must tell; None: the stream's, else `now`."""
+    """The creation time an encoder writes; None: that of the stream, else `now`."""
 
     def model_name(self, told: str | None) -> str:
         """The name that a client reads for the model: the one it asked for, which it can send back;

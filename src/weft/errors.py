@@ -1,30 +1,32 @@
 """Every exception Weft raises on purpose.
 
     WeftError
-    ├── UpstreamError       the upstream's fault: what it sent cannot be read
-    │   ├── TooLarge        a line or an event over the limit
-    │   └── Unreachable     no answer, or no more of it (upstream/base.py)
-    │       └── Busy        it was not even asked: too many answers are under way
-    ├── ClientError         the caller's fault: a wrong argument, an unreadable capture
-    │   ├── UnknownDialect  no dialect of that name, or not in that direction
-    │   ├── Unreadable      a capture that is no stream, or whose dialect cannot be told
-    │   ├── UnknownModel    no upstream and no alias of that name (relay/routing.py)
-    │   ├── SettingsError   what is wrong in weft.toml (gateway/settings)
-    │   ├── Taken           there is something of that id already (store/base.py)
-    │   ├── Absent          there is nothing of that id (store/base.py)
-    │   ├── UnknownStore    the address of no database (store/base.py)
-    │   └── BadRequest      a request body that cannot be read
-    │       └── Refused     one that can, but that the target cannot say
-    └── InternalError       our fault; please report it with the capture
-        └── StoreError      the database cannot do it; `kind` says why (store/base.py)
+    ├── UpstreamError           the upstream's fault: what it sent cannot be read
+    │   ├── TooLarge            a line or an event over the limit
+    │   └── Unreachable         no response, or only part of it (upstream/base.py)
+    │       └── Busy            not sent: too many requests are in progress
+    ├── ClientError             the caller's fault: a wrong argument, an unreadable capture
+    │   ├── ArgumentTypeError   an argument of the wrong type; also a TypeError
+    │   ├── ArgumentValueError  an argument with an unusable value; also a ValueError
+    │   │   └── UnknownDialect  no dialect of that name, or not in that direction
+    │   ├── Unreadable          not a stream, or its dialect cannot be detected
+    │   ├── UnknownModel        no upstream and no alias of that name (relay/routing.py)
+    │   ├── SettingsError       errors in weft.toml (gateway/settings)
+    │   ├── Taken               the id exists already (store/base.py)
+    │   ├── Absent              the id does not exist (store/base.py)
+    │   ├── UnknownStore        not the URL of a supported database (store/base.py)
+    │   └── BadRequest          a request body that is not valid
+    │       └── Refused         a valid one that the target dialect cannot express
+    └── InternalError           our fault; please report it with the capture
+        └── StoreError          the database failed; `kind` says why (store/base.py)
 
 A broken stream is not an exception: it decodes to an `error` part and a `finish` with the
-reason `error`. Exceptions are for what cannot become a stream at all.
+reason `error`. Exceptions are for wrong arguments and unusable input.
 """
 
 
 class WeftError(Exception):
-    """The root of all that Weft raises on purpose."""
+    """The base class of all exceptions that Weft raises on purpose."""
 
 
 class UpstreamError(WeftError):
@@ -41,15 +43,23 @@ class TooLarge(UpstreamError):
 
 
 class ClientError(WeftError):
-    """The caller asked for something that cannot be."""
+    """The caller made a mistake: a wrong argument, an unreadable capture, a bad request."""
 
 
-class UnknownDialect(ClientError):
+class ArgumentTypeError(ClientError, TypeError):
+    """An argument of a public function has the wrong type."""
+
+
+class ArgumentValueError(ClientError, ValueError):
+    """An argument of a public function has a value that cannot be used."""
+
+
+class UnknownDialect(ArgumentValueError):
     """There is no dialect of that name, or not in that direction."""
 
 
 class Unreadable(ClientError):
-    """A capture that is no stream of any dialect, or of more than one."""
+    """The capture is not a stream of any dialect, or it could be one of several."""
 
     def __init__(self, reason: str, *, offset: int = 0, event: int = 0) -> None:
         super().__init__(reason)
@@ -58,7 +68,7 @@ class Unreadable(ClientError):
 
 
 class BadRequest(ClientError):
-    """A request that cannot be: `path` names the field, in the client's own body."""
+    """A request body cannot be used; `path` names the field in the client's own body."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}" if path else reason)
@@ -67,8 +77,8 @@ class BadRequest(ClientError):
 
 
 class Refused(BadRequest):
-    """A request that would mean something else in the target dialect."""
+    """A request that would change its meaning in the target dialect."""
 
 
 class InternalError(WeftError):
-    """Weft broke one of its own promises."""
+    """A bug in Weft. Please report it, with the capture."""

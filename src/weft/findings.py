@@ -1,6 +1,6 @@
-"""Findings: what was noticed or repaired on the way. Repair is allowed, silent repair is not.
+"""Findings: what was noticed or repaired between input and output. Nothing is repaired silently.
 
-Decoders, stages, the guard, encoders and the checker all leave the same type. Codes are stable;
+Decoders, stages, the guard, encoders and the checker all report this type. Codes are stable;
 `docs/findings.md` explains each one.
 """
 
@@ -106,17 +106,17 @@ Code = Literal[
 ]
 
 LIMIT = 1000
-"""Findings kept for one response; a hostile stream must not fill the memory with them."""
+"""The maximum number of findings per response, so that a hostile stream cannot fill memory."""
 
 
 MAX_DETAIL = 300
-"""Characters of a detail: what an upstream sent may be quoted, but not at any length."""
+"""The maximum length of a detail, in characters: details may quote what an upstream sent."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something noticed at event `at` (counted from 0), whose first byte is `offset`.
+    """Something noticed at event number `at` (from 0), whose first byte is at `offset`.
 
-    `code` is a Code, or the name of a checker's rule.
+    `code` is a Code, or the id of a checker's rule.
     """
 
     code: str
@@ -125,13 +125,13 @@ class Finding(msgspec.Struct, frozen=True):
     detail: str
 
     def line(self, file: str, severity: str = "finding") -> str:
-        """Returns one printable line that names the file, the place, the code and the detail."""
+        """Returns one printable line with the file, the position, the code and the detail."""
         detail = "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.detail)
         return f"{file}:event {self.at} (byte {self.offset}): {severity} {self.code}: {detail}"
 
 
 class Findings:
-    """Collects findings in order. Whoever reads frames moves `at` and `offset` along."""
+    """Collects findings in order. Whoever reads the frames updates `at` and `offset`."""
 
     __slots__ = ("_once", "at", "found", "offset")
 
@@ -145,7 +145,7 @@ class Findings:
         self._add(code, detail)
 
     def broken(self, rule: str, detail: str) -> None:
-        """Notes that a rule of the checker does not hold here."""
+        """Adds a finding for a broken rule of the checker."""
         self._add(rule, detail)
 
     def _add(self, code: str, detail: str) -> None:
@@ -156,7 +156,7 @@ class Findings:
             self.found.append(Finding("findings-suppressed", self.at, self.offset, detail))
 
     def once(self, code: Code, subject: str, detail: str) -> None:
-        """Notes only the first time this code is raised for `subject`."""
+        """Adds a finding only the first time this code is raised for `subject`."""
         key = (code, subject)
         if key not in self._once and len(self._once) <= LIMIT:
             self._once.add(key)

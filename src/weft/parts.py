@@ -1,13 +1,15 @@
 """The canonical parts: what every dialect is decoded into and encoded from.
 
-Frozen values without behaviour. `.type` is the hyphenated class name and comes first in JSON;
-fields that hold their default are left out there. Nothing in a part is parsed JSON: params are
-text, results and `extra` are raw bytes. `extra` holds what a dialect wants back. `whole`, the
-full value that some wires repeat at an end, travels only from a decoder to the guard.
+Frozen values without behaviour. `Part` is their base class, `AnyPart` the union of them. `.type`
+is the hyphenated class name and comes first in JSON. It is a class attribute with a literal type:
+comparing it narrows the union for a type checker, and no part carries it. Fields that hold their
+default are left out of the JSON. Nothing in a part is parsed JSON: params are text, results and
+`extra` are raw bytes. `extra` holds what only the original dialect can use. `whole`, the complete
+value that some wires repeat at an end, travels only from a decoder to the guard.
 """
 
 import re
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -30,7 +32,7 @@ def _hyphenated(name: str) -> str:
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Tokens as the wire told them; None is "not told". Input includes cached tokens."""
+    """Token counts as the stream reported them, else None. Input includes cached tokens."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -41,11 +43,9 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Part(msgspec.Struct, frozen=True, tag=_hyphenated, tag_field="type", omit_defaults=True):
-    """The base of all parts."""
+    """The base class of all parts. What returns parts returns `AnyPart`, which can be narrowed."""
 
-    @property
-    def type(self) -> str:
-        return str(self.__struct_config__.tag)
+    type: ClassVar[str]
 
 
 class ItemPart(Part, frozen=True):
@@ -55,8 +55,9 @@ class ItemPart(Part, frozen=True):
 
 
 class ResponseMetadata(Part, frozen=True):
-    """What the whole response is: always the first part."""
+    """The id and the model of the response: always the first part."""
 
+    type: ClassVar[Literal["response-metadata"]] = "response-metadata"
     id: str
     model: str | None = None
     created: int | None = None
@@ -67,8 +68,9 @@ class ResponseMetadata(Part, frozen=True):
 
 
 class TextStart(ItemPart, frozen=True):
-    """A text begins; or a refusal."""
+    """A text begins, or a refusal."""
 
+    type: ClassVar[Literal["text-start"]] = "text-start"
     item_id: str | None = None
     phase: str | None = None
     refusal: bool = False
@@ -78,13 +80,15 @@ class TextStart(ItemPart, frozen=True):
 class TextDelta(ItemPart, frozen=True, gc=False):
     """More of a text; never empty."""
 
+    type: ClassVar[Literal["text-delta"]] = "text-delta"
     delta: str
     extra: Json = UNSET
 
 
 class TextEnd(ItemPart, frozen=True):
-    """A text is whole. `annotations` are the wire's own, as they came."""
+    """A text ends. `annotations` are the raw annotations of the original dialect."""
 
+    type: ClassVar[Literal["text-end"]] = "text-end"
     annotations: tuple[Raw, ...] = ()
     signature: str | None = None
     origin: str | None = None
@@ -93,23 +97,28 @@ class TextEnd(ItemPart, frozen=True):
 
 
 class ReasoningStart(ItemPart, frozen=True):
-    """A reasoning begins: a summary for people, or the raw trace."""
+    """A block of reasoning begins: a summary for people, or the raw reasoning."""
 
+    type: ClassVar[Literal["reasoning-start"]] = "reasoning-start"
     kind: ReasoningKind
     item_id: str | None = None
     extra: Json = UNSET
 
 
 class ReasoningDelta(ItemPart, frozen=True, gc=False):
-    """More of a reasoning; never empty."""
+    """More of a block of reasoning; never empty."""
 
+    type: ClassVar[Literal["reasoning-delta"]] = "reasoning-delta"
     delta: str
     extra: Json = UNSET
 
 
 class ReasoningEnd(ItemPart, frozen=True):
-    """A reasoning is whole, with the proof that goes back to its origin only."""
+    """A block of reasoning ends. `signature`, `encrypted` and `redacted` must be sent back to
+    `origin`, the upstream that made them, and to no other.
+    """
 
+    type: ClassVar[Literal["reasoning-end"]] = "reasoning-end"
     signature: str | None = None
     encrypted: str | None = None
     redacted: str | None = None
@@ -119,8 +128,9 @@ class ReasoningEnd(ItemPart, frozen=True):
 
 
 class ToolParamsStart(ItemPart, frozen=True):
-    """`id` is the call id; `kind` the wire's word for the tool. `signature` may come this early."""
+    """A tool call is announced. `id` is the call id, `kind` the dialect's word for the tool."""
 
+    type: ClassVar[Literal["tool-params-start"]] = "tool-params-start"
     name: str
     kind: str = "function"
     item_id: str | None = None
@@ -134,22 +144,25 @@ class ToolParamsStart(ItemPart, frozen=True):
 class ToolParamsDelta(ItemPart, frozen=True, gc=False):
     """More of a call's arguments; never empty."""
 
+    type: ClassVar[Literal["tool-params-delta"]] = "tool-params-delta"
     delta: str
     extra: Json = UNSET
 
 
 class ToolParamsEnd(ItemPart, frozen=True):
-    """A call's arguments are whole."""
+    """A call's arguments end."""
 
+    type: ClassVar[Literal["tool-params-end"]] = "tool-params-end"
     whole: str | None = None
     extra: Json = UNSET
 
 
 class ToolCall(ItemPart, frozen=True):
-    """The one part that hands a call over. `params` is the text its deltas join to; `signature`
-    goes back to `origin` only.
+    """A complete tool call, once per call. `params` is the joined text of its deltas; an
+    `invalid` call must not be executed. `signature` must be sent back only to `origin`.
     """
 
+    type: ClassVar[Literal["tool-call"]] = "tool-call"
     name: str
     params: str
     kind: str = "function"
@@ -168,8 +181,9 @@ class ToolCall(ItemPart, frozen=True):
 
 
 class ToolResult(ItemPart, frozen=True):
-    """`earlier`: the call was made in an earlier response."""
+    """The result of a call. `earlier`: the call was made in an earlier response."""
 
+    type: ClassVar[Literal["tool-result"]] = "tool-result"
     result: Raw
     is_error: bool = False
     preliminary: bool = False
@@ -179,15 +193,17 @@ class ToolResult(ItemPart, frozen=True):
 
 
 class ToolApprovalRequest(ItemPart, frozen=True):
-    """A call waits for somebody to allow it."""
+    """The provider asks for approval before it executes a call."""
 
+    type: ClassVar[Literal["tool-approval-request"]] = "tool-approval-request"
     approval_id: str
     extra: Json = UNSET
 
 
 class Source(Part, frozen=True):
-    """`start` and `end` count code points of the text part `text_id`."""
+    """A citation. `start` and `end` count code points in the text with the id `text_id`."""
 
+    type: ClassVar[Literal["source"]] = "source"
     id: str
     kind: SourceKind
     text_id: str | None = None
@@ -201,8 +217,9 @@ class Source(Part, frozen=True):
 
 
 class File(Part, frozen=True):
-    """`data` is base64 text; `reference` a URL or an id of the origin."""
+    """A generated file. `data` is base64 text; `reference` is a URL or an id of the origin."""
 
+    type: ClassVar[Literal["file"]] = "file"
     id: str
     media_type: str
     data: str | None = None
@@ -212,8 +229,9 @@ class File(Part, frozen=True):
 
 
 class Opaque(Part, frozen=True):
-    """A dialect's own item, to be replayed byte for byte where it came from."""
+    """An item that only its original dialect understands, replayed there byte for byte."""
 
+    type: ClassVar[Literal["opaque"]] = "opaque"
     origin: str
     kind: str
     raw: Raw
@@ -221,8 +239,9 @@ class Opaque(Part, frozen=True):
 
 
 class ErrorPart(Part, frozen=True):
-    """The response failed: what is open is closed, and nothing of it may be dispatched."""
+    """The response failed: open items end, and none of its calls may be executed."""
 
+    type: ClassVar[Literal["error"]] = "error"
     kind: ErrorKind
     message: str
     code: str | int | None = None
@@ -232,8 +251,9 @@ class ErrorPart(Part, frozen=True):
 
 
 class Finish(Part, frozen=True):
-    """The end, always the last part. `raw_reason` is the wire's own word."""
+    """The end of the response: always the last part. `raw_reason` is the upstream's own value."""
 
+    type: ClassVar[Literal["finish"]] = "finish"
     reason: FinishReason
     raw_reason: str | None = None
     usage: Usage | None = None
@@ -262,4 +282,4 @@ AnyPart = (
     | ErrorPart
     | Finish
 )
-"""The union of all parts, for decoding them from JSON."""
+"""Any part. `part.type == "text-delta"` narrows it to `TextDelta`."""

@@ -1,7 +1,7 @@
 """The canonical request: messages, tools, tool choice, reasoning and output options.
 
 Frozen values, as parts are. Each dialect's `request.py` parses its body into this and renders
-its body from it; decoders and encoders read it through the context. None is "not asked".
+its body from it; decoders and encoders read it through the context. None means "not given".
 """
 
 from typing import Literal
@@ -22,6 +22,8 @@ class Content(msgspec.Struct, frozen=True, tag=True, tag_field="type", omit_defa
 
 
 class TextContent(Content, frozen=True, tag="text"):
+    """Text of a message; `refusal` marks text in which the model declined."""
+
     text: str
     refusal: bool = False
     cache: Cache | None = None
@@ -29,7 +31,7 @@ class TextContent(Content, frozen=True, tag="text"):
 
 
 class ImageContent(Content, frozen=True, tag="image"):
-    """Either `data` (base64, with its media type), a `url`, or a `file_id` of the origin."""
+    """An image: `data` (base64, with its media type), a `url`, or a `file_id` of the origin."""
 
     media_type: str | None = None
     data: str | None = None
@@ -41,6 +43,8 @@ class ImageContent(Content, frozen=True, tag="image"):
 
 
 class FileContent(Content, frozen=True, tag="file"):
+    """A file: `data` (base64, with its media type), a `url`, or a `file_id` of the origin."""
+
     media_type: str | None = None
     data: str | None = None
     url: str | None = None
@@ -51,7 +55,9 @@ class FileContent(Content, frozen=True, tag="file"):
 
 
 class ReasoningContent(Content, frozen=True, tag="reasoning"):
-    """Reasoning of an earlier turn. Its proof goes back only to `origin`."""
+    """Reasoning of an earlier turn. `signature`, `encrypted` and `redacted` are sent back only to
+    `origin`, the upstream that made them.
+    """
 
     text: str = ""
     kind: ReasoningKind = "raw"
@@ -64,8 +70,8 @@ class ReasoningContent(Content, frozen=True, tag="reasoning"):
 
 
 class CallContent(Content, frozen=True, tag="call"):
-    """A tool call of an earlier turn; `params` is text, as in the tool-call part. `signature` goes
-    back to `origin` only.
+    """A tool call of an earlier turn; `params` is text, as in the tool-call part. `signature` is
+    sent back only to `origin`.
     """
 
     id: str
@@ -84,7 +90,7 @@ class CallContent(Content, frozen=True, tag="call"):
 
 
 class ResultContent(Content, frozen=True, tag="result"):
-    """The answer to a call. `content` is what the tool gave, in order."""
+    """The result of a tool call. `content` is what the tool returned, in order."""
 
     id: str
     content: tuple[TextContent | ImageContent | FileContent, ...] = ()
@@ -112,9 +118,12 @@ AnyContent = (
     | ResultContent
     | OpaqueContent
 )
+"""Any content of a message."""
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of the conversation, with its contents in order."""
+
     role: Role
     content: tuple[AnyContent, ...]
     name: str | None = None
@@ -124,7 +133,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Hosted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the upstream's own tools can be told, in words that more than one wire has."""
+    """Options of a hosted tool, which the upstream runs, as far as several dialects have them."""
 
     allowed_domains: tuple[str, ...] = ()
     blocked_domains: tuple[str, ...] = ()
@@ -168,6 +177,8 @@ class ToolChoice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OutputFormat(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The format that the text of the response must have: any text, JSON, or a JSON schema."""
+
     kind: Literal["text", "json", "json-schema"] = "text"
     name: str | None = None
     description: str | None = None
@@ -189,6 +200,8 @@ class ReasoningOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Sampling parameters. `logprobs` is the number of alternatives; 0 is the chosen token only."""
+
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None

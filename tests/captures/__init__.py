@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -26,7 +27,7 @@ from weft.ids import Ids
 from weft.parts import AnyPart, Part, Source, ToolCall
 
 HERE = Path(__file__).parent
-DIALECT = "openai-chat"
+DIALECT: Final = "openai-chat"
 
 _MINTED = re.compile(rb"\b([a-z]+)_[0-9a-f]{32}\b")
 _PARTS = msgspec.json.Decoder(AnyPart)

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Final
 
 from tests.clients import (
     with_agents,
@@ -13,12 +14,10 @@ from tests.clients import (
 )
 from tests.clients.case import Case, Outcome
 
-CHAT, RESPONSES, MESSAGES, GEMINI = (
-    "openai-chat",
-    "openai-responses",
-    "anthropic-messages",
-    "gemini",
-)
+CHAT: Final = "openai-chat"
+RESPONSES: Final = "openai-responses"
+MESSAGES: Final = "anthropic-messages"
+GEMINI: Final = "gemini"
 
 
 @dataclass(frozen=True)

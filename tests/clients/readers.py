@@ -12,6 +12,7 @@ import openai
 from tests.serving import serving
 from weft.assembler import Response
 from weft.codec import decode_all
+from weft.dialects import DialectName
 
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
@@ -26,7 +27,7 @@ class Seen:
     """What ended the reading, in its own words: an exception, or the error of the response."""
 
 
-def told(raw: bytes, dialect: str) -> Seen:
+def told(raw: bytes, dialect: DialectName) -> Seen:
     """What Weft makes of the first response of a stream: the yardstick."""
     response: Response = decode_all(raw, dialect)[0].response
     calls = [*response.tool_calls, *response.invalid_tool_calls]
@@ -87,14 +88,14 @@ def anthropic_messages(url: str) -> Seen:
     return Seen(text, tuple(calls))
 
 
-READERS: dict[tuple[str, str], Callable[[str], Seen]] = {
+READERS: dict[tuple[str, DialectName], Callable[[str], Seen]] = {
     ("openai-python", "openai-chat"): openai_chat,
     ("openai-python", "openai-responses"): openai_responses,
     ("anthropic-sdk-python", "anthropic-messages"): anthropic_messages,
 }
 
 
-def seen(client: str, dialect: str, raw: bytes) -> Seen:
+def seen(client: str, dialect: DialectName, raw: bytes) -> Seen:
     """What a client has after a stream of these bytes."""
     with serving(raw) as url:
         try:

@@ -37,7 +37,7 @@ class Asking:
         self._dialect = dialect
         self._connection: Client | None = None
         said = {upstream: [answer(SPEECHES[upstream].body)] for upstream in DIALECTS}
-        self.models = {
+        self.models: dict[str, str] = {
             upstream: f"{upstream}/{world.upstream.script(script)}"
             for upstream, script in said.items()
         }

@@ -24,6 +24,7 @@ from tests.faults.wires import (
 from tests.faults.world import World
 from tests.raw_http import Answer
 from weft import assemble, decode
+from weft.dialects import DialectName
 
 
 def _choice(delta: Object, finish: str | None = None) -> bytes:
@@ -115,7 +116,12 @@ def cut_script(upstream: str, cut: int) -> list[Step]:
 
 
 def judge(
-    found: Answer, good: list[tuple[str, bytes]], client: str, cut: int, end: int, reworded: bool
+    found: Answer,
+    good: list[tuple[str, bytes]],
+    client: DialectName,
+    cut: int,
+    end: int,
+    reworded: bool,
 ) -> None:
     if found.status != 200:  # nothing was told
         error_seen(client, found.body)
@@ -144,7 +150,7 @@ def lacks_its_blank_line(upstream: str, cut: int) -> bool:
     return any(end - 2 <= cut < end for end in ends)
 
 
-def every_cut(world: World, client: str, upstream: str, cuts: range) -> None:
+def every_cut(world: World, client: DialectName, upstream: str, cuts: range) -> None:
     data = STREAMS[upstream]
     size = len(b"".join(data))
     end = len(b"".join(data[: TELLS_WHY[upstream] + 1])) - 2
@@ -163,7 +169,7 @@ def every_cut(world: World, client: str, upstream: str, cuts: range) -> None:
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("upstream", DIALECTS)
 def test_a_cut_stream_is_the_beginning_of_the_good_one_and_an_error(
-    shared: World, client: str, upstream: str
+    shared: World, client: DialectName, upstream: str
 ) -> None:
     """At some bytes: together the pairs try most of them."""
     size = len(b"".join(STREAMS[upstream]))
@@ -175,6 +181,6 @@ def test_a_cut_stream_is_the_beginning_of_the_good_one_and_an_error(
 @pytest.mark.parametrize("client", DIALECTS)
 @pytest.mark.parametrize("upstream", DIALECTS)
 def test_a_stream_that_is_cut_at_any_byte_is_an_error(
-    shared: World, client: str, upstream: str
+    shared: World, client: DialectName, upstream: str
 ) -> None:
     every_cut(shared, client, upstream, range(len(b"".join(STREAMS[upstream])) + 1))

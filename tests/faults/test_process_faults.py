@@ -10,9 +10,10 @@ from tests.faults.wires import CHAT, DIALECTS, SPEECHES, error_ending, question
 from tests.faults.world import World, places, until, world
 from tests.raw_http import Client, refuses
 from weft import assemble, decode
+from weft.dialects import DialectName
 
 
-def streams(made: World, faulty: Upstream) -> list[tuple[str, Client, Hold]]:
+def streams(made: World, faulty: Upstream) -> list[tuple[DialectName, Client, Hold]]:
     """A stream of each client dialect from each upstream dialect, in its middle."""
     found = []
     for client, upstream in product(DIALECTS, DIALECTS):

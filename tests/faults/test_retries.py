@@ -23,6 +23,7 @@ from tests.faults.wires import (
 from tests.faults.world import QUICK, World, place, places, until, world
 from tests.raw_http import Answer
 from weft import assemble, decode
+from weft.dialects import DialectName
 
 AGAIN: dict[str, object] = {
     "retry": {"attempts": 3, "base": 0.01, "longest": 1.0},
@@ -60,7 +61,7 @@ def good(upstream: str, stream_asked: bool = True) -> Sequence[Step]:
     return stream(*said.frames) if stream_asked else (answer(said.body),)
 
 
-def whole(found: Answer, client: str) -> None:
+def whole(found: Answer, client: DialectName) -> None:
     assert found.status == 200, found
     response = assemble(decode([found.body], dialect=client))
     assert (response.text, response.finish_reason) == ("Warp and weft.", "stop")
@@ -76,7 +77,7 @@ WAITING = {"429", "503"}
 @pytest.mark.parametrize("fault", [one for one in HOPEFUL if one.name not in WAITING], ids=str)
 @clients
 def test_what_may_be_different_next_time_is_asked_again(
-    eager: World, fault: Fault, client: str
+    eager: World, fault: Fault, client: DialectName
 ) -> None:
     upstream = DIALECTS[DIALECTS.index(client) - 1]
     for asked in (True, False):
@@ -137,7 +138,7 @@ def test_who_wants_to_be_waited_for_too_long_is_not(eager: World) -> None:
 @clients
 @pytest.mark.parametrize("asked", [True, False], ids=["stream", "body"])
 def test_the_second_target_answers_where_the_first_does_not(
-    eager: World, client: str, asked: bool
+    eager: World, client: DialectName, asked: bool
 ) -> None:
     busy = [answer(b"", "503 Busy", "Retry-After: 60")]
     model = eager.upstream.script(busy, good(MESSAGES, asked), prefix="first")
@@ -151,7 +152,7 @@ def test_the_second_target_answers_where_the_first_does_not(
 @clients
 @pytest.mark.parametrize("prefix", ["deaf", "late"])
 def test_the_second_target_answers_where_the_first_cannot_be_reached(
-    eager: World, client: str, prefix: str
+    eager: World, client: DialectName, prefix: str
 ) -> None:
     second = {"deaf": GEMINI, "late": RESPONSES}[prefix]
     silent = [[SILENCE]] * 3 if prefix == "late" else []
@@ -288,7 +289,7 @@ def paused(text: str, reason: str = "pause_turn") -> Sequence[bytes]:
 
 
 @pytest.mark.parametrize("client", [CHAT, RESPONSES, GEMINI])
-def test_a_paused_turn_goes_on_in_one_stream(shared: World, client: str) -> None:
+def test_a_paused_turn_goes_on_in_one_stream(shared: World, client: DialectName) -> None:
     model = shared.upstream.script(paused("Warp "), paused("and "), paused("weft.", "end_turn"))
     found = shared.ask(client, f"{MESSAGES}/{model}", True)
     response = assemble(decode([found.body], dialect=client))
@@ -302,7 +303,7 @@ def test_a_paused_turn_goes_on_in_one_stream(shared: World, client: str) -> None
 
 
 @pytest.mark.parametrize("client", [CHAT, RESPONSES, GEMINI])
-def test_a_turn_is_continued_five_times(shared: World, client: str) -> None:
+def test_a_turn_is_continued_five_times(shared: World, client: DialectName) -> None:
     model = shared.upstream.script(paused("on "))
     found = shared.ask(client, f"{MESSAGES}/{model}", True)
     response = assemble(decode([found.body], dialect=client))

@@ -34,6 +34,7 @@ from tests.faults.wires import (
 from tests.faults.world import World, at_once, places, world
 from tests.raw_http import Answer
 from weft import assemble, decode
+from weft.dialects import DialectName
 
 PAIRS = list(product(DIALECTS, DIALECTS))
 Steps = Callable[[Speech], Sequence[Step]]
@@ -41,13 +42,17 @@ SILENT = Fault("silence", lambda *_: [], "timeout", message="silent for 0.3 seco
 
 
 def every_pair(
-    world: World, prefix: str, stream: bool, steps: Steps, check: Callable[[str, Answer], None]
+    world: World,
+    prefix: str,
+    stream: bool,
+    steps: Steps,
+    check: Callable[[DialectName, Answer], None],
 ) -> None:
     """Asks upstreams of every dialect from clients of every dialect, all at once. All of the
     upstreams must be left, where their scripts do not end."""
     models = []
 
-    def pair(client: str, upstream: str) -> Callable[[], None]:
+    def pair(client: DialectName, upstream: str) -> Callable[[], None]:
         script = steps(SPEECHES[upstream])
         model = world.upstream.script(script)
         models.append(model)
@@ -95,7 +100,7 @@ def test_silence_after_content_ends_the_stream_with_an_error(shared: World) -> N
 def test_silence_after_the_finish_is_a_normal_end(shared: World) -> None:
     """The grace is 0.3 seconds; the connection stays open for ever."""
 
-    def good(client: str, found: Answer) -> None:
+    def good(client: DialectName, found: Answer) -> None:
         response = assemble(decode([found.body], dialect=client))
         assert (response.text, response.finish_reason, response.error) == (
             "Warp and weft.",
@@ -123,7 +128,7 @@ def strict(faulty: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield made
 
 
-def over(message: str) -> Callable[[str, Answer], None]:
+def over(message: str) -> Callable[[DialectName, Answer], None]:
     """The client was told that the answer was over a limit."""
 
     def check(client: str, found: Answer) -> None:

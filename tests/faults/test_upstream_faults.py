@@ -18,13 +18,18 @@ from tests.faults.wires import (
 from tests.faults.world import World
 from tests.raw_http import Answer
 from weft import assemble, decode
+from weft.dialects import DialectName
 
 clients = pytest.mark.parametrize("client", DIALECTS)
-Check = Callable[[Answer, Fault, str], None]
+Check = Callable[[Answer, Fault, DialectName], None]
 
 
 def each_upstream(
-    world: World, fault: Fault, client: str, check: Check, streams: Sequence[bool] = (True, False)
+    world: World,
+    fault: Fault,
+    client: DialectName,
+    check: Check,
+    streams: Sequence[bool] = (True, False),
 ) -> None:
     """Asks upstreams of all dialects, one after the other; tells of all that is wrong."""
     wrong: dict[tuple[str, bool], str] = {}
@@ -53,7 +58,7 @@ def refused(found: Answer, fault: Fault, client: str) -> None:
 @pytest.mark.parametrize("fault", BEFORE, ids=str)
 @clients
 def test_what_fails_before_content_is_a_status_and_an_error_of_the_client_s_dialect(
-    shared: World, fault: Fault, client: str
+    shared: World, fault: Fault, client: DialectName
 ) -> None:
     each_upstream(shared, fault, client, refused)
 
@@ -61,7 +66,7 @@ def test_what_fails_before_content_is_a_status_and_an_error_of_the_client_s_dial
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @clients
 def test_a_redirect_is_never_followed(
-    shared: World, faulty: Upstream, status: int, client: str
+    shared: World, faulty: Upstream, status: int, client: DialectName
 ) -> None:
     canary = faulty.script([answer(SPEECHES["gemini"].body)])
     to = f"{faulty.url}/v1beta/models/{canary}:generateContent"
@@ -90,7 +95,7 @@ def test_an_upstream_without_an_address_is_a_bad_gateway_or_a_timeout(
     assert (found.status, seen.word, seen.code) in options
 
 
-def ended(found: Answer, fault: Fault, client: str) -> None:
+def ended(found: Answer, fault: Fault, client: DialectName) -> None:
     """The client got a stream that ends with this error, and all content before it."""
     assert found.status == 200
     assert found.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -107,7 +112,7 @@ def ended(found: Answer, fault: Fault, client: str) -> None:
 @pytest.mark.parametrize("fault", AFTER, ids=str)
 @clients
 def test_what_fails_after_content_ends_the_stream_with_one_error(
-    shared: World, fault: Fault, client: str
+    shared: World, fault: Fault, client: DialectName
 ) -> None:
     each_upstream(shared, fault, client, ended, (True,))
 
@@ -115,7 +120,7 @@ def test_what_fails_after_content_ends_the_stream_with_one_error(
 @pytest.mark.parametrize("fault", BODIES, ids=str)
 @clients
 def test_half_an_answer_is_no_answer_where_no_stream_was_asked(
-    shared: World, fault: Fault, client: str
+    shared: World, fault: Fault, client: DialectName
 ) -> None:
     each_upstream(shared, fault, client, refused, (False,))
 
@@ -127,7 +132,7 @@ LAST_FRAMES = {
 }
 
 
-def good(found: Answer, fault: Fault, client: str) -> None:
+def good(found: Answer, fault: Fault, client: DialectName) -> None:
     """The client got a whole answer, and nothing odd in it."""
     assert found.status == 200
     assert has_good_end(client, found.body)
@@ -142,5 +147,7 @@ def good(found: Answer, fault: Fault, client: str) -> None:
 
 @pytest.mark.parametrize("fault", HARMLESS, ids=str)
 @clients
-def test_what_comes_after_the_end_changes_nothing(shared: World, fault: Fault, client: str) -> None:
+def test_what_comes_after_the_end_changes_nothing(
+    shared: World, fault: Fault, client: DialectName
+) -> None:
     each_upstream(shared, fault, client, good, (True,))

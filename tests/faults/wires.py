@@ -6,16 +6,16 @@ Nothing here is made by Weft's codecs: it is what they are judged by.
 import json
 import re
 from dataclasses import dataclass
+from typing import Final
 
+from weft.dialects import DialectName
 from weft.sse import FrameReader
 
-CHAT, RESPONSES, MESSAGES, GEMINI = (
-    "openai-chat",
-    "openai-responses",
-    "anthropic-messages",
-    "gemini",
-)
-DIALECTS = (CHAT, RESPONSES, MESSAGES, GEMINI)
+CHAT: Final = "openai-chat"
+RESPONSES: Final = "openai-responses"
+MESSAGES: Final = "anthropic-messages"
+GEMINI: Final = "gemini"
+DIALECTS: tuple[DialectName, ...] = (CHAT, RESPONSES, MESSAGES, GEMINI)
 
 Object = dict[str, object]
 

@@ -6,13 +6,13 @@ a server of that wire sends, and takes the encoder's place. So a dialect is cove
 has a row in DIALECTS.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import Raw
 
 import weft
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.parts import (
     ErrorPart,
     Finish,
@@ -187,14 +187,14 @@ SCENARIOS: dict[str, Callable[[str], list[Part]]] = {
 ASKED = Request("m-1", include_usage=True)
 
 
-def encoded(parts: list[Part], dialect: str) -> tuple[bytes, list[weft.Finding]]:
+def encoded(parts: Sequence[Part], dialect: DialectName) -> tuple[bytes, list[weft.Finding]]:
     """What a client of this dialect gets, and what it could not be told."""
     encoder = weft.Encoder(dialect, context=weft.Context(request=ASKED, now=1_700_000_000))
     out = b"".join([*encoder.feed(parts), *encoder.finish()])
     return out, encoder.findings
 
 
-def source(dialect: str, scenario: str) -> bytes:
+def source(dialect: DialectName, scenario: str) -> bytes:
     """The bytes that a server of this dialect sends."""
     native = CAPTURES / dialect / f"{scenario}.sse"
     if native.exists():

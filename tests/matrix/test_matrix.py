@@ -10,28 +10,30 @@ from tests.matrix.scenarios import CAPTURES, PAIRS, SCENARIOS
 from weft.assembler import Assembler
 from weft.check import examine
 from weft.check.rulebook import RULES
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, DialectName
 from weft.lifecycle import violations
 
 CELLS = pytest.mark.parametrize(("scenario", "one", "other"), PAIRS)
 
 
 @CELLS
-def test_what_is_written_passes_the_checker(scenario: str, one: str, other: str) -> None:
+def test_what_is_written_passes_the_checker(scenario: str, one: str, other: DialectName) -> None:
     report = examine(cell(scenario, one, other).raw, other)
     assert [found for found in report.findings if RULES[found.code].severity != "note"] == []
     assert report.responses == 1
 
 
 @CELLS
-def test_what_is_written_is_read_without_a_repair(scenario: str, one: str, other: str) -> None:
+def test_what_is_written_is_read_without_a_repair(
+    scenario: str, one: str, other: DialectName
+) -> None:
     back = cell(scenario, one, other).back
     assert back.response.findings == ()
     assert violations(back.parts, Assembler()) == []
 
 
 @CELLS
-def test_parts_in_are_parts_out_and_findings(scenario: str, one: str, other: str) -> None:
+def test_parts_in_are_parts_out_and_findings(scenario: str, one: str, other: DialectName) -> None:
     assert cell(scenario, one, other).unexplained == []
 
 

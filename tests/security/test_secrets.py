@@ -20,7 +20,9 @@ from tests.faults.wires import (
 )
 from tests.faults.world import PATIENT, QUICK, World, place, world
 
-PLANTED = {dialect: f"Planted/{dialect}+{number}=Key" for number, dialect in enumerate(DIALECTS)}
+PLANTED: dict[str, str] = {
+    dialect: f"Planted/{dialect}+{number}=Key" for number, dialect in enumerate(DIALECTS)
+}
 """They look like no key that anybody knows, and have letters that are escaped here and there."""
 
 HEADER = "planted-header-value-77"

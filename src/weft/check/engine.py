@@ -16,7 +16,7 @@ from weft.check.implied import sort_out
 from weft.check.verdict import Verdict
 from weft.codec import Reading, detect, in_order, readings
 from weft.context import Context
-from weft.dialects import dialect_named
+from weft.dialects import DialectName, dialect_named
 from weft.dialects.base import Dialect
 from weft.dialects.rules import JsonValue, Rule, Severity
 from weft.findings import Finding, Findings
@@ -51,7 +51,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def check(
-    raw: bytes, dialect: str | None = None, *, context: Context | None = None
+    raw: bytes, dialect: DialectName | None = None, *, context: Context | None = None
 ) -> list[Finding]:
     """Returns what is wrong with a capture, in the order of the stream; a good one has nothing.
 

@@ -18,7 +18,9 @@ RULES: dict[str, Rule] = {
     f"{wire}/{rule.name}": rule for wire, rules in WIRES.items() for rule in rules
 }
 
-_ALIASES = {alias: dialect.name for dialect in DIALECTS.values() for alias in dialect.aliases}
+_ALIASES: dict[str, str] = {
+    alias: dialect.name for dialect in DIALECTS.values() for alias in dialect.aliases
+}
 _NEAR = 5
 
 

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from weft.codec import Decoded, decode_all, detect, in_order
-from weft.dialects import DIALECTS
+from weft.dialects import DIALECTS, dialect_named
 from weft.errors import Unreadable, WeftError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,7 +38,7 @@ class Capture:
         self.path = path
         self.raw = _read(path)
         try:
-            self.dialect = source or detect(self.raw)
+            self.dialect = dialect_named(source).name if source else detect(self.raw)
         except WeftError as problem:
             raise self.unreadable(problem) from None
 

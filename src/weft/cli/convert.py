@@ -15,6 +15,7 @@ from weft.cli.captures import (
 )
 from weft.codec import convert as convert_capture
 from weft.codec import convert_request
+from weft.dialects import dialect_named
 from weft.errors import BadRequest, Refused, UnknownDialect, WeftError
 
 REFUSED = 1
@@ -70,7 +71,7 @@ def convert(capture: str, source: str | None, quiet: bool, target: str, is_reque
 def _stream(read: Capture, target: str) -> tuple[bytes, list[str]]:
     """The stream for the target, and a line for each finding."""
     try:
-        converted = convert_capture(read.raw, read.dialect, target)
+        converted = convert_capture(read.raw, read.dialect, dialect_named(target).name)
     except WeftError as problem:
         raise read.unreadable(problem) from None
     return converted, [one.line(read.path) for one in converted.findings]
@@ -79,7 +80,7 @@ def _stream(read: Capture, target: str) -> tuple[bytes, list[str]]:
 def _request(read: Capture, target: str) -> tuple[bytes, list[str]]:
     """The body for the target, and a line for each difference."""
     try:
-        translated = convert_request(read.raw, read.dialect, target)
+        translated = convert_request(read.raw, read.dialect, dialect_named(target).name)
     except Refused as problem:
         _fail(str(problem), REFUSED)
     except BadRequest as problem:

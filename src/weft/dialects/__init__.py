@@ -1,29 +1,40 @@
 """The dialects, by name. Adding one is a folder and a row here."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from weft.dialects.ai_sdk.dialect import AI_SDK
 from weft.dialects.anthropic_messages.dialect import ANTHROPIC_MESSAGES
-from weft.dialects.base import Dialect, HttpApi
+from weft.dialects.base import Dialect, DialectName, HttpApi
 from weft.dialects.gemini.dialect import GENERATE_CONTENT
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
 from weft.dialects.openai_responses.dialect import OPENAI_RESPONSES
-from weft.errors import InternalError, UnknownDialect
+from weft.errors import ArgumentTypeError, InternalError, UnknownDialect
+
+__all__ = ["DIALECTS", "Dialect", "DialectName", "dialect_named", "dialect_of", "http_of"]
 
 DIALECTS: dict[str, Dialect] = {
     dialect.name: dialect
     for dialect in (OPENAI_CHAT, OPENAI_RESPONSES, ANTHROPIC_MESSAGES, GENERATE_CONTENT, AI_SDK)
 }
 
-_ALIASES = {alias: dialect for dialect in DIALECTS.values() for alias in dialect.aliases}
+_ALIASES: dict[str, Dialect] = {
+    alias: dialect for dialect in DIALECTS.values() for alias in dialect.aliases
+}
 
 
 def dialect_named(name: str) -> Dialect:
-    """Returns the dialect of that name or alias; raises UnknownDialect with what there is."""
+    """Returns the dialect of that name or alias; raises UnknownDialect with the names there are."""
+    if not isinstance(name, str):
+        raise ArgumentTypeError(
+            f'the dialect must be a name such as "openai-chat", not {name.__class__.__name__}'
+        )
     found = DIALECTS.get(name) or _ALIASES.get(name)
     if found is None:
-        known = ", ".join((*DIALECTS, *_ALIASES))
-        raise UnknownDialect(f"no dialect is called {name!r}; there are {known}")
+        known = (*DIALECTS, *_ALIASES)
+        close = get_close_matches(name.lower().replace("_", "-"), known, n=1)
+        hint = f' (did you mean "{close[0]}"?)' if close else ""
+        raise UnknownDialect(f'unknown dialect "{name}"{hint}; known: {", ".join(known)}')
     return found
 
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Protocol, TypeVar, Union, get_args, get_origin
+from typing import Literal, Protocol, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, UnsetType
@@ -25,12 +25,17 @@ from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, Part
 from weft.sse import Event, Frame, comment
 
+DialectName = Literal[
+    "openai-chat", "openai-responses", "anthropic-messages", "gemini", "ai-sdk", "open-responses"
+]
+"""The names of the dialects. `open-responses` is a second name of `openai-responses`."""
+
 Mark = tuple[str, int, int] | tuple[str, int, int, str]
 """An event of which there is one for each item, or part of one: its name, and the two numbers; and
 the id of an item that it announces, on a wire that has one."""
 
 
-class Decoder(Protocol):
+class FrameDecoder(Protocol):
     """Frames in, parts out. Any frames; the parts need a guard."""
 
     def feed(self, frame: Frame) -> list[Part]: ...
@@ -77,7 +82,7 @@ class PassedOn(msgspec.Struct, frozen=True):
     """What `Dialect.mark` said of these events."""
 
 
-class Encoder(Protocol):
+class EventEncoder(Protocol):
     """Guarded parts in, events out. Reads the fold, never joins."""
 
     def feed(self, parts: Sequence[Part]) -> list[Event]: ...
@@ -146,13 +151,13 @@ class HttpApi:
 class Dialect:
     """One streaming language. What it cannot do yet is None."""
 
-    name: str
+    name: DialectName
     speaks: Callable[[Frame], bool]
     """Whether this frame can only come from this dialect."""
 
-    aliases: tuple[str, ...] = ()
-    decoder: Callable[[Context, Findings], Decoder] | None = None
-    encoder: Callable[[Context, Assembler, Findings], Encoder] | None = None
+    aliases: tuple[DialectName, ...] = ()
+    decoder: Callable[[Context, Findings], FrameDecoder] | None = None
+    encoder: Callable[[Context, Assembler, Findings], EventEncoder] | None = None
     body: Callable[[Response, Context, Findings], bytes] | None = None
     """Writes a response that is not streamed, or its error."""
 

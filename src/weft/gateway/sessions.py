@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -43,7 +44,7 @@ from weft.sse import Event
 from weft.store.base import Kind, Store, StoreError
 from weft.store.records import Entry
 
-DIALECT = "openai-responses"
+DIALECT: Final = "openai-responses"
 COMPLETIONS = "openai-chat"
 CANCEL_POLL = 0.5
 """Seconds between two looks at what others want stopped here."""

@@ -19,7 +19,7 @@ import msgspec
 from weft.assembler import Assembler, Response
 from weft.codec import Pipe
 from weft.context import Context
-from weft.dialects.base import Dialect, Encoder, Mark, PassedOn
+from weft.dialects.base import Dialect, EventEncoder, Mark, PassedOn
 from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.ids import Ids
@@ -65,7 +65,9 @@ class Renderer(Protocol):
         ...
 
 
-def encoder_of(dialect: Dialect, context: Context, fold: Assembler, findings: Findings) -> Encoder:
+def encoder_of(
+    dialect: Dialect, context: Context, fold: Assembler, findings: Findings
+) -> EventEncoder:
     if dialect.encoder is None:
         raise InternalError(f"{dialect.name} cannot be written")
     return dialect.encoder(context, fold, findings)
@@ -139,7 +141,7 @@ class Told:
         findings: Findings,
         unsaid: Sequence[Part] = (),
         gap: int = 0,
-    ) -> Encoder:
+    ) -> EventEncoder:
         """An encoder that goes on behind all this. `unsaid` are parts that the fold holds and the
         client was not told; so many numbers as `gap` are left out.
         """
@@ -204,7 +206,7 @@ class Passthrough:
         self._ended = False
         self._passes = True
         """Whether frames are passed on: until one of them needs a repair."""
-        self._encoder: Encoder | None = None
+        self._encoder: EventEncoder | None = None
         """What took over."""
         self._out: list[Event] = []
         pipe.tap = self._read

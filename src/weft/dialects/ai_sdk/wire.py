@@ -4,7 +4,7 @@ The model parts and the chunks of the UI message stream share most names. They a
 and the type tells which fields count. What is read is optional throughout.
 """
 
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -15,7 +15,7 @@ from weft.partial_json import join_halves, whole_characters
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-NAME = "ai-sdk"
+NAME: Final = "ai-sdk"
 
 Json = Raw | UnsetType
 

@@ -4,7 +4,7 @@ Shapes that are read have only optional fields, because compatible servers leave
 fields are skipped. Content blocks are also kept raw, so that they can be sent back unchanged.
 """
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -14,7 +14,7 @@ from weft.dialects.base import told
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-NAME = "anthropic-messages"
+NAME: Final = "anthropic-messages"
 
 ID_LETTERS, ID_LIMIT = "a-zA-Z0-9_-", 64
 """The characters and the length that call ids may have, in streams and in requests."""

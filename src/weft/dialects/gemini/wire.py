@@ -6,13 +6,14 @@ are skipped. Keys are camelCase on the wire. Arguments, results and metadata of 
 
 import json
 import re
+from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
 
-NAME = "gemini"
+NAME: Final = "gemini"
 
 CODE_KIND, SERVER_TOOL_KIND = "executable_code", "server_tool"
 """The canonical kinds of calls that the host executes."""

@@ -4,12 +4,14 @@ Shapes that are read have optional fields only, since compatible servers leave o
 and skip unknown fields. What is written with them leaves out every field that is None or UNSET.
 """
 
+from typing import Final
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
 
-NAME = "openai-chat"
+NAME: Final = "openai-chat"
 
 STREAMED_FIELDS = frozenset(
     {"content", "text", "summary", "thinking", "refusal", "reasoning", "reasoning_content"}

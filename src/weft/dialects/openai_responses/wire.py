@@ -5,7 +5,7 @@ raw here and are decoded where the item type is known.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -16,7 +16,7 @@ from weft.dialects.base import Salvage
 from weft.parts import Json, ToolCall
 from weft.request import Request
 
-NAME = "openai-responses"
+NAME: Final = "openai-responses"
 
 RAW_TEXT, SPEC_RAW_TEXT = "response.reasoning_text", "response.reasoning"
 """The event prefix of raw reasoning: the one clients expect, and the one in the specification."""

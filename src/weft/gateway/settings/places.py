@@ -18,7 +18,7 @@ from weft.upstream.base import Place, Tls
 from weft.upstream.catalog import HOSTS, Accent, Host
 from weft.upstream.demo import MODELS
 
-SPOKEN = {
+SPOKEN: dict[str, str] = {
     name: dialect.name
     for dialect in DIALECTS.values()
     if dialect.request is not None
