@@ -13,9 +13,9 @@ import weft
 from tests.matrix.facts import Fact, facts, unexplained
 from tests.matrix.run import Conversion
 from weft.assembler import Assembler, Response
+from weft.captures import Decoded
 from weft.check import examine
 from weft.check.rulebook import RULES
-from weft.codec import Decoded
 from weft.dialects import DIALECTS, dialect_named
 from weft.findings import Findings
 from weft.lifecycle import violations

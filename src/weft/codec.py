@@ -2,7 +2,7 @@
 
 `Decoder` is bytes in, guarded parts out: frames, the dialect's decoder, its stages, the guard.
 `Encoder` is guarded parts in, bytes out. Both live for one response. The functions beside them
-run them over iterators, and over captures that hold several responses.
+run them over iterators. `captures.py` reads what holds several responses.
 """
 
 import secrets
@@ -19,7 +19,6 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from dataclasses import replace
 from hashlib import sha256
 from itertools import chain
 
@@ -27,14 +26,14 @@ import msgspec
 
 from weft.assembler import Assembler, Response
 from weft.context import Context
-from weft.dialects import DIALECTS, dialect_named
+from weft.dialects import dialect_named
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
 from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.names import RestoreNames
 from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.dialects.stages.stop_cut import StopCut
-from weft.errors import Refused, TooLarge, UnknownDialect, Unreadable
+from weft.errors import Refused, TooLarge, UnknownDialect
 from weft.findings import Finding, Findings
 from weft.guard import Guard, Shown
 from weft.ids import Ids
@@ -46,11 +45,6 @@ from weft.sse import MAX_EVENT, Event, Frame, FrameReader, write
 def fresh_context() -> Context:
     """A context for a live response: ids that nobody can guess, and the time of day."""
     return Context(ids=Ids(secrets.token_bytes(16)), now=int(time.time()))
-
-
-def capture_context(raw: bytes) -> Context:
-    """A context for recorded bytes: equal captures give equal ids."""
-    return Context(ids=Ids(sha256(raw).digest()))
 
 
 Stages = Callable[[Findings], Sequence[Stage]]
@@ -74,7 +68,7 @@ class Decoder:
     ) -> None:
         """`stages` stand behind the dialect's own: those of a translated request. `limit` is how
         many bytes one event, or a body, may have."""
-        self._dialect = _reader(dialect)
+        self._dialect = readable(dialect)
         self._reader = FrameReader(limit=limit)
         self._pipe = Pipe(self._dialect, context or fresh_context(), stages)
 
@@ -278,18 +272,8 @@ def _framed(events: Iterable[Event]) -> list[bytes]:
     return [write(event.name, event.data) for event in events]
 
 
-class Decoded:
-    """One response, and one choice, of a capture."""
-
-    __slots__ = ("fold", "parts", "response")
-
-    def __init__(self, parts: list[Part], fold: Assembler, response: Response) -> None:
-        self.parts = parts
-        self.fold = fold
-        self.response = response
-
-
-def _reader(name: str) -> Dialect:
+def readable(name: str) -> Dialect:
+    """Returns the dialect of that name; raises UnknownDialect if it has no decoder."""
     dialect = dialect_named(name)
     if dialect.decoder is None:
         raise UnknownDialect(f"{dialect.name} cannot be read yet")
@@ -377,84 +361,6 @@ def adecode(
     return AsyncDecodedStream(chunks, Decoder(dialect, context=context))
 
 
-def decode_all(raw: bytes, dialect: str, *, context: Context | None = None) -> list[Decoded]:
-    """Returns every response of a capture, and every choice of each, in order."""
-    found: list[Decoded] = []
-    for reading in readings(raw, dialect, context=context):
-        for pipe in reading.pipes:
-            parts = pipe.feed(reading.frames) + pipe.finish()
-            found.append(Decoded(parts, pipe.guard.fold, pipe.response))
-    return found
-
-
-class Reading:
-    """One response of a capture that is still to be read: its frames, and a pipe a choice."""
-
-    __slots__ = ("frames", "pipes")
-
-    def __init__(self, frames: list[Frame], pipes: list[Pipe]) -> None:
-        self.frames = frames
-        self.pipes = pipes
-
-
-def readings(raw: bytes, dialect: str, *, context: Context | None = None) -> Iterator[Reading]:
-    """Yields every response of a capture, cut where the dialect says that another one begins."""
-    reader = _reader(dialect)
-    context = context or capture_context(raw)
-    for number, frames in enumerate(_responses(reader, _frames(raw))):
-        pipes: list[Pipe] = []
-        for choice in _choices(reader, frames, context):
-            seed = f"{context.ids.mint('seed')} {number} {choice}".encode()
-            pipes.append(Pipe(reader, replace(context, ids=Ids(seed), choice=choice)))
-        yield Reading(frames, pipes)
-
-
-def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[int]:
-    """Which choices a response has: one, if one was asked for."""
-    found = frozenset[int]().union(*map(dialect.choices, frames))
-    if not found or (context.request is not None and context.request.choices == 1):
-        return [context.choice]
-    return sorted(found)
-
-
-def _frames(raw: bytes) -> list[Frame]:
-    """Bytes that are all there need no limit."""
-    reader = FrameReader(limit=len(raw))
-    return reader.feed(raw) + reader.finish()
-
-
-def _responses(dialect: Dialect, frames: list[Frame]) -> list[list[Frame]]:
-    """Cuts a capture where another response begins. An empty capture is one empty response."""
-    responses: list[list[Frame]] = [[]]
-    ended = False
-    for frame in frames:
-        before = responses[-1]
-        more = ended and dialect.speaks(frame) and not dialect.ends(frame)
-        if before and (dialect.begins(frame, before) or more):
-            responses.append([])
-            ended = False
-        responses[-1].append(frame)
-        ended = ended or dialect.ends(frame)
-    return responses
-
-
-def detect(raw: bytes) -> str:
-    """Returns the name of the dialect a capture speaks; raises Unreadable if it is not clear."""
-    frames = _frames(raw)
-    if not frames:
-        raise Unreadable("no event in it: neither server-sent events nor JSON", offset=0, event=0)
-    for frame in frames:
-        speaking = [one.name for one in DIALECTS.values() if one.speaks(frame)]
-        if len(speaking) == 1:
-            return speaking[0]
-    candidates = ", ".join(DIALECTS)
-    raise Unreadable(
-        f"cannot tell the dialect; say which with --from: {candidates}",
-        offset=frames[0].offset,
-        event=frames[0].number,
-    )
-
-
 def assemble(parts: Iterable[Part]) -> Response:
     """Returns the fold of one response. Parts that are not legal are made so first.
 
@@ -513,44 +419,6 @@ def encode(parts: Iterable[Part], dialect: str, *, context: Context | None = Non
     return EncodedStream(parts, dialect, context or fresh_context())
 
 
-class Converted(bytes):
-    """A capture in another dialect, and what was found on the way."""
-
-    findings: tuple[Finding, ...]
-    """What was repaired, and what the target could not carry, in the order of the capture."""
-
-    def __new__(cls, data: bytes, findings: Iterable[Finding]) -> "Converted":
-        converted = super().__new__(cls, data)
-        converted.findings = tuple(findings)
-        return converted
-
-
-def convert(raw: bytes, source: str, target: str, *, context: Context | None = None) -> Converted:
-    """Returns a capture in another dialect: bytes, which also have `findings`.
-
-    Equal input gives equal bytes.
-    """
-    context = context or capture_context(raw)
-    out: list[bytes] = []
-    found: list[Finding] = []
-    read = list(readings(raw, source, context=context))
-    choices = [(one.frames, pipe) for one in read for pipe in one.pipes]
-    for number, (frames, pipe) in enumerate(choices):
-        seeded = replace(context, ids=Ids(f"{context.ids.mint('seed')} {number}".encode()))
-        encoder = Encoder(target, context=seeded, fold=pipe.guard.fold, collector=pipe.findings)
-        for frame in frames:  # one by one: what cannot be carried is found at its event
-            out += encoder.feed(pipe.feed((frame,)))
-        out += encoder.feed(pipe.finish())
-        out += encoder.finish()
-        found += pipe.findings.found
-    return Converted(b"".join(out), in_order(found))
-
-
-def in_order(found: Iterable[Finding]) -> list[Finding]:
-    """The findings of several responses, or choices, in the order of the capture, each once."""
-    return sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
-
-
 class Translated(msgspec.Struct, frozen=True):
     """A request in another dialect: what to send, what that changes, how to read the answer."""
 
@@ -584,7 +452,7 @@ def convert_request(
     Raises BadRequest, which names a field of the given body, if the body is none of its dialect;
     Refused, which is one, if the target cannot say what it asks for.
     """
-    context = context or capture_context(raw)
+    context = context or Context(ids=Ids(sha256(raw).digest()))
     parsed = _asker(source).parse(raw, context)
     losses = Losses()
     rendered = _asker(target).render(parsed.request, context, losses)

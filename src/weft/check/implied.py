@@ -5,7 +5,7 @@ repair. The rule of the wire is more specific, so it is reported; what it implie
 tables hold only pairs that a capture of the tests shows.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -219,22 +219,41 @@ the wire shows the defect at one event, and reading the stream notices it at ano
 """
 
 
-def sort_out(found: Iterable[Finding]) -> Sorted:
-    """Parts the findings of one response into those to report and those they imply."""
+def sort_out(found: Iterable[Finding], ignored: Container[str] = ()) -> Sorted:
+    """Parts the findings of one response into those to report and those they imply.
+
+    A defect whose rule is ignored is left out, with all that it implies.
+    """
     ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
     by_rule: dict[str, list[Finding]] = {}
     for one in ordered:
         by_rule.setdefault(one.code, []).append(one)
-    implied: set[Finding] = set()
+    causes: dict[Finding, Finding] = {}
     for one in ordered:
         for rule in AT_ITS_EVENT.get(one.code, ()):
-            implied.update(other for other in by_rule.get(rule, ()) if other.at == one.at)
+            for other in by_rule.get(rule, ()):
+                if other.at == one.at:
+                    causes.setdefault(other, one)
     for one in ordered:
         for rule in IN_ITS_RESPONSE.get(one.code, ()):
-            left = [other for other in by_rule.get(rule, ()) if other not in implied]
+            left = [other for other in by_rule.get(rule, ()) if other not in causes]
             if left:
-                implied.add(min(left, key=lambda other: abs(other.at - one.at)))
+                causes[min(left, key=lambda other: abs(other.at - one.at))] = one
+    hidden = {one for one in ordered if _is_ignored(one, causes, ignored)}
+    shown = [one for one in ordered if one not in hidden]
     return Sorted(
-        [one for one in ordered if one not in implied],
-        [one for one in ordered if one in implied],
+        [one for one in shown if one not in causes],
+        [one for one in shown if one in causes],
     )
+
+
+def _is_ignored(found: Finding, causes: dict[Finding, Finding], ignored: Container[str]) -> bool:
+    """Whether a finding, or what implies it, breaks a rule that is ignored."""
+    seen: set[Finding] = set()
+    one: Finding | None = found
+    while one is not None and one not in seen:
+        if one.code in ignored:
+            return True
+        seen.add(one)
+        one = causes.get(one)
+    return False

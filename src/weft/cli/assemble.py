@@ -1,22 +1,18 @@
 """`weft assemble`: each response of a capture as one JSON object."""
 
-import click
 import msgspec
 from msgspec import Raw
 
 from weft.assembler import Response
-from weft.cli.captures import (
-    Capture,
-    capture_argument,
-    from_option,
-    quiet_option,
-    write_lines,
-)
+from weft.captures import CaptureReader, ChoiceReader
+from weft.cli.captures import FindingPrinter, UnreadableCapture, json_line, open_capture, write
+from weft.errors import WeftError
 from weft.findings import Finding
 from weft.partial_json import parse
 from weft.parts import (
     ErrorKind,
     FinishReason,
+    Part,
     Source,
     ToolApprovalRequest,
     ToolCall,
@@ -112,25 +108,21 @@ def _call(call: ToolCall) -> Call:
     return Call(call.id, call.name, call.kind, arguments, call.provider_executed)
 
 
-@click.command(short_help="Print each response of a capture as one JSON object.")
-@capture_argument
-@from_option
-@quiet_option
-def assemble(capture: str, source: str | None, quiet: bool) -> None:
-    """Print each response of a CAPTURE, and each choice, as one JSON object on one line.
+def run(capture: str, source: str | None, quiet: bool) -> None:
+    """Prints each response as soon as it has ended."""
+    opened = open_capture(capture, source)
+    findings = FindingPrinter(capture, quiet=quiet)
 
-    Keys: id, model, choice, text, reasoning, refusal, tool_calls, invalid_tool_calls,
-    tool_results, approval_requests, sources, finish_reason, raw_finish_reason, usage, error,
-    findings. A response that failed is printed like any other: its error says why, and its
-    calls are all invalid. Findings (what was repaired) also go to standard error, one line each.
+    def ended(choices: list[ChoiceReader]) -> None:
+        write(json_line(assembled(choice.response)) for choice in choices)
+        findings.ended(choices)
 
-    Exit: 0, or 2 if the capture is unreadable.
-
-    \b
-      weft assemble stream.sse | jq .tool_calls
-    """
-    read = Capture(capture, source)
-    decoded = read.decoded()
-    write_lines(assembled(one.response) for one in decoded)
-    if not quiet:
-        read.report(decoded)
+    reader = CaptureReader[Part](opened.dialect, lambda choice: choice, ended=ended)
+    try:
+        for chunk in opened.chunks:
+            reader.feed(chunk)
+            findings.print(reader.choices)
+        reader.finish()
+        findings.print([])
+    except WeftError as problem:
+        raise UnreadableCapture(capture, problem) from None
