@@ -164,8 +164,7 @@ class Checker:
 
     def _response_ended(self, choices: list[ChoiceReader]) -> None:
         response = self._response
-        found = [one for one in response.finish(choices) if self._selection.selects(one.code)]
-        sorted_out = sort_out(found, self._selection.ignored)
+        sorted_out = sort_out(response.finish(choices), self._selection)
         self._reported += sorted_out.reported
         self._implied += sorted_out.implied
         for one in sorted_out.reported:

@@ -5,10 +5,11 @@ repair. The rule of the wire is more specific, so it is reported; what it implie
 tables hold only pairs that a capture of the tests shows.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
+from weft.check.rulebook import EVERY_RULE, Selection
 from weft.findings import Finding
 
 
@@ -219,12 +220,27 @@ the wire shows the defect at one event, and reading the stream notices it at ano
 """
 
 
-def sort_out(found: Iterable[Finding], ignored: Container[str] = ()) -> Sorted:
+def sort_out(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> Sorted:
     """Parts the findings of one response into those to report and those they imply.
 
-    A defect whose rule is ignored is left out, with all that it implies.
+    A defect whose rule is ignored is left out, with all that it implies. One that is implied by
+    a rule that is not selected is reported itself, if its own rule is.
     """
     ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
+    causes = _causes(ordered)
+    sorted_out = Sorted([], [])
+    for one in ordered:
+        rule, *implying = _chain(one, causes)
+        if not any(each in selection.ignored for each in (rule, *implying)):
+            if any(map(selection.selects, implying)):
+                sorted_out.implied.append(one)
+            elif selection.selects(rule):
+                sorted_out.reported.append(one)
+    return sorted_out
+
+
+def _causes(ordered: list[Finding]) -> dict[Finding, Finding]:
+    """Which finding implies another one."""
     by_rule: dict[str, list[Finding]] = {}
     for one in ordered:
         by_rule.setdefault(one.code, []).append(one)
@@ -239,21 +255,14 @@ def sort_out(found: Iterable[Finding], ignored: Container[str] = ()) -> Sorted:
             left = [other for other in by_rule.get(rule, ()) if other not in causes]
             if left:
                 causes[min(left, key=lambda other: abs(other.at - one.at))] = one
-    hidden = {one for one in ordered if _is_ignored(one, causes, ignored)}
-    shown = [one for one in ordered if one not in hidden]
-    return Sorted(
-        [one for one in shown if one not in causes],
-        [one for one in shown if one in causes],
-    )
+    return causes
 
 
-def _is_ignored(found: Finding, causes: dict[Finding, Finding], ignored: Container[str]) -> bool:
-    """Whether a finding, or what implies it, breaks a rule that is ignored."""
-    seen: set[Finding] = set()
-    one: Finding | None = found
-    while one is not None and one not in seen:
-        if one.code in ignored:
-            return True
-        seen.add(one)
+def _chain(found: Finding, causes: dict[Finding, Finding]) -> list[str]:
+    """The rule of a finding, the rule that implies it, the rule that implies that …"""
+    chain = [found.code]
+    one = causes.get(found)
+    while one is not None and one.code not in chain:
+        chain.append(one.code)
         one = causes.get(one)
-    return False
+    return chain
