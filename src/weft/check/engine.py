@@ -173,6 +173,9 @@ class Checker:
         self._response = _ResponseCheck(self._wire)
 
 
+_UNTERMINATED = f"{lifecycle.WIRE}/frame-unterminated"
+
+
 def is_body(frame: Frame) -> bool:
     """Whether this frame looks like a JSON body, and not like an event of a stream."""
     return frame.bare and frame.data.startswith(b"{")
@@ -237,6 +240,8 @@ class _ResponseCheck:
             found += _named(self._wire.name, self._wire.rules, self._findings.found)
         for choice in choices:
             found += _named(lifecycle.WIRE, lifecycle.RULES, choice.findings)
+        cut = [one for one in found if one.code == _UNTERMINATED]
+        found = [one for one in found if one not in cut[1:]]  # only the last event can be cut
         if self._last is not None:
             frame, position = self._last
             self._positions[frame.offset] = position
@@ -271,10 +276,13 @@ def _lenient(data: bytes) -> JsonValue:
 
 def _unterminated(last: Frame, found: list[Finding]) -> list[Finding]:
     """A cut event that the decoder could read as if it were whole, such as a terminator."""
-    code = f"{lifecycle.WIRE}/frame-unterminated"
-    if not last.cut or any(one.code == code for one in found):
+    if not last.cut or any(one.code == _UNTERMINATED for one in found):
         return []
-    return [Finding(code, last.number, last.offset, "the last event has no blank line after it")]
+    return [
+        Finding(
+            _UNTERMINATED, last.number, last.offset, "the last event has no blank line after it"
+        )
+    ]
 
 
 def _named(wire: str, rules: tuple[Rule, ...], found: Iterable[Finding]) -> list[Finding]:

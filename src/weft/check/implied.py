@@ -96,7 +96,7 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
             "error-shape": "field-coerced",
             "finish-missing": "truncated",
             "frame-object": "error-reported",
-            "key-spelling": "event-unknown",
+            "key-spelling": "event-unknown field-coerced",
             "part-empty": "event-unknown",
             "part-type": "event-unknown",
             "result-without-call": "result-without-call",
@@ -171,7 +171,7 @@ IN_ITS_RESPONSE: dict[str, tuple[str, ...]] = {
             "block-not-open": "end-missing",  # of the block that the stray delta began
             "block-open": "end-missing",
             "message-start-ended": "finish-late-content",
-            "tool-id-repeated": "call-id-collision",  # told when the second one has ended
+            "tool-id-repeated": "call-id-collision call-repeated",  # found at the end of the second
             "tool-input-json": "arguments-placeholder",
             "tool-name-missing": "call-nameless",
         },
@@ -187,7 +187,7 @@ IN_ITS_RESPONSE: dict[str, tuple[str, ...]] = {
     **_of(
         "openai-chat",
         {
-            "call-arguments-invalid": "arguments-invalid",
+            "call-arguments-invalid": "arguments-empty arguments-invalid",
             "call-arguments-type": "openai-chat/call-arguments-invalid",  # other types are no text
             "call-id-missing": "call-id-minted",
             "call-id-shared": "arguments-snapshot",  # two calls are read as one
