@@ -13,7 +13,7 @@ from weft.check.lifecycle import WIRE as ANY_WIRE
 from weft.check.lines import WIRE as LINES
 from weft.check.lines import Position
 from weft.check.rulebook import RULES, WIRES
-from weft.check.verdict import Verdict
+from weft.check.verdict import UNKNOWN, Verdict
 from weft.dialects.rules import Severity
 from weft.findings import Finding
 
@@ -85,9 +85,10 @@ def _verdicts(checked: Checked) -> tuple[Verdict, ...]:
 
 
 def verdict_line(row: Verdict) -> str:
+    """What one client does, in one line."""
     client = row.client
-    found = f"{row.evidence} {client.date}"
-    return f"{client.name} {client.version} ({found}) {row.effect}: {row.says}"
+    name = client.name if client.version == UNKNOWN else f"{client.name} {client.version}"
+    return f"{name} ({row.evidence} {client.date}) {row.effect}: {row.says}"
 
 
 def summary(captures: Sequence[Checked], skipped: int = 0) -> str:
