@@ -18,10 +18,10 @@ from tests import chat
 from tests.captures import CHAT, HERE, Capture
 from tests.strategies import FEW, QUICK
 from weft.check import lifecycle
-from weft.check.engine import VIOLATIONS, Checker, examine, is_body, untyped
+from weft.check.engine import VIOLATIONS, Checker, examine, is_body, parse_leniently
 from weft.check.lines import RULES as LINE_RULES
 from weft.check.lines import Position
-from weft.check.report import Checked, as_json, as_sarif, explanation, listing, reference, text
+from weft.check.report import Checked, as_json, as_sarif, explanation, list_rules, reference, text
 from weft.check.rulebook import RULES, rules_named
 from weft.context import Context
 from weft.dialects import DIALECTS
@@ -373,7 +373,7 @@ def test_a_dialect_may_be_called_by_its_other_name() -> None:
     ],
 )
 def test_a_frame_is_read_untyped_as_leniently_as_it_can_be(data: bytes, value: object) -> None:
-    assert untyped(data) == value
+    assert parse_leniently(data) == value
 
 
 # Against everything
@@ -654,7 +654,7 @@ def test_a_rule_that_does_not_exist_is_told_with_those_near_it(name: str, near: 
 
 
 def test_the_list_of_rules_has_a_line_for_each() -> None:
-    assert [line.split()[0] for line in listing().splitlines()] == list(RULES)
+    assert [line.split()[0] for line in list_rules().splitlines()] == list(RULES)
 
 
 def test_the_page_of_rules_is_the_one_that_the_rules_write() -> None:
@@ -742,7 +742,7 @@ def test_an_unknown_rule_is_a_mistake() -> None:
 
 
 def test_all_rules_can_be_listed() -> None:
-    assert run("--rules") == (0, listing(), "")
+    assert run("--rules") == (0, list_rules(), "")
 
 
 def test_a_check_of_nothing_is_a_mistake() -> None:

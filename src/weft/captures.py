@@ -152,7 +152,7 @@ class CaptureFrames:
 _REMEMBERED = 32
 
 
-class _Context(Sequence[Frame]):
+class _Window(Sequence[Frame]):
     """The first and the last frames of a response: what a dialect looks at to find its end."""
 
     __slots__ = ("_first", "_last")
@@ -186,7 +186,7 @@ class Splitter:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._before = _Context()
+        self._before = _Window()
         self._ended = False
         self._is_whole = False
         self._heads: deque[int] = deque()
@@ -208,7 +208,7 @@ class Splitter:
             or dialect.begins(frame, before)
         )
         if begins:
-            self._before, self._ended = _Context(), False
+            self._before, self._ended = _Window(), False
         self._before.append(frame)
         self._ended = self._ended or ends
         self._is_whole = is_whole
@@ -426,7 +426,7 @@ class Decoded:
         self.response = response
 
 
-class _KeepsParts:
+class _PartsRecorder:
     """A channel that keeps its parts by the choice they belong to."""
 
     def __init__(self, choice: ChoiceReader, parts: list[Part]) -> None:
@@ -448,7 +448,7 @@ def decode_all(raw: bytes, dialect: str, *, context: Context | None = None) -> l
     kept: dict[ChoiceReader, list[Part]] = {}
 
     def channel(choice: ChoiceReader) -> Channel[Part]:
-        return _KeepsParts(choice, kept.setdefault(choice, []))
+        return _PartsRecorder(choice, kept.setdefault(choice, []))
 
     def ended(choices: list[ChoiceReader]) -> None:
         found.extend(Decoded(kept.pop(one), one.pipe.guard.fold, one.response) for one in choices)

@@ -6,7 +6,7 @@ defect that several of them show is in it once.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -20,7 +20,7 @@ from weft.captures import (
 )
 from weft.check import lifecycle, lines
 from weft.check.clients import verdicts
-from weft.check.implied import sort_out
+from weft.check.implied import deduplicate
 from weft.check.lines import LineCounter, Position
 from weft.check.rulebook import EVERY_RULE, Selection
 from weft.check.verdict import Verdict
@@ -138,7 +138,7 @@ class Checker:
         self._reader.end()
         if self._events != 1 or not self._bodies:
             found = self._lines.finish(pieces, frames)
-            for one in _named(lines.WIRE, lines.RULES, [finding for finding, _ in found]):
+            for one in _by_rule_id(lines.WIRE, lines.RULES, [finding for finding, _ in found]):
                 if self._selection.reports(one.code):
                     self._reported.append(one)
             self._positions |= {one.offset: position for one, position in found}
@@ -164,10 +164,10 @@ class Checker:
 
     def _response_ended(self, choices: list[ChoiceReader]) -> None:
         response = self._response
-        sorted_out = sort_out(response.finish(choices), self._selection)
-        self._reported += sorted_out.reported
-        self._implied += sorted_out.implied
-        for one in sorted_out.reported:
+        sorted_findings = deduplicate(response.finish(choices), self._selection)
+        self._reported += sorted_findings.reported
+        self._implied += sorted_findings.implied
+        for one in sorted_findings.reported:
             self._positions[one.offset] = response.position(one)
         self._responses += 1
         self._response = _ResponseCheck(self._wire)
@@ -207,7 +207,7 @@ class _ResponseCheck:
     def __init__(self, wire: Dialect) -> None:
         self._wire = wire
         self._findings = Findings()
-        self._watcher = wire.invariants(self._findings) if wire.invariants else None
+        self._validator = wire.invariants(self._findings) if wire.invariants else None
         self._body: Frame | None = None  # the only frame so far, if it may be a whole body
         self._last: tuple[Frame, Position] | None = None
         self._noted = 0
@@ -228,18 +228,18 @@ class _ResponseCheck:
         self._last = frame, position
 
     def _watch(self, frame: Frame) -> None:
-        if self._watcher is not None:
+        if self._validator is not None:
             self._findings.at, self._findings.offset = frame.number, frame.offset
-            self._watcher.feed(frame, untyped(frame.data))
+            self._validator.feed(frame, parse_leniently(frame.data))
 
     def finish(self, choices: Iterable[ChoiceReader]) -> list[Finding]:
         """Returns all findings of the response. A body is not checked by the rules of streams."""
         found: list[Finding] = []
-        if self._watcher is not None and self._body is None:
-            self._watcher.finish()
-            found += _named(self._wire.name, self._wire.rules, self._findings.found)
+        if self._validator is not None and self._body is None:
+            self._validator.finish()
+            found += _by_rule_id(self._wire.name, self._wire.rules, self._findings.found)
         for choice in choices:
-            found += _named(lifecycle.WIRE, lifecycle.RULES, choice.findings)
+            found += _by_rule_id(lifecycle.WIRE, lifecycle.RULES, choice.findings)
         cut = [one for one in found if one.code == _UNTERMINATED]
         found = [one for one in found if one not in cut[1:]]  # only the last event can be cut
         if self._last is not None:
@@ -257,7 +257,7 @@ class _ResponseCheck:
         return known
 
 
-def untyped(data: bytes) -> JsonValue:
+def parse_leniently(data: bytes) -> JsonValue:
     """Returns the JSON of a frame, as leniently as it can be read; None if it is none."""
     try:
         value: JsonValue = msgspec.json.decode(data)
@@ -285,14 +285,13 @@ def _unterminated(last: Frame, found: list[Finding]) -> list[Finding]:
     ]
 
 
-def _named(wire: str, rules: tuple[Rule, ...], found: Iterable[Finding]) -> list[Finding]:
-    """The findings under their full ids. What is no rule of the wire is one of all streams."""
+def _by_rule_id(wire: str, rules: tuple[Rule, ...], found: Iterable[Finding]) -> list[Finding]:
+    """Returns the findings with the ids of their rules: of the wire, or of all streams."""
     own = {rule.name for rule in rules}
-    return list(_renamed(wire, own, found))
-
-
-def _renamed(wire: str, own: set[str], found: Iterable[Finding]) -> Iterator[Finding]:
-    for one in found:
-        if one.code in own or one.code not in lifecycle.NOT_RULES:
-            home = wire if one.code in own else lifecycle.WIRE
-            yield msgspec.structs.replace(one, code=f"{home}/{one.code}")
+    return [
+        msgspec.structs.replace(
+            one, code=f"{wire if one.code in own else lifecycle.WIRE}/{one.code}"
+        )
+        for one in found
+        if one.code in own or one.code not in lifecycle.NOT_RULES
+    ]

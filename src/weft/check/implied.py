@@ -13,7 +13,7 @@ from weft.check.rulebook import EVERY_RULE, Selection
 from weft.findings import Finding
 
 
-class Sorted(msgspec.Struct, frozen=True):
+class SortedFindings(msgspec.Struct, frozen=True):
     """The findings of one response, in the order of the stream."""
 
     reported: list[Finding]
@@ -31,7 +31,7 @@ def _of(wire: str, table: dict[str, str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
+IMPLIED_AT_EVENT: dict[str, tuple[str, ...]] = {
     **_of(
         "ai-sdk",
         {
@@ -154,7 +154,7 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
 }
 """Rule -> the rules that its finding implies at the same event, however often."""
 
-IN_ITS_RESPONSE: dict[str, tuple[str, ...]] = {
+IMPLIED_IN_RESPONSE: dict[str, tuple[str, ...]] = {
     **_of(
         "ai-sdk",
         {
@@ -220,7 +220,7 @@ the wire shows the defect at one event, and reading the stream notices it at ano
 """
 
 
-def sort_out(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> Sorted:
+def deduplicate(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> SortedFindings:
     """Parts the findings of one response into those to report and those they imply.
 
     A defect whose rule is ignored is left out, with all that it implies. One that is implied by
@@ -228,15 +228,15 @@ def sort_out(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> Sor
     """
     ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
     causes = _causes(ordered)
-    sorted_out = Sorted([], [])
+    sorted_findings = SortedFindings([], [])
     for one in ordered:
         rule, *implying = _chain(one, causes)
         if not any(each in selection.ignored for each in (rule, *implying)):
             if any(map(selection.selects, implying)):
-                sorted_out.implied.append(one)
+                sorted_findings.implied.append(one)
             elif selection.selects(rule):
-                sorted_out.reported.append(one)
-    return sorted_out
+                sorted_findings.reported.append(one)
+    return sorted_findings
 
 
 def _causes(ordered: list[Finding]) -> dict[Finding, Finding]:
@@ -246,12 +246,12 @@ def _causes(ordered: list[Finding]) -> dict[Finding, Finding]:
         by_rule.setdefault(one.code, []).append(one)
     causes: dict[Finding, Finding] = {}
     for one in ordered:
-        for rule in AT_ITS_EVENT.get(one.code, ()):
+        for rule in IMPLIED_AT_EVENT.get(one.code, ()):
             for other in by_rule.get(rule, ()):
                 if other.at == one.at:
                     causes.setdefault(other, one)
     for one in ordered:
-        for rule in IN_ITS_RESPONSE.get(one.code, ()):
+        for rule in IMPLIED_IN_RESPONSE.get(one.code, ()):
             left = [other for other in by_rule.get(rule, ()) if other not in causes]
             if left:
                 causes[min(left, key=lambda other: abs(other.at - one.at))] = one

@@ -122,7 +122,7 @@ class LineCounter:
         return Position(self._line, offset - self._start + 1)
 
 
-class _Broken(msgspec.Struct):
+class _Violation(msgspec.Struct):
     """A rule that was broken: where first, and how often."""
 
     offset: int
@@ -140,8 +140,8 @@ class LineChecker:
     """Checks the lines of one capture, and reports where each rule was broken first."""
 
     def __init__(self) -> None:
-        self._broken: dict[str, _Broken] = {}
-        self._ends: dict[bytes, _Broken] = {}  # where each kind of line end came first
+        self._broken: dict[str, _Violation] = {}
+        self._ends: dict[bytes, _Violation] = {}  # where each kind of line end came first
         self._counter = LineCounter()
         self._event = 0  # the last one that was read
         self._tail: list[bytes] = []  # pieces of an unfinished line
@@ -200,7 +200,7 @@ class LineChecker:
             end = line[len(text) :]
             if end not in self._ends:
                 position = self._counter.position(self._offset)
-                self._ends[end] = _Broken(self._offset, position, "", self._event)
+                self._ends[end] = _Violation(self._offset, position, "", self._event)
             if not text:
                 self._blank(self._offset)
             elif not self._events and text.lstrip().startswith(_JSON_STARTS):
@@ -243,7 +243,7 @@ class LineChecker:
         known = self._broken.get(rule)
         if known is None:
             position = self._counter.position(offset)
-            self._broken[rule] = _Broken(offset, position, detail, self._event)
+            self._broken[rule] = _Violation(offset, position, detail, self._event)
         else:
             known.times += 1
 
@@ -280,4 +280,4 @@ class LineChecker:
             self._broken["line-ends-mixed"] = last
         elif ends and b"\n" not in ends:
             (name,) = (_LINE_ENDS[end] for end in ends)
-            self._broken["line-ends-crlf"] = _Broken(0, Position(), f"lines end with {name}")
+            self._broken["line-ends-crlf"] = _Violation(0, Position(), f"lines end with {name}")

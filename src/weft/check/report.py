@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from weft.check.clients import known
+from weft.check.clients import verdicts_on
 from weft.check.engine import VIOLATIONS, Report
 from weft.check.lifecycle import WIRE as ANY_WIRE
 from weft.check.lines import WIRE as LINES
@@ -36,15 +36,15 @@ class Checked(msgspec.Struct, frozen=True):
         return self.report.findings if self.report else ()
 
 
-def counted(captures: Sequence[Checked]) -> dict[Severity, int]:
+def count_by_severity(captures: Sequence[Checked]) -> dict[Severity, int]:
     """How many findings of each severity there are."""
     found = Counter(RULES[one.code].severity for each in captures for one in each.findings)
     return {severity: found[severity] for severity in SEVERITIES}
 
 
-def failed(captures: Sequence[Checked]) -> bool:
+def has_violations(captures: Sequence[Checked]) -> bool:
     """Whether any capture breaks a rule. Notes break nothing."""
-    counts = counted(captures)
+    counts = count_by_severity(captures)
     return any(counts[severity] for severity in VIOLATIONS)
 
 
@@ -94,7 +94,7 @@ def verdict_line(row: Verdict) -> str:
 def summary(captures: Sequence[Checked], skipped: int = 0) -> str:
     """How many captures were checked, and what was found; `skipped` files were no captures."""
     read = [each for each in captures if each.report]
-    counts = counted(captures)
+    counts = count_by_severity(captures)
     found = ", ".join(_many(counts[severity], severity) for severity in SEVERITIES)
     unread = len(captures) - len(read)
     lost = f"; {_many(unread, 'capture')} unreadable" if unread else ""
@@ -111,7 +111,7 @@ def explanation(id: str) -> str:
     rule = RULES[id]
     wire = id.partition("/")[0]
     of = {ANY_WIRE: "streams of every dialect", LINES: "server-sent events of every dialect"}
-    rows = known(id)
+    rows = verdicts_on(id)
     example = "".join(f"    {line}".rstrip() + "\n" for line in rule.example.rstrip().split("\n"))
     clients = "".join(f"    {row.dialect}: {verdict_line(row)}\n" for row in rows)
     return (
@@ -124,7 +124,7 @@ def explanation(id: str) -> str:
     )
 
 
-def listing() -> str:
+def list_rules() -> str:
     """Every rule on a line of its own."""
     width = max(map(len, RULES))
     lines = [f"{id:{width}}  {rule.severity:7}  {rule.promise}" for id, rule in RULES.items()]
@@ -175,7 +175,7 @@ class JsonReport(msgspec.Struct):
 
 
 def as_json(captures: Sequence[Checked]) -> bytes:
-    counts = counted(captures)
+    counts = count_by_severity(captures)
     report = JsonReport(
         [_json_capture(each) for each in captures],
         counts["error"],
@@ -395,7 +395,7 @@ def _wire_reference(wire: str) -> str:
 
 def _rule_reference(id: str) -> str:
     rule = RULES[id]
-    rows = known(id)
+    rows = verdicts_on(id)
     clients = "".join(f"- {row.dialect}: {verdict_line(row)}\n" for row in rows)
     return (
         f"\n### `{id}`\n*{rule.severity}* · {rule.promise}\n\n{rule.why}\n\n"

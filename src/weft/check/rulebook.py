@@ -22,13 +22,13 @@ RULES: dict[str, Rule] = {
 }
 
 _ALIASES = {alias: dialect.name for dialect in DIALECTS.values() for alias in dialect.aliases}
-_NEAR = 5
+_MAX_SIMILAR = 5
 
 
 def rules_named(name: str) -> list[str]:
     """Returns the full ids of the rules of that id, or of that bare name in any wire.
 
-    Raises ClientError if there is none, with the ids that come near.
+    Raises ClientError if there is none, with the ids that are similar.
     """
     wanted = _full(name)
     found = [id for id in RULES if wanted in (id, id.partition("/")[2])]
@@ -54,8 +54,8 @@ def _full(name: str) -> str:
 
 
 def _unknown(name: str) -> ClientError:
-    near = _near(_full(name))
-    hint = f"did you mean {', '.join(near)}?" if near else "see `weft check --rules`"
+    similar = _similar(_full(name))
+    hint = f"did you mean {', '.join(similar)}?" if similar else "see `weft check --rules`"
     return ClientError(f"there is no rule {name!r}; {hint}")
 
 
@@ -90,8 +90,8 @@ def _matching(lists: Iterable[str]) -> frozenset[str]:
     return frozenset(rule for one in patterns if one for rule in rules_matching(one))
 
 
-def _near(name: str) -> list[str]:
+def _similar(name: str) -> list[str]:
     bare = {id.partition("/")[2]: id for id in RULES}
-    near = get_close_matches(name, RULES, _NEAR)
-    near += [bare[one] for one in get_close_matches(name.rpartition("/")[2], bare, _NEAR)]
-    return list(dict.fromkeys(near))[:_NEAR]
+    similar = get_close_matches(name, RULES, _MAX_SIMILAR)
+    similar += [bare[one] for one in get_close_matches(name.rpartition("/")[2], bare, _MAX_SIMILAR)]
+    return list(dict.fromkeys(similar))[:_MAX_SIMILAR]

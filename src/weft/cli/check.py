@@ -17,9 +17,9 @@ from weft.check.report import (
     as_json,
     as_sarif,
     explanation,
-    failed,
     finding_line,
-    listing,
+    has_violations,
+    list_rules,
     summary,
     verdict_lines,
 )
@@ -61,7 +61,7 @@ def run(
     except WeftError as problem:
         raise click.UsageError(str(problem)) from None
     if rules:
-        click.echo(listing(), nl=False)
+        click.echo(list_rules(), nl=False)
     elif explained:
         click.echo("\n".join(explanation(id) for id in explained), nl=False)
     else:
@@ -179,7 +179,7 @@ class _Check:
             write((report,))
         if any(each.error for each in self._checked):
             return UNREADABLE
-        return VIOLATIONS if failed(self._checked) else 0
+        return VIOLATIONS if has_violations(self._checked) else 0
 
     def _check(self, target: _Target) -> bool:
         """Checks one file; returns False for one of a folder that is no capture."""

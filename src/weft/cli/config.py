@@ -46,7 +46,7 @@ def summary(settings: Settings) -> str:
         ("models", columns((name, ", then ".join(one)) for name, one in settings.models.items())),
         ("server", _server(settings)),
     )
-    source = "no file: the defaults" if settings.path is None else str(settings.path)
+    source = "no settings file: built-in defaults" if settings.path is None else str(settings.path)
     lines = [source]
     for title, rows in sections:
         if rows:
@@ -71,8 +71,8 @@ def _users(settings: Settings) -> str:
     if settings.keys:
         return "the keys " + ", ".join(key.name for key in settings.keys)
     if loopback(settings.server.host):
-        return "everybody on this machine: there are no keys"
-    return "everybody who can reach it: there are no keys, so it starts only with --insecure"
+        return "anyone on this machine: no keys are set"
+    return "anyone who can reach it: no keys are set, so it starts only with --insecure"
 
 
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:
