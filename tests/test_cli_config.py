@@ -13,7 +13,8 @@ WEFT = Path(sys.executable).with_name("weft")
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
-    if not name.startswith(("COVERAGE", "PYTHON", "WEFT")) and not name.endswith("_API_KEY")
+    if (not name.startswith(("COVERAGE", "PYTHON", "WEFT")) and not name.endswith("_API_KEY"))
+    or name == "PYTHONPATH"  # that of a checkout, if it is not the installed one
 }
 
 FINE = """\
