@@ -233,7 +233,8 @@ def without_details(told: Json) -> Json:
 
 def tame(parts: list[Part]) -> list[Part]:
     """Parts whose place the fold remembers: sources inside their texts, signatures of calls from
-    the beginning, one item a part.
+    the beginning, one item a part; and what is extra of a text at its end, where the decoders of
+    these dialects leave it.
     """
     out: list[Part] = []
     open_texts: set[str] = set()
@@ -242,7 +243,7 @@ def tame(parts: list[Part]) -> list[Part]:
         match part:
             case TextStart():
                 open_texts.add(part.id)
-                part = msgspec.structs.replace(part, item_id=None)
+                part = msgspec.structs.replace(part, extra=msgspec.UNSET)
             case TextEnd():
                 open_texts.discard(part.id)
             case Source():

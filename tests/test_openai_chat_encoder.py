@@ -319,9 +319,7 @@ def test_the_finish_reason_is_one_of_the_wires_words(reason: Any, word: str) -> 
 def test_nobody_is_told_to_run_a_call_that_is_not_there() -> None:
     found = written(*TEXT, finish=Finish("tool-calls"))
     assert found[-1]["choices"][0]["finish_reason"] == "stop"
-    assert lost(*TEXT, finish=Finish("tool-calls")) == [
-        "finish: no call was made that this wire can carry"
-    ]
+    assert lost(*TEXT, finish=Finish("tool-calls")) == ["finish: no call could be written"]
     response = assemble([START, *TEXT, Finish("tool-calls")])
     assert json.loads(body(response, Context()))["choices"][0]["finish_reason"] == "stop"
 
@@ -478,7 +476,10 @@ def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> No
     [
         ([File("f", "image/png", data="AA==")], "file: files have no field"),
         ([Opaque("gemini", "x", Raw(b"1"))], "opaque: items of a dialect have no field"),
-        ([Source("s", "document", file_id="f")], "source: only addresses can be annotations"),
+        (
+            [Source("s", "document", file_id="f")],
+            "source: only sources with a URL can be annotations",
+        ),
         ([ToolResult("c", Raw(b"1"), earlier=True)], "tool-result: results have no field"),
         (
             [*CALL, ToolApprovalRequest("call_1", "ap_1")],
@@ -504,15 +505,15 @@ def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> No
         ),
         (
             [ToolCall("n", "look", "{}", signature="s")],
-            "tool-call: nobody knows whose its signature is",
+            "tool-call: the origin of its signature is not known",
         ),
         (
             [ReasoningStart("r", "raw"), ReasoningEnd("r", signature="s")],
-            "reasoning-end: nobody knows whose its proof is",
+            "reasoning-end: the origin of its signature is not known",
         ),
         (
             [TextStart("t"), TextDelta("t", "x"), TextEnd("t", signature="s", origin="other")],
-            "text-end: its proof goes back to other only",
+            "text-end: its signature goes back to other only",
         ),
     ],
 )
@@ -911,12 +912,12 @@ def test_a_body_decodes_to_what_the_stream_decodes_to(parts: list[Part]) -> None
 
 NOT_CARRIED = {
     # references without an address
-    "content-as-parts": ["source: only addresses can be annotations"],
+    "content-as-parts": ["source: only sources with a URL can be annotations"],
     # references without a place
-    "body-with-citations": ["source: its place is not known, and this wire wants one: 0 to 0"],
-    "citations-on-every-chunk": ["source: its place is not known, and this wire wants one: 0 to 0"],
+    "body-with-citations": ["source: its place in the text is not known: written as 0 to 0"],
+    "citations-on-every-chunk": ["source: its place in the text is not known: written as 0 to 0"],
     # usage of which only a part could be read
-    "number-out-of-range": ["usage: only a part of it is known, and clients look for all of it"],
+    "number-out-of-range": ["usage: clients need both input and output tokens"],
     # words that the wire itself does not have
     "finish-reason-cancelled": ["finish: reason other is written as stop"],
     "finish-reason-network-error": ["finish: reason other is written as stop"],
@@ -928,10 +929,10 @@ NOT_CARRIED = {
     "phantom-entry-with-id": ["tool-call: it has no name"],
     "nameless-call-beside-a-whole-one": ["tool-call: it has no name"],
     # calls of a choice that is not read
-    "body-over-two-choices": ["finish: no call was made that this wire can carry"],
-    "one-answer-over-two-choices": ["finish: no call was made that this wire can carry"],
+    "body-over-two-choices": ["finish: no call could be written"],
+    "one-answer-over-two-choices": ["finish: no call could be written"],
     "name-of-one-blank": [
-        "tool-call: it has no name", "finish: no call was made that this wire can carry",
+        "tool-call: it has no name", "finish: no call could be written",
     ],
 }  # fmt: skip
 """What a clean stream cannot say of a capture, and why."""

@@ -1315,7 +1315,7 @@ def test_a_conversation_of_the_responses_wire_arrives_whole_and_well_formed(body
     found = leaves(told["messages"])
     assert [text for text in spoken_texts(body["input"]) if not _told(text, found)] == []
     refused = [loss.detail for loss in losses if loss.outcome == "refused"]
-    assert set(refused) <= {"files by address are not available on openai-chat"}
+    assert set(refused) <= {"files by URL are not available on openai-chat"}
 
 
 def _told(text: str, found: list[str]) -> bool:

@@ -75,7 +75,7 @@ openai-chat after-finish 3
 openai-chat finish-missing 3
     [DONE] came, and choice 0 has no finish_reason; expected one before
 openai-chat usage-total 4
-    usage has 9 in, 4 out and 99 in all; expected 13
+    usage has 9 in, 4 out and 99 in total; expected 13
 openai-responses call-repeated 7
     response.output_item.added announces call "call_1" as function_call "fc_2" (output_index 1);
     it was announced at event 2 as function_call "fc_1" (output_index 0); expected one item for

@@ -390,7 +390,7 @@ def test_a_stream_that_never_was_ends_in_its_dialect() -> None:
     async def work() -> tuple[Event | None, bytes]:
         run = World([Played(place(), GOOD)]).run(asked("anthropic-messages"))
         try:
-            return run.keepalive(), write_events(run.ending(ErrorPart("timeout", "too slow")))
+            return run.keepalive(), write_events(await run.ending(ErrorPart("timeout", "too slow")))
         finally:
             await run.close()
 

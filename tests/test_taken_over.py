@@ -63,7 +63,7 @@ async def streamed(run: Run) -> list[Event]:
         while events := await stream.next():
             told += events
     except Failed as failed:
-        told += run.ending(failed.error)
+        told += await run.ending(failed.error)
     await run.close()
     return told
 

@@ -365,6 +365,13 @@ def write(name: str, data: bytes) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
+def frame(name: str, data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Returns the same in three pieces, for data that is too large to copy: the middle one is the
+    data, in the lines of the event."""
+    before, _, after = write(name, b"\0").partition(b"\0")
+    return before, data.replace(b"\n", b"\ndata: ") if b"\n" in data else data, after
+
+
 def write_events(events: Iterable[Event]) -> bytes:
     """Returns events as they stand in a stream, one behind the other."""
     return b"".join([write(event.name, event.data) for event in events])

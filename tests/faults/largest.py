@@ -194,6 +194,15 @@ def long_lines(dialect: str, size: int) -> list[Step]:
             *map(chunk, after), LAST]  # fmt: skip
 
 
+def paragraphs(dialect: str, size: int) -> list[Step]:
+    """A text in frames of 50 KB, with much to escape, and more than one byte for some letters."""
+    before, after = _around(dialect)
+    text = 'a line of text that says: "well…"\n' * (50_000 // 38)
+    frame = tiny(dialect).replace(b'"a"', json.dumps(text, ensure_ascii=False).encode())
+    piece = chunk(frame)
+    return [STREAM, *map(chunk, before), Flood(piece, size // len(piece)), *map(chunk, after), LAST]
+
+
 def whole(dialect: str, size: int) -> list[Step]:
     """A body that is not streamed."""
     body = SPEECHES[dialect].body
@@ -240,9 +249,18 @@ ENDS = {
 """What only a whole answer says, streamed or not."""
 
 
-def ask(port: int, case: Case) -> tuple[int, bool, bytes]:
-    """Sends a request, and reads its answer as fast as it comes; returns the status of the answer,
-    whether it is whole, and its last bytes."""
+@dataclass(frozen=True)
+class Answered:
+    """What came back: its status, its first and last bytes, and whether it was whole."""
+
+    status: int
+    is_whole: bool
+    head: bytes
+    tail: bytes
+
+
+def ask(port: int, case: Case) -> Answered:
+    """Sends a request, and reads its answer as fast as it comes."""
     with socket.create_connection(("127.0.0.1", port)) as channel:
         head, _, body = case.request.partition(b"\r\n\r\n")
         channel.sendall(head + b"\r\nConnection: close\r\n\r\n")
@@ -250,10 +268,14 @@ def ask(port: int, case: Case) -> tuple[int, bool, bytes]:
         first = tail = b""
         is_whole = False
         while data := channel.recv(1 << 20):
-            first = first or data[:64]
+            first += data[: max(0, 4096 - len(first))]
             is_whole = is_whole or ENDS[case.client].search(tail[-100:] + data) is not None
             tail = (tail + data)[-4096:]
-    return int(first.split(b" ")[1]), is_whole, tail
+    return Answered(int(first.split(b" ")[1]), is_whole, first, tail)
+
+
+def fetching(path: str, client: str = CHAT) -> Case:
+    return Case(path, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), client=client)
 
 
 @dataclass(frozen=True)
@@ -264,24 +286,52 @@ class Watch:
 
     def stalls(self) -> Measured:
         """What was measured since it was asked last."""
-        _, _, tail = ask(
-            self.port, Case("stalls", b"GET /stalls HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        )
-        return msgspec.json.decode(tail.partition(b"\r\n\r\n")[2], type=Measured)
+        found = ask(self.port, fetching("/stalls"))
+        return msgspec.json.decode(found.tail.partition(b"\r\n\r\n")[2], type=Measured)
 
     def run(self, case: Case) -> str:
         """Does it; returns what is wrong with the answer, or nothing."""
-        status, is_whole, tail = ask(self.port, case)
-        if status == case.status and is_whole == (status == 200):
+        return self._wrong(case, ask(self.port, case))
+
+    def _wrong(self, case: Case, found: Answered) -> str:
+        if found.status == case.status and found.is_whole == (found.status == 200):
             return ""
-        return f"{case.name}: {status}, expected {case.status}: {tail[-300:]!r}"
+        return f"{case.name}: {found.status}, expected {case.status}: {found.tail[-300:]!r}"
+
+    def store(self, case: Case) -> str:
+        """Does it; if its client may fetch the answer, it does, whole and streamed."""
+        found = ask(self.port, case)
+        wrong = self._wrong(case, found)
+        response = _RESPONSE_ID.search(found.head) if case.client == RESPONSES else None
+        if wrong or response is None:
+            return wrong
+        path = f"/v1/responses/{response[0].decode()}"
+        again = [fetching(path, RESPONSES), fetching(f"{path}?stream=true", RESPONSES)]
+        return "".join(map(self.run, again))
+
+
+_RESPONSE_ID = re.compile(rb"resp_[0-9a-zA-Z]+")
+
+
+def stored(upstream: Upstream, size: int, clients: Sequence[str]) -> Iterator[Case]:
+    """Answers of so many bytes of text, streamed and whole, from an upstream of another dialect and
+    of the client's own."""
+    for client in clients:
+        for target in {client: None, CHAT: None, MESSAGES: None}:
+            name = f"{size // MB} MB"
+            model = upstream.script(paragraphs(target, size))
+            yield _answered(f"{name} streamed", client, target, model)
+            model = upstream.script(whole(target, size))
+            yield _answered(f"{name} whole", client, target, model, False)
 
 
 @contextmanager
-def watched(folder: Path, upstream: Upstream) -> Iterator[Watch]:
-    """A gateway with an upstream of each dialect, and no store: that has tests of its own."""
+def watched(folder: Path, upstream: Upstream, *, stores: bool = False) -> Iterator[Watch]:
+    """A gateway with an upstream of each dialect, which stores everything, or nothing."""
     demo = '[upstreams.demo]\nbase_url = "demo:fast"\ndialect = "openai-chat"\n'
-    settings = "[store]\nenabled = false\n" + demo + places(upstream.url)
+    limits = "[server.limits]\nmemory = 2_000_000_000\n"  # two of the largest at a time
+    store = "[store]\npersist = 'all'\n" if stores else "[store]\nenabled = false\n"
+    settings = limits + store + demo + places(upstream.url)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = (sys.executable, "-m", "tests.faults.watched")
     with gateway(settings, folder, environment=environment, command=command) as running:

@@ -17,6 +17,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -50,6 +51,13 @@ class Measured(msgspec.Struct):
     """How many stalls there were up to so many milliseconds, and over the step before."""
 
 
+def _place(frame: FrameType) -> str:
+    """Where a thread is: the last lines of our own code that led there."""
+    stack = traceback.extract_stack(frame)
+    own = [one for one in stack if "weft" in one.filename] or stack
+    return " > ".join(f"{Path(one.filename).stem}:{one.lineno} {one.name}" for one in own[-4:])
+
+
 class Sampler:
     """Beats on the loop; a thread looks what goes on when a beat is late."""
 
@@ -57,7 +65,7 @@ class Sampler:
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._wall, self._cpu = time.perf_counter(), time.process_time()
-        self._seen = ""
+        self._seen: dict[str, None] = {}
         self._counts: Counter[int] = Counter()
         self._measured = Measured()
         threading.Thread(target=self._look, daemon=True).start()
@@ -66,7 +74,7 @@ class Sampler:
     def _beat(self) -> None:
         wall, cpu = time.perf_counter(), time.process_time()
         stall = 1000 * min(wall - self._wall, cpu - self._cpu)
-        seen, self._seen = self._seen, ""
+        seen, self._seen = "\n".join(self._seen), {}
         self._counts[next(step for step in STEPS if stall <= step or step == STEPS[-1])] += 1
         if stall > self._measured.worst:
             self._measured = Measured(stall, seen)
@@ -76,14 +84,15 @@ class Sampler:
     def _look(self) -> None:
         while True:
             time.sleep(LONG / 3)
-            if time.perf_counter() - self._wall > LONG and not self._seen:
+            late = time.perf_counter() - self._wall
+            if late > LONG:
                 frames = sys._current_frames()
                 names = {one.ident: one.name for one in threading.enumerate()}
-                self._seen = "\n".join(
-                    "".join(traceback.format_stack(frame)[-5:])
+                self._seen |= {
+                    f"{names.get(thread, '?')}: {_place(frame)}": None
                     for thread, frame in frames.items()
-                    if thread == self._watched or names.get(thread, "").startswith("offload")
-                )
+                    if thread != threading.get_ident()
+                }
 
     def take(self) -> Measured:
         found = Measured(self._measured.worst, self._measured.where, dict(self._counts))

@@ -78,16 +78,28 @@ async def body(send: Send, status: int, data: bytes, headers: Headers) -> None:
     start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)
     if len(data) > SLICE:
-        for one in _sliced(data):
+        for one in sliced(data):
             await send({"type": "http.response.body", "body": one, "more_body": True})
         data = b""
     await send({"type": "http.response.body", "body": data})
 
 
-def _sliced(data: bytes) -> Iterator[bytes]:
+def sliced(data: bytes) -> Iterator[bytes]:
     """What is sent, in pieces that a connection takes at once."""
     for start in range(0, len(data), SLICE):
         yield data[start : start + SLICE]
+
+
+def in_slices(
+    writer: EventStreamWriter | JsonArrayWriter, events: Sequence[Event]
+) -> Iterator[bytes]:
+    """Events as they are sent: all at once, or, if they are large, in slices."""
+    if sum([len(event.data) for event in events]) <= SLICE:
+        yield writer.write(events)
+        return
+    for event in events:
+        for piece in writer.frame(event):
+            yield from sliced(piece)
 
 
 async def failure(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
@@ -171,7 +183,7 @@ class StreamAnswer:
     async def _failed(self, failed: Failed) -> None:
         self._quiet()
         if self._begun:
-            await self._put_events(self._run.ending(failed.error))
+            await self._put_events(await self._run.ending(failed.error))
             await self._end()
         else:
             client = self._client
@@ -187,11 +199,8 @@ class StreamAnswer:
         return self._client.write(data)
 
     async def _put_events(self, events: Sequence[Event]) -> None:
-        """Sends events; large ones one by one, and in slices."""
-        large = sum([len(event.data) for event in events]) > SLICE
-        for some in [[event] for event in events] if large else [events]:
-            for data in _sliced(self._writer.write(some)):
-                await self._put(data)
+        for data in in_slices(self._writer, events):
+            await self._put(data)
 
     async def _put(self, data: bytes) -> None:
         self._writing = True

@@ -16,6 +16,7 @@ from weft.gateway.paths import Metadata, Path, checked, is_descending
 from weft.gateway.sessions import COMPLETIONS
 from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in, page_of
 from weft.parts import Json
+from weft.relay.offload import for_body
 from weft.store.records import Entry
 
 AT_A_TIME = 100
@@ -82,8 +83,12 @@ class Completions(_Path):
             if len(more) < AT_A_TIME:
                 break
             last = more[-1]
-        told, ids = [shown(one) for one in found[:limit]], [one.id for one in found[:limit]]
-        return listed(told, ids, more=len(found) > limit)
+
+        def page() -> bytes:
+            told, ids = [shown(one) for one in found[:limit]], [one.id for one in found[:limit]]
+            return listed(told, ids, more=len(found) > limit)
+
+        return await for_body(max((one.body or b"" for one in found), key=len, default=b""), page)
 
     async def _after(self, owner: str, query: Query) -> Entry | None:
         id = query.get("after", [""])[-1]
@@ -109,13 +114,14 @@ class OneCompletion(_Path):
                 gone = {"object": "chat.completion.deleted", "id": entry.id, "deleted": True}
                 return _json(gone)
             case _:
-                return _json(shown(entry))
+                return await for_body(entry.body or b"", _written, entry)
 
     async def _described(self, entry: Entry, metadata: Metadata) -> bytes:
         context = _json({**_fields(entry.context), "metadata": metadata})
         if not await self._store.set_context(entry.owner, entry.id, context):
             raise missing("Chat completion", entry.id)
-        return _json(shown(msgspec.structs.replace(entry, context=context)))
+        changed = msgspec.structs.replace(entry, context=context)
+        return await for_body(entry.body or b"", _written, changed)
 
 
 class CompletionMessages(_Path):
@@ -139,6 +145,10 @@ def is_there(entry: Entry) -> bool:
 
 def shown(entry: Entry) -> dict[str, Raw]:
     return {**_fields(entry.body or b"{}"), "metadata": Raw(_json(metadata_of(entry)))}
+
+
+def _written(entry: Entry) -> bytes:
+    return _json(shown(entry))
 
 
 def metadata_of(entry: Entry) -> Metadata:

@@ -27,7 +27,7 @@ from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import follow
-from weft.relay.offload import for_body, for_items
+from weft.relay.offload import SMALL, for_body, for_items, offload
 from weft.relay.persistence import (
     TAKEN_OVER,
     Persistence,
@@ -302,8 +302,8 @@ class Sessions:
         """Items that are named by their ids, as they were said in one of the last turns."""
         known: dict[str, Raw] = {}
         for turn in await self.store.last(owner, REFERRED):
-            said = history.said([turn]) if _can_go_on(turn) else []
-            known.update({id: one for one in said if (id := history.shape(one).id)})
+            if _can_go_on(turn):
+                known |= await for_body(max(turn.input, turn.body or b"", key=len), _by_id, turn)
         found: list[Raw] = []
         for place, one in enumerate(items):
             told = history.shape(one)
@@ -319,7 +319,9 @@ class Sessions:
             raise Failed(unknown(id))
         if turns[-1].status in RUNNING:
             raise BadRequest("previous_response_id", f"{id} is still {turns[-1].status}")
-        return history.said(turns)
+        size = sum(len(turn.input) + len(turn.body or b"") for turn in turns)
+        work = partial(history.said, turns)
+        return await offload(work) if size > SMALL else await for_items(len(turns), work)
 
     async def _items(self, owner: str, id: str) -> list[Raw]:
         if await self.store.conversation(owner, id) is None:
@@ -345,7 +347,7 @@ class Sessions:
         writer, id = run.writer, incoming.response_id
         if writer is None or id is None:
             raise InternalError("a response in the background has no id")
-        snapshot = queued(incoming)
+        snapshot = await for_body(incoming.body.raw, queued, incoming)
         await writer.announce(id, "queued", snapshot)
         self._detached(run, ended)
         return snapshot
@@ -506,6 +508,11 @@ def _given(wish: ResponsesPreamble) -> tuple[list[Raw], bool]:
     """The items of a request, and whether some are named by their ids. Raises BadRequest."""
     items = history.given(wish.input)
     return items, any(history.shape(one).type == REFERENCE for one in items)
+
+
+def _by_id(turn: Entry) -> dict[str, Raw]:
+    """The items of a turn that have an id."""
+    return {id: one for one in history.said([turn]) if (id := history.shape(one).id)}
 
 
 def given_in(body: bytes) -> list[Raw]:

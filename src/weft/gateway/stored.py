@@ -27,6 +27,7 @@ from weft.gateway.sessions import DIALECT, RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
 from weft.relay.incoming import Failed, bad_request
+from weft.relay.offload import for_body
 from weft.relay.persistence import waits, with_status
 from weft.relay.recovery import request_of
 from weft.relay.rendering import encoder_of
@@ -132,7 +133,7 @@ class Stored:
             case _ if query.get("stream", [""])[-1] == "true":
                 await self._resumed(scope, send, entry, query)
             case _:
-                await self._told(scope, send, shown(entry))
+                await self._told(scope, send, await for_body(entry.body or b"", shown, entry))
 
     async def _told(self, scope: Scope, send: Send, data: bytes) -> None:
         await answers.body(send, 200, data, [answers.JSON, *answers.about(scope["weft.id"])])
@@ -159,14 +160,17 @@ class Stored:
             pass
         entry = await self._sessions.store.entry(id)
         if entry is not None:
-            yield as_events(entry)
+            yield await for_body(entry.body or b"", as_events, entry)
 
 
 class InputItems(Stored):
     async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
-        items = history.shown(history.given(Raw(entry.input)), entry.id)
-        await self._told(scope, send, page_of(items, query))
+
+        def page() -> bytes:
+            return page_of(history.shown(history.given(Raw(entry.input)), entry.id), query)
+
+        await self._told(scope, send, await for_body(entry.input, page))
 
 
 class FindingsOf(Stored):
@@ -181,7 +185,8 @@ class FindingsOf(Stored):
         return entry
 
     async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
-        found = _recorded(entry.record).findings if entry.record is not None else []
+        record = entry.record or b"{}"
+        found = (await for_body(record, _recorded, record)).findings
         await self._told(scope, send, _json({"object": "list", "data": found}))
 
 
@@ -192,7 +197,8 @@ class Cancel(Stored):
             raise BadRequest("response_id", message)
         if entry.status in RUNNING:
             await self._sessions.cancel(entry)
-        await self._told(scope, send, shown(await self._found(scope)))
+        found = await self._found(scope)
+        await self._told(scope, send, await for_body(found.body or b"", shown, found))
 
 
 class Resume:
@@ -288,7 +294,8 @@ async def _tell(
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
                 await coming
-        await _send(client, writer.write(some))
+        for data in answers.in_slices(writer, some):
+            await _send(client, data)
 
 
 async def _send(client: Client, data: bytes) -> None:

@@ -30,6 +30,7 @@ from weft.parts import ErrorPart, Json
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest
 from weft.relay.log import POLL
+from weft.relay.offload import for_body
 from weft.relay.persistence import ANSWERED, resumed, with_status
 from weft.relay.run import Run
 from weft.store.base import StoreError, Taken
@@ -214,13 +215,18 @@ class Submit(Responses):
         super().__init__(host, DIALECT, sessions)
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        submission = read_as(_submission, body)
-        first = await self._first(scope)
-        items = Pending(first).answered(submission.tool_outputs)
-        stream = bool(submission.stream)
-        request = continued(first, items, stream)
+        submission = await for_body(body, read_as, _submission, body)
+        first, stream = await self._first(scope), bool(submission.stream)
+
+        def going_on() -> bytes:
+            items = Pending(first).answered(submission.tool_outputs)
+            return continued(first, items, stream)
+
+        largest = max(body, first.body or b"", first.request, key=len)
+        request = await for_body(largest, going_on)
         incoming = self._made(scope, request, first.model, stream)
-        recalled = await self._sessions.recalled(incoming, preamble_of(request))
+        preamble = await for_body(request, preamble_of, request)
+        recalled = await self._sessions.recalled(incoming, preamble)
         return replace(recalled, previous=first.id)
 
     async def _first(self, scope: Scope) -> Entry:
@@ -360,10 +366,12 @@ class Submit(Responses):
         if failure is not None:
             await answers.failure(client.send, DIALECT, Failed(_error(failure)), headers)
         elif incoming.stream:
-            events = self._following().write(as_events(entry))
-            await answers.body(client.send, 200, events, [*answers.STREAM, *headers])
+            events = await for_body(entry.body or b"", as_events, entry)
+            written = self._following().write(events)
+            await answers.body(client.send, 200, written, [*answers.STREAM, *headers])
         else:
-            await answers.body(client.send, 200, shown(entry), [answers.JSON, *headers])
+            data = await for_body(entry.body or b"", shown, entry)
+            await answers.body(client.send, 200, data, [answers.JSON, *headers])
 
 
 async def _announced(run: Run, incoming: IncomingRequest) -> None:
@@ -371,7 +379,8 @@ async def _announced(run: Run, incoming: IncomingRequest) -> None:
     writer, id = run.writer, incoming.response_id
     if writer is None or id is None:
         raise InternalError("a continuation has no name")
-    await writer.announce(id, "in_progress", with_status(queued(incoming), "in_progress"))
+    snapshot = await for_body(incoming.body.raw, queued, incoming)
+    await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
 
 
 async def _settled(run: Run) -> None:

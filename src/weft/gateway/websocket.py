@@ -311,12 +311,17 @@ class _Talk:
         that it keeps all the same has everything in its own input.
         """
         raw = incoming.body.raw
-        new = given_in(raw)
-        items = history.joined(state.items, new)
-        body = history.with_input(raw, items, "previous_response_id")
+
+        def join() -> tuple[bytes, int]:
+            new = given_in(raw)
+            items = history.joined(state.items, new)
+            body = history.with_input(raw, items, "previous_response_id")
+            return body, len(items) - len(new)
+
+        body, before = await for_body(max(raw, state.said, key=len), join)
         joined = replace(incoming, body=RequestBody(DIALECT, body))
-        whole = await self._settled(joined, preamble_of(body))
-        whole = replace(whole, before=len(items) - len(new))
+        whole = await self._settled(joined, await for_body(body, preamble_of, body))
+        whole = replace(whole, before=before)
         if whole.store is None:
             return replace(whole, previous=previous)
         return replace(whole, store=replace(whole.store, request=raw))
@@ -326,11 +331,13 @@ class _Talk:
         run, sessions = self._host.start(incoming), self._sessions
         writer = SocketWriter(create.stream_id)
         if sessions is not None and sessions.window and run.writer is not None:
-            ended = _ended(await self._followed(run, sessions, writer))
+            last = await self._followed(run, sessions, writer)
         else:
-            ended = _ended(await self._driven(run, writer))
+            last = await self._driven(run, writer)
+        ended = await for_body(last, _ended, last)
         if ended.status in _WHOLE:
-            items = [*given_in(incoming.body.raw), *ended.output]
+            raw = incoming.body.raw
+            items = [*await for_body(raw, given_in, raw), *ended.output]
             self._keep(ended.id, items, stored=_is_stored(incoming, run))
         else:
             self._recent.forget(create.previous_response_id)
@@ -378,7 +385,7 @@ class _Talk:
         except Failed as failed:
             if last is None:
                 raise
-            events = run.ending(failed.error)
+            events = await run.ending(failed.error)
             last = last_snapshot(events)
             await self._send(writer.write(events))
         return last or b"{}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from weft.sse import DONE, Event, write
+from weft.sse import DONE, Event, frame, write
 
 
 class EventStreamWriter:
@@ -25,11 +25,16 @@ class EventStreamWriter:
     def write(self, events: Iterable[Event]) -> bytes:
         if self.log_id is None:
             return b"".join([write(event.name, event.data) for event in events])
-        return b"".join(map(self._identified, events))
+        return b"".join([piece for event in events for piece in self.frame(event)])
 
-    def _identified(self, event: Event) -> bytes:
-        number, self._number = self._number, self._number + 1
-        return b"id: %b/%d\n%b" % ((self.log_id or "").encode(), number, _framed(event))
+    def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
+        """The same of one event: what stands before its data, the data, and what stands behind. Of
+        a large one nothing is copied."""
+        before, data, after = frame(event.name, event.data)
+        if self.log_id is not None:
+            before = b"id: %b/%d\n%b" % (self.log_id.encode(), self._number, before)
+            self._number += 1
+        return before, data, after
 
     def keepalive(self, event: Event | None) -> bytes:
         """What to send while there is nothing to say: an event, if the dialect has one for that."""
@@ -37,10 +42,6 @@ class EventStreamWriter:
 
     def end(self) -> bytes:
         return b""
-
-
-def _framed(event: Event) -> bytes:
-    return write(event.name, event.data)
 
 
 class JsonArrayWriter:
@@ -51,11 +52,12 @@ class JsonArrayWriter:
         """What goes before the next element."""
 
     def write(self, events: Iterable[Event]) -> bytes:
-        pieces: list[bytes] = []
-        for event in events:
-            pieces += self._before, event.data, b"\n"
-            self._before = b","
-        return b"".join(pieces)
+        return b"".join([piece for event in events for piece in self.frame(event)])
+
+    def frame(self, event: Event) -> tuple[bytes, bytes, bytes]:
+        """The same of one event, in pieces."""
+        before, self._before = self._before, b","
+        return before, event.data, b"\n"
 
     def keepalive(self, event: Event | None) -> bytes:
         """Blanks mean nothing between elements; readers want the bracket to be the first byte."""

@@ -21,7 +21,7 @@ import msgspec
 
 from weft.errors import InternalError
 from weft.relay.offload import offload
-from weft.sse import Event, write_events
+from weft.sse import Event, frame, write_events
 from weft.store.base import Store, StoreError
 from weft.store.records import Block
 
@@ -115,6 +115,11 @@ class LogReader:
         """The beginning of a chunk."""
         self._events: list[Event] = []
         """Of a batch whose last block has not come."""
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a chunk that is not whole yet."""
+        return len(self._buffer)
 
     def feed(self, block: Block, *, ended: bool = False) -> list[Event]:
         """Returns the events that this block completes. Those of a batch are shown when all of it
@@ -308,20 +313,27 @@ class Log:
             raise self.fault
         self._count()
         for event in last:
-            sent = event.data if event.name == BODY else write_events([event])
-            if len(sent) > LARGE:
-                await offload(self._hash.update, sent)
+            if len(event.data) > LARGE:
+                size = await offload(self._hashed, event)
             else:
-                self._hash.update(sent)
+                size = self._hashed(event)
             self._hidden += 1
-            self._add([event], len(sent))
+            self._add([event], size)
         if not self._waiting:
             return None
-        blocks = blocks_of(self._blocks, self._first, self._waiting)
-        rest, ahead = await send_ahead(self._store, self.id, blocks)
+        rest, ahead = await send_ahead(
+            self._store, self.id, self._blocks, self._first, self._waiting
+        )
         self._handed_over([rest])
         self._size += ahead
         return rest
+
+    def _hashed(self, event: Event) -> int:
+        """Hashes an event as it is sent; returns its size. A large one is not copied."""
+        pieces = (event.data,) if event.name == BODY else frame(event.name, event.data)
+        for piece in pieces:
+            self._hash.update(piece)
+        return sum(map(len, pieces))
 
     def _handed_over(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
@@ -408,15 +420,21 @@ class Log:
                 future.set_result(None)
 
 
-async def send_ahead(store: Store, id: str, blocks: Iterator[Block]) -> tuple[Block, int]:
-    """Hands blocks to the store, as fast as it takes them, all but the last. Returns that one, and
-    the bytes of those before it. Raises StoreError."""
-    rest, size = next(blocks), 0
-    for block in blocks:
+async def send_ahead(
+    store: Store, id: str, number: int, first: int, events: Sequence[Event]
+) -> tuple[Block, int]:
+    """Hands a batch to the store in blocks (see `blocks_of`), as fast as it takes them, all but the
+    last. Returns that one, and the bytes of those before it. Raises StoreError."""
+    blocks = blocks_of(number, first, events)
+    large = sum(len(event.data) for event in events) > LARGE
+    rest, size = (await offload(next, blocks) if large else next(blocks)), 0
+    while True:
+        block = await offload(next, blocks, None) if large else next(blocks, None)
+        if block is None:
+            return rest, size
         store.append(id, rest)
         await store.room()
         rest, size = block, size + len(rest.data)
-    return rest, size
 
 
 def _from(first: int, events: Sequence[Event], number: int) -> Sequence[Event]:
@@ -445,7 +463,10 @@ class StoredLog:
         """
         while blocks := await self._store.blocks(self._id, self.number - 1, self._block):
             for block in blocks:
-                yield self._events(block, ended)
+                if self._reader.pending > LARGE:  # a copy of that takes long
+                    yield await offload(self._events, block, ended)
+                else:
+                    yield self._events(block, ended)
 
     def _events(self, block: Block, ended: bool) -> list[Event]:
         try:

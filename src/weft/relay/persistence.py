@@ -13,6 +13,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import UNSET, Raw
 
+from weft import large_json
 from weft.assembler import Response
 from weft.codec import fresh_context
 from weft.context import Context
@@ -30,7 +31,6 @@ from weft.relay.log import (
     FlushScheduler,
     Log,
     StoredLog,
-    blocks_of,
     send_ahead,
 )
 from weft.relay.offload import offload
@@ -229,26 +229,29 @@ class ResponseWriter:
         crowded = self._persistence.store.waiting > CROWDED
         return self._log is not None and not crowded and self._log.try_append(events)
 
-    async def finish(self, last: Sequence[Event], response: Response, context: Context) -> None:
-        """Stores the last events, and with them the end. Raises StoreError."""
+    async def finish(
+        self, last: Sequence[Event], record: "Callable[[], Response]", context: Context
+    ) -> None:
+        """Stores the last events, and with them the end; `record` is asked for the response beside
+        the loop, if that is large. Raises StoreError."""
         dialect = self._incoming.dialect
 
-        def outcome() -> _Outcome:
+        def outcome(response: Response) -> _Outcome:
             body = last_snapshot(last)
             if body is not None:
                 return _outcome(response, body)
             return _Outcome(status_of(response), _body(dialect, response, context), _Snapshot())
 
-        await self._finished(last, response, outcome)
+        await self._finished(last, record, outcome)
 
-    async def whole(self, body: bytes, response: Response) -> None:
+    async def whole(self, body: bytes, record: "Callable[[], Response]") -> None:
         """Stores an answer that is told in one piece. Raises StoreError."""
 
-        def outcome() -> _Outcome:
+        def outcome(response: Response) -> _Outcome:
             snapshot = _snapshot(body)
             return _Outcome(snapshot.word(status_of(response)), body, snapshot)
 
-        await self._finished([Event(BODY, body)], response, outcome)
+        await self._finished([Event(BODY, body)], record, outcome)
 
     async def _resume(self, status: Status) -> None:
         """The answer that waited for the outputs of this turn is complete, now that they have led
@@ -259,7 +262,10 @@ class ResponseWriter:
                 await resumed(self._persistence.store, previous)
 
     async def _finished(
-        self, last: Sequence[Event], response: Response, outcome: "Callable[[], _Outcome]"
+        self,
+        last: Sequence[Event],
+        record: "Callable[[], Response]",
+        outcome: "Callable[[Response], _Outcome]",
     ) -> None:
         log, entry = self.log, self._begun
         if entry is None:
@@ -267,12 +273,12 @@ class ResponseWriter:
 
         def ended(rest: Block | None) -> Ending:
             extent = (log.digest, log.events, log.size)
-            return _ending(entry, outcome(), response, extent, rest)
+            response = record()
+            return _ending(entry, outcome(response), response, extent, rest)
 
-        large = sum(len(event.data) for event in last) > LARGE
         try:
             rest = await log.close(last)
-            ending = await offload(ended, rest) if large else ended(rest)
+            ending = await offload(ended, rest) if log.size > LARGE else ended(rest)
             await self._end(log.id, ending)
         except StoreError:
             self.give_up()
@@ -339,7 +345,7 @@ def _ending(
         status=outcome.status,
         ended=time.time(),
         body=outcome.body,
-        record=_json(response),
+        record=large_json.write(response),
         digest=digest,
         events=events,
         size=size,
@@ -374,8 +380,7 @@ async def _ending_behind(
     StoreError."""
     extent, rest, size = await store.extent(entry.id), None, 0
     if last:
-        blocks = blocks_of(extent.blocks, extent.events, last)
-        rest, ahead = await send_ahead(store, entry.id, blocks)
+        rest, ahead = await send_ahead(store, entry.id, extent.blocks, extent.events, last)
         size = ahead + len(rest.data)
     told = (digest, extent.events + len(last), extent.size + size)
 

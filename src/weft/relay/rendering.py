@@ -199,9 +199,11 @@ class Passthrough:
         self._waiting: list[tuple[Frame, bool]] = []
         """Frames that are not told yet, and whether each of them said something."""
         self._unsaid: list[Part] = []
-        """What they said so far."""
+        """What they said so far; once the encoder takes over, what it is to tell."""
         self._told = Told(dialect)
         self._ended = False
+        self._passes = True
+        """Whether frames are passed on: until one of them needs a repair."""
         self._encoder: Encoder | None = None
         """What took over."""
         self._out: list[Event] = []
@@ -213,8 +215,15 @@ class Passthrough:
         return replace(self._context, response_id=told)
 
     def render(self, parts: Sequence[Part]) -> list[Event]:
-        """The pipe was tapped when the parts came out of it."""
+        """The pipe was tapped when the parts came out of it. What takes over writes here, and not
+        there: an end may repeat all that came, and is then written beside the loop."""
         out, self._out = self._out, []
+        if not self._passes:
+            unsaid, self._unsaid = self._unsaid, []
+            if self._encoder is None:
+                fold = self._pipe.guard.fold
+                self._encoder = self._told.encoder(self._context, fold, self._findings, unsaid)
+            out += self._encoder.feed(unsaid)
         return out
 
     def keepalive(self) -> Event | None:
@@ -227,20 +236,17 @@ class Passthrough:
         return self._findings.found
 
     def _read(self, frame: Frame | None, parts: Sequence[Part]) -> None:
-        if self._encoder is not None:
-            self._out += self._encoder.feed(parts)
-            return
-        if self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts):
-            self._take_over(parts)
+        self._unsaid += parts
+        if not self._passes:
             return
         holding = self._pipe.holding
         whole = holding if frame is None else self._dialect.is_whole(frame)
-        if whole:  # a body in place of a stream
-            self._take_over(parts)
+        broken = self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts)
+        if broken or whole:  # whole: a body in place of a stream
+            self._passes, self._waiting = False, []
             return
         if frame is not None:
             self._waiting.append((frame, bool(parts)))
-        self._unsaid += parts
         begun = bool(self._told or self._unsaid)  # before that, no encoder could go on
         if begun and not holding:
             self._pass_on()
@@ -284,13 +290,6 @@ class Passthrough:
             frame = replace_data(frame, rename(frame, self._model))
         number, snapshot = self._dialect.number(frame), self._dialect.snapshot(frame)
         return Event(self._dialect.event_name(frame), frame.data, number, snapshot)
-
-    def _take_over(self, parts: Sequence[Part]) -> None:
-        unsaid = [*self._unsaid, *parts]
-        fold = self._pipe.guard.fold
-        self._encoder = self._told.encoder(self._context, fold, self._findings, unsaid)
-        self._waiting, self._unsaid = [], []
-        self._out += self._encoder.feed(unsaid)
 
 
 class ErrorStream:

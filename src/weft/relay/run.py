@@ -131,12 +131,12 @@ class Run:
         """The client is told, apart from any stream, that there is no answer."""
         self._error = error
 
-    def ending(self, error: ErrorPart) -> list[Event]:
+    async def ending(self, error: ErrorPart) -> list[Event]:
         """The events that end a stream that began, and then had no answer, or one that broke."""
         self._error = error
         if self._stream is None or self.record.first is None:
             return self._error_stream().events(error)
-        return self._stream.fail(error)
+        return await self._stream.fail(error)
 
     def _error_stream(self) -> ErrorStream:
         return error_stream(self._state, self._request)
@@ -150,7 +150,7 @@ class Run:
             return
         if stream is None or not writer.log.events:
             nothing = self._error_stream()
-            await writer.finish(nothing.events(error), nothing.response, Context())
+            await writer.finish(nothing.events(error), lambda: nothing.response, Context())
         else:
             await stream.abandon(error)
 

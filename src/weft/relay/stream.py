@@ -110,7 +110,7 @@ class Stream(Protocol):
         """The event to send, at once, while there is nothing to say, on a wire that has one."""
         ...
 
-    def fail(self, error: ErrorPart) -> list[Event]:
+    async def fail(self, error: ErrorPart) -> list[Event]:
         """Returns the events that end the answer with this error."""
         ...
 
@@ -301,7 +301,10 @@ class OpenStream:
         self._unrendered = False
         if self._first is not None:
             self._first += answer.parts
-        return self._renderer.render(answer.parts)
+        events = self._renderer.render(answer.parts)
+        if answer.ended and answer.size > LARGE:
+            _ = answer.pipe.response  # a large text is joined here, and not on the loop
+        return events
 
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
         await self.flow_through(write, None)
@@ -442,7 +445,14 @@ class OpenStream:
 
     # The end
 
-    def fail(self, error: ErrorPart) -> list[Event]:
+    async def fail(self, error: ErrorPart) -> list[Event]:
+        if not self._answer.ended:
+            self._answer.abort()  # which may only be done on the loop
+        if self._answer.size > LARGE:
+            return await offload(self._failed, error)
+        return self._failed(error)
+
+    def _failed(self, error: ErrorPart) -> list[Event]:
         self.delivered = True
         waiting, self._waiting = self._waiting, []
         with suppress(Exception):  # what broke it may break this too
@@ -455,15 +465,8 @@ class OpenStream:
         return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
 
     async def abandon(self, error: ErrorPart) -> None:
-        await self.fail_for_nobody(error)
+        await self.fail(error)
         self.abort()
-
-    async def fail_for_nobody(self, error: ErrorPart) -> list[Event]:
-        """As `fail`, for the log alone."""
-        self._answer.abort()
-        if self._answer.size > LARGE:
-            return await offload(self.fail, error)
-        return self.fail(error)
 
     def abort(self) -> None:
         """Nothing of it is wanted."""
@@ -504,7 +507,6 @@ class PersistedStream:
     def repairs(self) -> list[Finding]:
         return self._inner.repairs
 
-    @property
     def _record(self) -> Response:
         """What is stored: with what the client's dialect could not carry."""
         response = self.response
@@ -619,16 +621,16 @@ class PersistedStream:
 
     # The end
 
-    def fail(self, error: ErrorPart) -> list[Event]:
+    async def fail(self, error: ErrorPart) -> list[Event]:
         if self._inner.ended:  # and the end could not be stored: it is not told
             return error_stream(self._state, self.sent.request).rest(error, self._number)
-        events = self._inner.fail(error)
+        events = await self._inner.fail(error)
         self._last = [] if self._writer is None else events
         return events
 
     async def abandon(self, error: ErrorPart) -> None:
         """Stores what had come, with the end that nobody is told."""
-        self._last = await self._inner.fail_for_nobody(error)
+        self._last = await self._inner.fail(error)
         self._inner.abort()
         await self._settle()
 

@@ -1,1 +1,1 @@
-"""Chat Completions, as OpenAI sends it and as its many imitators do."""
+"""Chat Completions, as OpenAI sends it and as compatible servers do."""

@@ -1,18 +1,17 @@
-"""Parts into a Chat Completions stream as OpenAI itself sends it, and a fold into a body.
+"""Parts into a Chat Completions stream as OpenAI itself sends it, and a response into a body.
 
-- Every event is a chunk without a name. The first one has the role, and no content (null) unless
-  the answer begins with text; the last one the finish reason and an empty delta; usage comes after
-  it, only if it was asked for; then `[DONE]`.
-- A message has one text, one refusal and one reasoning. Parts of a kind are joined by whoever
-  reads; they are never mixed (see fields). Order is that of the chunks.
-- Calls have the index of their announcement. Their deltas may interleave.
-- Sources are all in one chunk before the finish: the official client takes no second list.
-- An error is written instead of the finish reason: clients stop reading there.
-- What this dialect wants back (`extra`) is written only where it came from this dialect.
+- Every event is a chunk without an event name. The first chunk has the role, and a null `content`
+  unless the answer begins with text; the last one has the finish reason and an empty delta. Usage
+  follows in a chunk of its own, only if the request includes it; then `[DONE]`.
+- A message has one text, one refusal and one reasoning. Clients join the parts of each; overlapping
+  parts are never mixed (see `encoding/delta_field.py`).
+- The index of a call is its place in order of announcement. Deltas of calls may interleave.
+- All sources are in one chunk before the finish: the official client takes no second list.
+- An error is written instead of the finish reason, since clients stop reading at one.
+- `extra` is written only if the parts came from this dialect.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
@@ -21,12 +20,12 @@ from msgspec import UNSET, Raw
 from weft.assembler import Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
-from weft.dialects.openai_chat import written
-from weft.dialects.openai_chat.encoding.writers import ChunkWriter, MessageWriter, Writer
-from weft.dialects.openai_chat.errors import Failed, error_written
-from weft.dialects.openai_chat.fields import Field
+from weft.dialects.openai_chat.encoding.delta_field import DeltaField
+from weft.dialects.openai_chat.encoding.losses import ChatLossReporter
+from weft.dialects.openai_chat.encoding.writers import ChatWriter, ChunkWriter, CompletionWriter
+from weft.dialects.openai_chat.errors import ChatErrorBody, render_error
+from weft.dialects.openai_chat.mapping import new_id, render_annotations, render_call
 from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.openai_chat.written import Carried
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
@@ -56,8 +55,8 @@ from weft.sse import DONE, Event
 _json = msgspec.json.Encoder().encode
 
 
-class Fold(Protocol):
-    """What the encoder reads of the fold: whole texts, by their ids."""
+class JoinedTexts(Protocol):
+    """Whole texts by the ids of their parts: what the encoder reads of an assembler."""
 
     def text(self, id: str) -> str: ...
 
@@ -65,233 +64,230 @@ class Fold(Protocol):
 
 
 class ChatEncoder:
-    """Writes one response. `fold` is the fold of the very parts it is fed."""
+    """Writes one response. `texts` joins the very parts that the encoder is fed."""
 
     def __init__(
-        self, context: Context, fold: Fold, findings: Findings, writer: Writer | None = None
+        self,
+        context: Context,
+        texts: JoinedTexts,
+        findings: Findings,
+        writer: ChatWriter | None = None,
     ) -> None:
-        asked = context.request is not None and context.request.include_usage
+        include_usage = context.request is not None and context.request.include_usage
         self._context = context
-        self._fold = fold
-        self._carried = Carried(findings, (NAME, context.origin))
-        self._writer: Writer = writer or ChunkWriter(asked=asked)
-        self._content = Field(b"content")
-        self._refusal = Field(b"refusal")
-        self._reasoning = Field(b"reasoning_content")
-        self._floor: Field | None = None
-        """The field of the last part, if nothing of another kind was said since."""
-        self._texts: dict[str, Field] = {}
-        self._thoughts: dict[str, ReasoningStart] = {}
-        self._held = ""
-        """The last delta of reasoning that may have a proof: it goes out together with it."""
-        self._heads: dict[str, bytes] = {}
-        """How the deltas of each call begin, in order of announcement."""
-        self._params_tail = b""
+        self._joined_texts = texts
+        self._losses = ChatLossReporter(findings, (NAME, context.origin))
+        self._writer: ChatWriter = writer or ChunkWriter(include_usage=include_usage)
+        self._content = DeltaField(b"content")
+        self._refusal = DeltaField(b"refusal")
+        self._reasoning = DeltaField(b"reasoning_content")
+        self._last_field: DeltaField | None = None
+        """The field of the last part; None after a call or a signed reasoning."""
+        self._text_fields: dict[str, DeltaField] = {}
+        self._reasoning_starts: dict[str, ReasoningStart] = {}
+        self._last_reasoning_delta = ""
+        """Held back until the next delta or the end, whose details are written beside it."""
+        self._call_heads: dict[str, bytes] = {}
+        """The bytes of a chunk before a delta of each call, in order of announcement."""
+        self._call_tail = b""
+        self._call_cut = False
         self._sources: list[Source] = []
-        self._words = written.WORDS
         self._usage: Usage | None = None
         self._error: ErrorPart | None = None
-        self._begins = False
-        """Whether the chunk with the role is still to be written."""
+        self._role_pending = False
 
     def feed(self, parts: Sequence[Part]) -> list[Event]:
-        """Returns the events that these parts make, each in one piece."""
+        """Returns the events of these parts, each in one piece."""
         out: list[Event] = []
         for part in parts:
             _HANDLERS[part.__class__](self, part, out)
         return out
 
     def finish(self) -> list[Event]:
-        """The finish part said it all."""
+        """Returns nothing: the finish part ended the stream."""
         return []
 
     def resume(self, before: PassedOn) -> None:
-        """What was fed is all it has to know. What waited for something behind it was told."""
-        self._begins = False
-        self._held = ""
+        """Clears what waits to be written with a later part: the client has it."""
+        self._role_pending = False
+        self._last_reasoning_delta = ""
         self._sources = []
 
     def keepalive(self) -> Event | None:
         return None
 
-    def _unsaid(self, part: Part, out: list[Event]) -> None:
-        self._carried.nothing(part)
+    def _unsupported(self, part: Part, out: list[Event]) -> None:
+        self._losses.unsupported(part)
 
     # The response
 
     def _metadata(self, part: ResponseMetadata, out: list[Event]) -> None:
         context = self._context
-        self._carried.ours = part.dialect == NAME
-        self._carried.model = part.model
+        self._losses.same_dialect = part.dialect == NAME
+        self._losses.model = part.model
         self._usage = part.usage
         self._writer.begin(
-            written.response_id(context),
+            context.response_id or new_id(context.ids),
             context.now if part.created is None else part.created,
             context.model_name(part.model),
             (self._content, self._refusal, self._reasoning),
         )
-        self._params_tail = b"}}]}" + self._writer.tail
-        self._begins = True
+        self._call_tail = b"}}]}" + self._writer.tail
+        self._role_pending = True
 
-    def _begin_message(self, content: str | None, out: list[Event]) -> None:
-        """Writes the role, and what `content` is so far, if nothing was said before."""
-        if self._begins:
-            self._begins = False
+    def _write_role(self, content: str | None, out: list[Event]) -> None:
+        """Writes the first chunk, if it is not written yet."""
+        if self._role_pending:
+            self._role_pending = False
             self._writer.role(content, out)
 
     def _on_error(self, part: ErrorPart, out: list[Event]) -> None:
         self._error = part
 
     def _on_finish(self, part: Finish, out: list[Event]) -> None:
-        self._begin_message("", out)
+        self._write_role("", out)
         if self._sources:
-            self._cite(out)
-        told = merged(self._usage, part.usage)
-        usage = self._carried.usage(told) if self._writer.asked else UNSET
+            ids = self._content.part_ids
+            lengths = [(id, len(self._joined_texts.text(id))) for id in ids]
+            self._writer.annotations(render_annotations(self._sources, lengths), out)
+        usage = merged(self._usage, part.usage)
+        written = self._losses.usage(usage) if self._writer.include_usage else UNSET
         if self._error is not None:
-            error = error_written(self._error, ours=self._carried.ours)
-            self._writer.failed(error, usage, out)
+            error = render_error(self._error, same_dialect=self._losses.same_dialect)
+            self._writer.error(error, written, out)
         else:
-            asked = bool(self._heads)
-            word = self._carried.finish(part.reason, self._words, asked=asked)
-            self._writer.finish(word, part.model, usage, out)
-        self._carried.stop_sequence(part.stop_sequence)
+            reason = self._losses.finish_reason(
+                part.reason, has_calls=bool(self._call_heads), call_cut=self._call_cut
+            )
+            self._writer.finish(reason, part.model, written, out)
+        self._losses.stop_sequence(part.stop_sequence)
         out.append(Event("", DONE))
 
     # Text and reasoning
 
-    def _begin(self, field: Field, part: TextStart | ReasoningStart) -> None:
-        if self._writer.joins(field, self._floor):
-            self._carried.joined(part)
-        self._floor = field
+    def _start_in(self, field: DeltaField, part: TextStart | ReasoningStart) -> None:
+        if self._writer.joins(field, self._last_field):
+            self._losses.joined(part)
+        self._last_field = field
         field.start(part.id)
 
     def _text_start(self, part: TextStart, out: list[Event]) -> None:
-        self._begin_message(None if part.refusal else "", out)
-        self._texts[part.id] = field = self._refusal if part.refusal else self._content
-        self._begin(field, part)
+        self._write_role(None if part.refusal else "", out)
+        self._text_fields[part.id] = field = self._refusal if part.refusal else self._content
+        self._start_in(field, part)
 
     def _text_delta(self, part: TextDelta, out: list[Event]) -> None:
-        field = self._texts[part.id]
-        if field.speaker == part.id:
+        field = self._text_fields[part.id]
+        if field.open_id == part.id:
             out.append(Event("", field.head + _json(part.delta) + field.tail))
         else:
-            field.wait(part.id, part)
+            field.buffer(part.id, part)
 
     def _text_end(self, part: TextEnd, out: list[Event]) -> None:
-        field = self._texts.pop(part.id)
-        if field.speaker != part.id:
-            field.wait(part.id, part)
+        field = self._text_fields.pop(part.id)
+        if field.open_id != part.id:
+            field.buffer(part.id, part)
             return
-        self._sign(part, out)
-        for waited in field.end():
-            if isinstance(waited, TextDelta):
-                out.append(Event("", field.head + _json(waited.delta) + field.tail))
-            elif isinstance(waited, TextEnd):
-                self._sign(waited, out)
+        self._write_text_extra(part, out)
+        for released in field.end():
+            if isinstance(released, TextDelta):
+                out.append(Event("", field.head + _json(released.delta) + field.tail))
+            elif isinstance(released, TextEnd):
+                self._write_text_extra(released, out)
 
-    def _sign(self, part: TextEnd, out: list[Event]) -> None:
-        extra = self._carried.signed(part)
+    def _write_text_extra(self, part: TextEnd, out: list[Event]) -> None:
+        extra = self._losses.text_extra(part)
         if isinstance(extra, Raw):
-            self._writer.signed(extra, out)
+            self._writer.text_extra(extra, out)
 
     def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
-        self._begin_message(None, out)
-        self._thoughts[part.id] = part
-        if self._writer.joins_thoughts:
+        self._write_role(None, out)
+        self._reasoning_starts[part.id] = part
+        if self._writer.joins_reasoning:
             self._reasoning.start(part.id)
         else:
-            self._begin(self._reasoning, part)
+            self._start_in(self._reasoning, part)
 
     def _reasoning_delta(self, part: ReasoningDelta, out: list[Event]) -> None:
-        field = self._reasoning
-        if field.speaker == part.id:
-            self._think(part, out)
+        if self._reasoning.open_id == part.id:
+            self._write_reasoning(part, out)
         else:
-            field.wait(part.id, part)
+            self._reasoning.buffer(part.id, part)
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
         field = self._reasoning
-        if field.speaker != part.id:
-            field.wait(part.id, part)
+        if field.open_id != part.id:
+            field.buffer(part.id, part)
             return
-        self._conclude(part, out)
-        for waited in field.end():
-            if isinstance(waited, ReasoningDelta):
-                self._think(waited, out)
-            elif isinstance(waited, ReasoningEnd):
-                self._conclude(waited, out)
+        self._write_reasoning_end(part, out)
+        for released in field.end():
+            if isinstance(released, ReasoningDelta):
+                self._write_reasoning(released, out)
+            elif isinstance(released, ReasoningEnd):
+                self._write_reasoning_end(released, out)
 
-    def _think(self, part: ReasoningDelta, out: list[Event]) -> None:
+    def _write_reasoning(self, part: ReasoningDelta, out: list[Event]) -> None:
         delta = part.delta
-        if self._carried.ours:
-            delta, self._held = self._held, delta
+        if self._losses.same_dialect:
+            delta, self._last_reasoning_delta = self._last_reasoning_delta, delta
         if delta:
             out.append(Event("", self._reasoning.head + _json(delta) + self._reasoning.tail))
 
-    def _conclude(self, part: ReasoningEnd, out: list[Event]) -> None:
-        held, self._held = self._held, ""
-        text = self._fold.reasoning(part.id)
-        start = self._thoughts[part.id]
-        details = self._carried.proof(part, start, text)
-        if details and self._floor is self._reasoning:
-            self._floor = None  # readers know by the proof that it is over
-        if self._writer.joins_thoughts and self._reasoning.said[0] != part.id:
-            self._carried.bound(part, start, text)
-        self._writer.thought(held, details, out)
+    def _write_reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
+        last_delta, self._last_reasoning_delta = self._last_reasoning_delta, ""
+        text = self._joined_texts.reasoning(part.id)
+        start = self._reasoning_starts[part.id]
+        details = self._losses.reasoning_details(part, start, text)
+        if details and self._last_field is self._reasoning:
+            self._last_field = None  # a signature tells clients that this reasoning is complete
+        if self._writer.joins_reasoning and self._reasoning.part_ids[0] != part.id:
+            self._losses.check_boundary(part, start, text)
+        self._writer.end_reasoning(last_delta, details, out)
 
     # Calls
 
     def _params_start(self, part: ToolParamsStart, out: list[Event]) -> None:
         if not part.provider_executed:
-            self._announce(part, out)
+            self._start_call(part, out)
 
-    def _announce(self, part: ToolParamsStart | ToolCall, out: list[Event]) -> None:
-        self._begin_message(None, out)
-        self._carried.kind(part)
-        self._floor = None
-        early = isinstance(part, ToolParamsStart) and not self._carried.ours
-        extra = self._carried.envelope(part) if early else UNSET
-        call = written.call(part, extra)
-        self._heads[part.id] = self._writer.call(call, len(self._heads), part.format, out)
+    def _start_call(self, part: ToolParamsStart | ToolCall, out: list[Event]) -> None:
+        self._write_role(None, out)
+        self._losses.check_call_kind(part)
+        self._last_field = None
+        foreign = isinstance(part, ToolParamsStart) and not self._losses.same_dialect
+        call = render_call(part, self._losses.call_signature(part) if foreign else UNSET)
+        index = len(self._call_heads)
+        self._call_heads[part.id] = self._writer.start_call(call, index, part.format, out)
 
     def _params_delta(self, part: ToolParamsDelta, out: list[Event]) -> None:
-        head = self._heads.get(part.id)
-        if head is not None:  # else the provider executes it
-            out.append(Event("", head + _json(part.delta) + self._params_tail))
+        head = self._call_heads.get(part.id)
+        if head is not None:  # else the provider executes the call
+            out.append(Event("", head + _json(part.delta) + self._call_tail))
 
     def _params_end(self, part: ToolParamsEnd, out: list[Event]) -> None:
-        """The wire has no end marks."""
+        """Writes nothing: the wire does not mark the end of a call."""
 
     def _tool_call(self, part: ToolCall, out: list[Event]) -> None:
-        if part.id not in self._heads and not self._is_whole(part, out):
-            return
+        if part.id not in self._call_heads:
+            if not self._losses.can_write_call(part):
+                return
+            if part.invalid == "stream-failed":
+                self._losses.not_carried(part.type, "it was never announced")
+                return
+            self._start_call(part, out)
+            if part.params:
+                head = self._call_heads[part.id]
+                out.append(Event("", head + _json(part.params) + self._call_tail))
         if part.invalid == "stream-failed":
-            self._words = written.CUT_WORDS
-        self._writer.made(part, self._heads[part.id], self._carried.extra(part), out)
-
-    def _is_whole(self, part: ToolCall, out: list[Event]) -> bool:
-        """Writes a call that was not announced, if it can be written."""
-        if not self._carried.call(part):
-            return False
-        if part.invalid == "stream-failed":
-            self._carried.lost(part.type, "it was never announced")
-            return False
-        self._announce(part, out)
-        if part.params:
-            out.append(Event("", self._heads[part.id] + _json(part.params) + self._params_tail))
-        return True
+            self._call_cut = True
+        extra = self._losses.call_extra(part)
+        self._writer.end_call(part, self._call_heads[part.id], extra, out)
 
     # Sources
 
     def _source(self, part: Source, out: list[Event]) -> None:
-        if self._carried.citation(part):
+        if self._losses.can_write_source(part):
             self._sources.append(part)
-
-    def _cite(self, out: list[Event]) -> None:
-        texts = self._content.said
-        places = written.places((id, len(self._fold.text(id))) for id in texts)
-        self._writer.annotations(written.annotations(self._sources, places), out)
 
 
 _HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {
@@ -306,11 +302,11 @@ _HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {
     ToolParamsDelta: ChatEncoder._params_delta,
     ToolParamsEnd: ChatEncoder._params_end,
     ToolCall: ChatEncoder._tool_call,
-    ToolResult: ChatEncoder._unsaid,
-    ToolApprovalRequest: ChatEncoder._unsaid,
+    ToolResult: ChatEncoder._unsupported,
+    ToolApprovalRequest: ChatEncoder._unsupported,
     Source: ChatEncoder._source,
-    File: ChatEncoder._unsaid,
-    Opaque: ChatEncoder._unsaid,
+    File: ChatEncoder._unsupported,
+    Opaque: ChatEncoder._unsupported,
     ErrorPart: ChatEncoder._on_error,
     Finish: ChatEncoder._on_finish,
 }
@@ -319,11 +315,12 @@ _HANDLERS: dict[type[Part], Callable[[ChatEncoder, Any, list[Event]], None]] = {
 # A response that is not streamed
 
 
-class _Texts:
+class _ResponseTexts:
     """The texts of a response, by their ids."""
 
     def __init__(self, items: Sequence[Item]) -> None:
-        self._items = items
+        texts = (one for one in items if isinstance(one, TextItem | ReasoningItem))
+        self._texts = {(one.__class__, one.id): one.text for one in texts}
 
     def text(self, id: str) -> str:
         return self._texts[TextItem, id]
@@ -331,26 +328,22 @@ class _Texts:
     def reasoning(self, id: str) -> str:
         return self._texts[ReasoningItem, id]
 
-    @cached_property
-    def _texts(self) -> dict[tuple[type[Item], str], str]:
-        said = (one for one in self._items if isinstance(one, TextItem | ReasoningItem))
-        return {(one.__class__, one.id): one.text for one in said}
-
 
 _DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 
 def body(response: Response, context: Context, findings: Findings | None = None) -> bytes:
-    """Returns the `chat.completion` of a fold; of a failed one, the error body.
+    """Returns the `chat.completion` of a response; of a failed one, the error body.
 
-    It says what the stream of the same parts says, but for the order of text, reasoning and
-    calls. Whatever it cannot say leaves a finding.
+    It holds what the stream of the same parts holds, except the order of text, reasoning and calls.
+    What it has no field for leaves a finding.
     """
     if response.error is not None:
-        ours = response.dialect == NAME
-        return _json(Failed(error_written(response.error, ours=ours)))
-    writer = MessageWriter()
-    encoder = ChatEncoder(context, _Texts(response.items), findings or Findings(), writer)
+        same_dialect = response.dialect == NAME
+        return _json(ChatErrorBody(render_error(response.error, same_dialect=same_dialect)))
+    writer = CompletionWriter()
+    texts = _ResponseTexts(response.items)
+    encoder = ChatEncoder(context, texts, findings or Findings(), writer)
     parts = response_to_parts(response, in_place=True)
     if response.finish_reason is None:
         parts.pop()

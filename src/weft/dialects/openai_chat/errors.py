@@ -1,4 +1,4 @@
-"""Errors of Chat Completions: bodies both ways, and what a stream tells of one."""
+"""Errors of Chat Completions: bodies both ways, and the error event of a stream."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -9,24 +9,22 @@ from weft.dialects.coded import CODES, Error, read_error
 from weft.dialects.faults import CLASSES, ErrorClass, class_of, code_of, extra_of
 from weft.parts import ErrorPart
 
-__all__ = ["Failed", "error_written", "read_error", "write_error"]
+__all__ = ["ChatErrorBody", "read_error", "render_error", "write_error"]
 
-REQUEST, SERVER = "invalid_request_error", "server_error"
-
-TYPES: dict[ErrorClass, str] = {
-    **dict.fromkeys(CLASSES, REQUEST),
+ERROR_TYPES: dict[ErrorClass, str] = {
+    **dict.fromkeys(CLASSES, "invalid_request_error"),
     "billing": "insufficient_quota",
     "rate": "rate_limit_error",
-    "server": SERVER,
-    "bad-upstream-answer": SERVER,
-    "upstream-auth": SERVER,
-    "overloaded": SERVER,
-    "timeout": SERVER,
+    "server": "server_error",
+    "bad-upstream-answer": "server_error",
+    "upstream-auth": "server_error",
+    "overloaded": "server_error",
+    "timeout": "server_error",
 }
-"""What `type` is written; the code says the rest."""
+"""The `type` of each class of errors; `code` is more specific."""
 
 
-class Failed(msgspec.Struct):
+class ChatErrorBody(msgspec.Struct):
     """An error, as an event or as a body."""
 
     error: Error
@@ -35,13 +33,16 @@ class Failed(msgspec.Struct):
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
     """Returns the HTTP status and the body of any error."""
-    return coded.write_error(error, TYPES, CODES)
+    return coded.write_error(error, ERROR_TYPES, CODES)
 
 
-def error_written(error: ErrorPart | Failure, *, ours: bool) -> Error:
-    """The error of a stream. A code is text here; one of this dialect stays as it was."""
-    found, extra = class_of(error), extra_of(error)
-    code, type = error.code, TYPES[found]
-    if not isinstance(code, int) and not (ours and code):
-        code = code_of(error, CLASSES[found].status, type, CODES, found)
-    return Error(error.message, type, extra.param, code if ours or code is None else str(code))
+def render_error(error: ErrorPart | Failure, *, same_dialect: bool) -> Error:
+    """Returns the error of a stream. An error that came in this dialect keeps its code; the code
+    of any other becomes one that this dialect has, as a string."""
+    error_class, extra = class_of(error), extra_of(error)
+    code, type = error.code, ERROR_TYPES[error_class]
+    if not isinstance(code, int) and not (same_dialect and code):
+        code = code_of(error, CLASSES[error_class].status, type, CODES, error_class)
+    if not same_dialect and code is not None:
+        code = str(code)
+    return Error(error.message, type, extra.param, code)

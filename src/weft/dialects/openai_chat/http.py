@@ -5,15 +5,17 @@ import msgspec
 from weft.dialects.base import HttpApi, ModelListing
 
 
-class _Model(msgspec.Struct):
+class _ChatModel(msgspec.Struct):
+    """One entry of `GET /models`."""
+
     id: str
     owned_by: str
     object: str = "model"
     created: int = 0
 
 
-def _model(name: str) -> _Model:
-    return _Model(name, name.partition("/")[0] if "/" in name else "weft")
+def _model(name: str) -> _ChatModel:
+    return _ChatModel(name, name.partition("/")[0] if "/" in name else "weft")
 
 
 HTTP = HttpApi(
@@ -21,6 +23,6 @@ HTTP = HttpApi(
     base="path of the version",
     tails=("/chat/completions",),
     key=("authorization", "Bearer "),
-    prefixes=("",),  # whatever is no other dialect's
+    prefixes=("",),  # every path that belongs to no other dialect
     models=ModelListing(_model, lambda models, names: {"object": "list", "data": models}),
 )

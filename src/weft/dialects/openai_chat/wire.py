@@ -1,6 +1,7 @@
-"""The shapes of Chat Completions streams and bodies: what is read, and nothing else.
+"""The shapes of Chat Completions streams and bodies. Requests have theirs in `requests/schema.py`.
 
-Everything is optional: imitators leave out what they like. Unknown fields are skipped.
+Shapes that are read have optional fields only, since compatible servers leave out what they like,
+and skip unknown fields. What is written with them leaves out every field that is None or UNSET.
 """
 
 import msgspec
@@ -10,33 +11,38 @@ from weft import large_json
 
 NAME = "openai-chat"
 
-GROWING = frozenset(
+STREAMED_FIELDS = frozenset(
     {"content", "text", "summary", "thinking", "refusal", "reasoning", "reasoning_content"}
     | {"arguments", "input"}
 )
-"""Fields that come in pieces, so that a surrogate pair may be cut in two there."""
+"""Fields that come in pieces, so that a surrogate pair may be split between two of them."""
 
 
-class Function(msgspec.Struct):
+# Read and written
+
+
+class ChatFunction(msgspec.Struct, omit_defaults=True):
     name: str | None = None
     arguments: str | None = None
 
 
-class Custom(msgspec.Struct):
+class ChatCustom(msgspec.Struct, omit_defaults=True):
     name: str | None = None
     input: str | None = None
 
 
-class Call(msgspec.Struct):
+class ChatToolCall(msgspec.Struct, omit_defaults=True):
+    """A whole call, or a delta of one, which has an index."""
+
     index: int | None = None
     id: str | None = None
     type: str | None = None
-    function: Function | None = None
-    custom: Custom | None = None
+    function: ChatFunction | None = None
+    custom: ChatCustom | None = None
     extra_content: Raw | UnsetType = UNSET
 
 
-class Detail(msgspec.Struct, omit_defaults=True):
+class ChatReasoningDetail(msgspec.Struct, omit_defaults=True):
     """One entry of `reasoning_details`."""
 
     type: str | None = None
@@ -49,81 +55,84 @@ class Detail(msgspec.Struct, omit_defaults=True):
     index: int | None = None
 
 
-class ContentPart(msgspec.Struct, omit_defaults=True):
-    type: str | None = None
-    text: str | None = None
-    refusal: str | None = None
-    thinking: "str | list[ContentPart] | None" = None
-    reference_ids: Raw | UnsetType = UNSET
-
-
-class UrlCitation(msgspec.Struct):
+class ChatUrlCitation(msgspec.Struct, omit_defaults=True):
     url: str | None = None
     title: str | None = None
     start_index: int | None = None
     end_index: int | None = None
 
 
-class Annotation(msgspec.Struct):
+class ChatAnnotation(msgspec.Struct, omit_defaults=True):
     type: str | None = None
-    url_citation: UrlCitation | None = None
+    url_citation: ChatUrlCitation | None = None
 
 
-class Delta(msgspec.Struct):
-    """What a chunk adds; a whole `message` has the same fields."""
-
-    role: str | None = None
-    content: str | list[ContentPart | str] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    reasoning_details: list[Detail] | None = None
-    refusal: str | None = None
-    tool_calls: list[Call] | None = None
-    function_call: Function | None = None
-    annotations: list[Annotation] | None = None
-    extra_content: Raw | UnsetType = UNSET
-
-
-class TokenDetails(msgspec.Struct):
+class ChatTokenDetails(msgspec.Struct, omit_defaults=True):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class Usage(msgspec.Struct):
+class ChatUsage(msgspec.Struct, omit_defaults=True):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: TokenDetails | None = None
-    completion_tokens_details: TokenDetails | None = None
+    prompt_tokens_details: ChatTokenDetails | None = None
+    completion_tokens_details: ChatTokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
     cached_tokens: int | None = None
 
 
-class Choice(msgspec.Struct):
+# Read
+
+
+class ChatContentPart(msgspec.Struct, omit_defaults=True):
+    type: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    thinking: "str | list[ChatContentPart] | None" = None
+    reference_ids: Raw | UnsetType = UNSET
+
+
+class ChatDelta(msgspec.Struct):
+    """What a chunk adds; a whole `message` has the same fields."""
+
+    role: str | None = None
+    content: str | list[ChatContentPart | str] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[ChatReasoningDetail] | None = None
+    refusal: str | None = None
+    tool_calls: list[ChatToolCall] | None = None
+    function_call: ChatFunction | None = None
+    annotations: list[ChatAnnotation] | None = None
+    extra_content: Raw | UnsetType = UNSET
+
+
+class ChatChoice(msgspec.Struct):
     index: int | None = None
-    delta: Delta | None = None
-    message: Delta | None = None
+    delta: ChatDelta | None = None
+    message: ChatDelta | None = None
     finish_reason: str | None = None
-    usage: Usage | None = None
+    usage: ChatUsage | None = None
 
 
-class SearchResult(msgspec.Struct):
+class ChatSearchResult(msgspec.Struct):
     url: str | None = None
     title: str | None = None
 
 
-class Chunk(msgspec.Struct):
+class ChatChunk(msgspec.Struct):
     """A chunk, a whole completion, or an error object: one shape reads them all."""
 
     id: str | None = None
     object: str | None = None
     model: str | None = None
     created: int | None = None
-    choices: list[Choice] | None = None
-    usage: Usage | None = None
+    choices: list[ChatChoice] | None = None
+    usage: ChatUsage | None = None
     citations: list[str] | None = None
-    search_results: list[SearchResult] | None = None
+    search_results: list[ChatSearchResult] | None = None
     error: Raw | UnsetType = UNSET
     type: Raw | UnsetType = UNSET
     code: Raw | UnsetType = UNSET
@@ -131,17 +140,58 @@ class Chunk(msgspec.Struct):
     success: bool | None = None
 
 
-class Thought(msgspec.Struct):
+class ChatThoughtSignature(msgspec.Struct):
     thought_signature: str | None = None
 
 
-read = large_json.decoder(Chunk)
+read = large_json.decoder(ChatChunk)
 """Decodes the data of a frame; raises ValueError for what is not a well-typed chunk."""
 
-read_extra = msgspec.json.Decoder(dict[str, Thought]).decode
-"""Decodes `extra_content`: whose key it is does not matter, only the signature."""
+read_extra_content = msgspec.json.Decoder(dict[str, ChatThoughtSignature]).decode
+"""Decodes `extra_content`: objects with a signature, each under the name of its vendor."""
+
+
+# Written
+
+
+class ChatReasoningDelta(msgspec.Struct):
+    """A delta of reasoning with its details."""
+
+    reasoning_content: str | UnsetType = UNSET
+    reasoning_details: list[Raw] | UnsetType = UNSET
+
+
+class ChatMessage(msgspec.Struct, kw_only=True):
+    """The message of a body. Clients expect `content` and `refusal` even where they are null."""
+
+    role: str = "assistant"
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | UnsetType = UNSET
+    reasoning_details: list[Raw] | UnsetType = UNSET
+    tool_calls: list[ChatToolCall] | UnsetType = UNSET
+    annotations: list[ChatAnnotation] | UnsetType = UNSET
+    extra_content: Raw | UnsetType = UNSET
+
+
+class ChatCompletionChoice(msgspec.Struct):
+    message: ChatMessage
+    finish_reason: str | None
+    index: int = 0
+    logprobs: None = None
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True):
+    """The body of a response that is not streamed."""
+
+    id: str
+    object: str = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatCompletionChoice]
+    usage: ChatUsage | UnsetType = UNSET
 
 
 def extra_content(signature: str) -> Raw:
-    """A signature under the one key that clients are known to send back."""
+    """Returns a signature under the one key that clients are known to send back."""
     return Raw(msgspec.json.encode({"google": {"thought_signature": signature}}))

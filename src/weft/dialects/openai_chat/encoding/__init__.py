@@ -1,1 +1,1 @@
-"""What one Chat Completions response is written to: chunks, or the message of a body."""
+"""Parts of the encoder: fields in order, what cannot be written, and the chunks or the body."""

@@ -1,6 +1,6 @@
-"""The shapes of a Chat Completions request: what is read of a body, and what is written.
+"""The shapes of a Chat Completions request body, as it is parsed and as it is rendered.
 
-What is carried as it came is `Raw`. A shape that is written leaves out what was not asked.
+What passes through unread is `Raw`. A rendered shape leaves out fields that hold their default.
 """
 
 import msgspec
@@ -13,100 +13,100 @@ from weft.dialects.requests import keys_of, unknown
 from weft.parts import Json
 
 SIBLING = "openai-responses"
-"""The wire of the same family."""
+"""The other dialect of the same family, with which some options are shared."""
 
 
-class Shape(msgspec.Struct, omit_defaults=True):
-    """The base: what holds its default is left out."""
+class ChatParam(msgspec.Struct, omit_defaults=True):
+    """The base of all shapes."""
 
 
-class Tagged(Shape, tag_field="type"):
-    """The base of what says its own type."""
+class ChatTaggedParam(ChatParam, tag_field="type"):
+    """The base of shapes with a `type`."""
 
 
-class Typed(Shape):
-    """As much of an object as tells what it is."""
+class ChatTypeProbe(ChatParam):
+    """Reads the `type` of any object."""
 
     type: str | None = None
 
 
-# Content
+# Content parts
 
 
-class Text(Tagged, tag="text"):
+class ChatTextPart(ChatTaggedParam, tag="text"):
     text: str
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-class Refusal(Tagged, tag="refusal"):
+class ChatRefusalPart(ChatTaggedParam, tag="refusal"):
     refusal: str
 
 
-class ImageUrl(Shape):
+class ChatImageUrl(ChatParam):
     url: str
     detail: str | None = None
 
 
-class Image(Tagged, tag="image_url"):
-    image_url: ImageUrl
+class ChatImagePart(ChatTaggedParam, tag="image_url"):
+    image_url: ChatImageUrl
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-class Sound(Shape):
+class ChatInputAudio(ChatParam):
     data: str
     format: str
 
 
-class Audio(Tagged, tag="input_audio"):
-    input_audio: Sound
+class ChatAudioPart(ChatTaggedParam, tag="input_audio"):
+    input_audio: ChatInputAudio
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
-class FileOf(Shape):
+class ChatFileData(ChatParam):
     file_data: str | None = None
     file_id: str | None = None
     filename: str | None = None
 
 
-class File(Tagged, tag="file"):
-    file: FileOf
+class ChatFilePart(ChatTaggedParam, tag="file"):
+    file: ChatFileData
     prompt_cache_breakpoint: Breakpoint | None = None
 
 
 # Messages
 
 
-class Named(Shape):
+class ChatToolName(ChatParam):
     name: str
 
 
-class Function(Shape):
+class ChatFunctionParam(ChatParam):
     name: str
     arguments: str
 
 
-class Custom(Shape):
+class ChatCustomParam(ChatParam):
     name: str
     input: str
 
 
-class FunctionCall(Tagged, tag="function"):
+class ChatFunctionCallParam(ChatTaggedParam, tag="function"):
     id: str
-    function: Function
+    function: ChatFunctionParam
 
 
-class CustomCall(Tagged, tag="custom"):
+class ChatCustomCallParam(ChatTaggedParam, tag="custom"):
     id: str
-    custom: Custom
+    custom: ChatCustomParam
 
 
-class Speaker(Shape):
-    """As much of a message as tells whose it is."""
+class ChatRoleProbe(ChatParam):
+    """Reads the `role` of any message."""
 
     role: str
 
 
-class Spoken(Shape):
+class ChatInputMessage(ChatParam):
     """A message of the system, the developer or the user."""
 
     role: str
@@ -114,7 +114,7 @@ class Spoken(Shape):
     name: str | None = None
 
 
-class Assistant(Shape):
+class ChatAssistantMessage(ChatParam):
     role: str
     content: str | list[Raw] | UnsetType | None = UNSET
     name: str | None = None
@@ -123,26 +123,26 @@ class Assistant(Shape):
     reasoning: str | None = None
     reasoning_details: list[Raw] | None = None
     tool_calls: list[Raw] | None = None
-    function_call: Function | None = None
+    function_call: ChatFunctionParam | None = None
 
 
-class ToolMessage(Shape):
+class ChatToolMessage(ChatParam):
     role: str
     content: str | list[Raw]
     tool_call_id: str
     name: str | None = None
 
 
-class FunctionMessage(Shape):
-    """The result of a function, before there were tools."""
+class ChatFunctionMessage(ChatParam):
+    """The result of a deprecated `function_call`."""
 
     role: str
     content: str | None
     name: str
 
 
-class Detail(Shape):
-    """One entry of `reasoning_details`."""
+class ChatDetailParam(ChatParam):
+    """One entry of `reasoning_details`, as far as a request needs it."""
 
     type: str | None = None
     text: str | None = None
@@ -154,60 +154,60 @@ class Detail(Shape):
 # Tools
 
 
-class Declared(Shape):
+class ChatFunctionDefinition(ChatParam):
     name: str
     description: str | None = None
     parameters: Raw | UnsetType = UNSET
     strict: bool | None = None
 
 
-class FunctionTool(Tagged, tag="function"):
-    function: Declared
+class ChatFunctionTool(ChatTaggedParam, tag="function"):
+    function: ChatFunctionDefinition
 
 
-class Format(Shape):
-    """What a free-form input looks like."""
+class ChatCustomFormat(ChatParam):
+    """The format of a custom tool's input."""
 
     type: str
     grammar: Grammar | None = None
 
 
-class CustomDeclared(Shape):
+class ChatCustomDefinition(ChatParam):
     name: str
     description: str | None = None
-    format: Format | None = None
+    format: ChatCustomFormat | None = None
 
 
-class CustomTool(Tagged, tag="custom"):
-    custom: CustomDeclared
+class ChatCustomTool(ChatTaggedParam, tag="custom"):
+    custom: ChatCustomDefinition
 
 
-class Allowed(Shape):
+class ChatAllowedTools(ChatParam):
     mode: str
     tools: list[Raw]
 
 
-class Choice(Shape):
+class ChatToolChoice(ChatParam):
     type: str
-    function: Named | None = None
-    custom: Named | None = None
-    allowed_tools: Allowed | None = None
+    function: ChatToolName | None = None
+    custom: ChatToolName | None = None
+    allowed_tools: ChatAllowedTools | None = None
 
 
-class Approximate(Shape):
+class ChatApproximateLocation(ChatParam):
     city: str | None = None
     country: str | None = None
     region: str | None = None
     timezone: str | None = None
 
 
-class Location(Shape):
+class ChatUserLocation(ChatParam):
     type: str
-    approximate: Approximate
+    approximate: ChatApproximateLocation
 
 
-class Nearby(Shape):
-    """A location as all other wires say it."""
+class ChatFlatLocation(ChatParam):
+    """A location as the other dialects have it, without the object in it."""
 
     type: str = ""
     city: str | None = None
@@ -216,39 +216,39 @@ class Nearby(Shape):
     timezone: str | None = None
 
 
-class WebSearch(Shape):
+class ChatWebSearchOptions(ChatParam):
     search_context_size: str | None = None
-    user_location: Location | None = None
+    user_location: ChatUserLocation | None = None
 
 
 # The body
 
 
-class JsonSchema(Shape):
+class ChatJsonSchema(ChatParam):
     name: str
     description: str | None = None
     schema: Raw | UnsetType = UNSET
     strict: bool | None = None
 
 
-class ResponseFormat(Shape):
+class ChatResponseFormat(ChatParam):
     type: str
-    json_schema: JsonSchema | None = None
+    json_schema: ChatJsonSchema | None = None
 
 
-class StreamOptions(Shape):
+class ChatStreamOptions(ChatParam):
     include_usage: bool | None = None
 
 
-class Body(Shape, kw_only=True):
+class ChatRequestBody(ChatParam, kw_only=True):
     model: str
     messages: list[Raw]
     tools: list[Raw] | None = None
     tool_choice: Json = UNSET
-    functions: list[Declared] | None = None
-    function_call: str | Named | None = None
+    functions: list[ChatFunctionDefinition] | None = None
+    function_call: str | ChatToolName | None = None
     parallel_tool_calls: bool | None = None
-    web_search_options: WebSearch | None = None
+    web_search_options: ChatWebSearchOptions | None = None
     max_completion_tokens: int | None = None
     max_tokens: int | None = None
     temperature: float | None = None
@@ -265,7 +265,7 @@ class Body(Shape, kw_only=True):
     verbosity: str | None = None
     reasoning_effort: str | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: ChatStreamOptions | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = None
     user: str | None = None
@@ -275,20 +275,16 @@ class Body(Shape, kw_only=True):
     service_tier: str | None = None
 
 
-# What is beside the shapes
-
-
-def beside(raw: Raw, outer: type[Shape], key: str, inner: type[Shape]) -> Json:
-    """What an object says that no shape knows, and what the object in it says."""
-    found = keys_of(telling(unknown(raw, outer)))
+def unknown_fields(raw: Raw, outer: type[ChatParam], key: str, inner: type[ChatParam]) -> Json:
+    """Returns the fields of an object, and of the object under `key` in it, that no shape has."""
+    fields = keys_of(telling(unknown(raw, outer)))
     inside = telling(unknown(keys_of(raw)[key], inner))
-    return kept({**found, key: inside} if isinstance(inside, Raw) else found)
+    return kept({**fields, key: inside} if isinstance(inside, Raw) else fields)
 
 
-def given(raw: Json) -> Json:
-    """A null is nothing."""
+def unless_null(raw: Json) -> Json:
     return UNSET if raw == Raw(b"null") else raw
 
 
-def raw(value: object) -> Raw:
+def to_raw(value: object) -> Raw:
     return Raw(large_json.write(value))

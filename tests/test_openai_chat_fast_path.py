@@ -1,4 +1,4 @@
-"""The short way of the chat decoder: it gives what the long way gives, or it is not taken."""
+"""The fast path of the chat decoder: it gives what the full parser gives, or it is not taken."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.strategies import THOROUGH
 from weft.context import Context
 from weft.dialects.openai_chat.decoder import ChatDecoder
-from weft.dialects.openai_chat.mould import CASTS, mould
+from weft.dialects.openai_chat.fast_path import MAX_TEMPLATES, ChunkTemplate
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import Finish, Part, ResponseMetadata, TextDelta, TextEnd, TextStart, ToolCall
@@ -43,22 +43,22 @@ FITTING: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("case", FITTING)
 def test_a_chunk_that_differs_only_in_its_text_gives_that_text(case: str) -> None:
     value, text = FITTING[case]
-    made = mould(chunk("a"), "a")
+    made = ChunkTemplate.from_chunk(chunk("a"), "a")
     assert made is not None
-    assert made.text(Frame(BEFORE + value + AFTER, number=7, offset=99)) == text
+    assert made.match(Frame(BEFORE + value + AFTER, number=7, offset=99)) == text
 
 
 @pytest.mark.parametrize("text", ["a", "é", "😀", "a\n", ' "', ""])
 @pytest.mark.parametrize("gap", [b":", b": "])
-def test_a_mould_is_made_of_any_text_that_is_written_plainly(text: str, gap: bytes) -> None:
+def test_a_template_is_made_of_any_text_that_is_not_escaped(text: str, gap: bytes) -> None:
     before = BEFORE[:-1] + gap
     value = json.dumps(text, ensure_ascii=False).encode()
-    made = mould(Frame(before + value + AFTER), text)
+    made = ChunkTemplate.from_chunk(Frame(before + value + AFTER), text)
     assert made is not None
-    assert made.text(Frame(before + b'"b"' + AFTER)) == "b"
+    assert made.match(Frame(before + b'"b"' + AFTER)) == "b"
 
 
-UNFITTING: dict[str, Frame] = {
+NOT_FITTING: dict[str, Frame] = {
     "another id": Frame(BEFORE.replace(b'"1"', b'"2"') + b'"b"' + AFTER),
     "a finish reason": Frame(BEFORE + b'"b"' + AFTER.replace(b"null", b'"stop"')),
     "an end as long": Frame(BEFORE + b'"b"' + AFTER.replace(b"null", b'"no"')),
@@ -89,24 +89,24 @@ UNFITTING: dict[str, Frame] = {
 }
 
 
-@pytest.mark.parametrize("case", UNFITTING)
-def test_what_differs_in_anything_else_is_read_the_long_way(case: str) -> None:
-    made = mould(chunk("a"), "a")
+@pytest.mark.parametrize("case", NOT_FITTING)
+def test_what_differs_in_anything_else_is_parsed_in_full(case: str) -> None:
+    made = ChunkTemplate.from_chunk(chunk("a"), "a")
     assert made is not None
-    assert made.text(UNFITTING[case]) is None
+    assert made.match(NOT_FITTING[case]) is None
 
 
 def test_what_is_shorter_than_its_two_ends_does_not_fit() -> None:
-    made = mould(Frame(b'{"a":"}","content":"a"}'), "a")
+    made = ChunkTemplate.from_chunk(Frame(b'{"a":"}","content":"a"}'), "a")
     assert made is not None
-    assert made.text(Frame(b'{"a":"}","content":}')) is None
-    one = mould(Frame(b'"content":"a","content'), "a")
+    assert made.match(Frame(b'{"a":"}","content":}')) is None
+    one = ChunkTemplate.from_chunk(Frame(b'"content":"a","content'), "a")
     assert one is not None
-    assert one.text(Frame(b'"content":"","content')) == ""
-    assert one.text(Frame(b'"content":"content')) is None
+    assert one.match(Frame(b'"content":"","content')) == ""
+    assert one.match(Frame(b'"content":"content')) is None
 
 
-MOULDLESS: dict[str, Frame] = {
+WITHOUT_TEMPLATE: dict[str, Frame] = {
     "a text written otherwise": Frame(BEFORE + rb'"\u0061"' + AFTER),
     "another text": chunk("b"),
     "more text": chunk("ab"),
@@ -128,9 +128,9 @@ MOULDLESS: dict[str, Frame] = {
 }
 
 
-@pytest.mark.parametrize("case", MOULDLESS)
-def test_where_the_place_of_the_text_is_not_certain_there_is_no_mould(case: str) -> None:
-    assert mould(MOULDLESS[case], "a") is None
+@pytest.mark.parametrize("case", WITHOUT_TEMPLATE)
+def test_where_the_place_of_the_text_is_not_certain_there_is_no_template(case: str) -> None:
+    assert ChunkTemplate.from_chunk(WITHOUT_TEMPLATE[case], "a") is None
 
 
 # The decoder
@@ -190,8 +190,11 @@ def refusing(text: str) -> Frame:
 
 ODD: dict[str, list[Frame]] = {
     "the text of another choice": [refusing("a"), refusing("a"), refusing("b"), refusing("c")],
-    **{name: [chunk("a"), chunk("b"), odd, odd, chunk("c")] for name, odd in UNFITTING.items()},
-    **{f"{name}, twice": [chunk("a"), odd, odd, chunk("b")] for name, odd in MOULDLESS.items()},
+    **{name: [chunk("a"), chunk("b"), odd, odd, chunk("c")] for name, odd in NOT_FITTING.items()},
+    **{
+        f"{name}, twice": [chunk("a"), odd, odd, chunk("b")]
+        for name, odd in WITHOUT_TEMPLATE.items()
+    },
     "a pair cut in two": [chunk("a"), chunk("b\ud83d"), chunk("\ude00c"), chunk("d")],
     "a high half that stays alone": [chunk("a"), chunk("b\ud83d"), chunk("c"), chunk("d")],
     "text after the end": [chunk("a"), chunk("b"), Frame(DONE), chunk("c"), chunk("d")],
@@ -208,9 +211,9 @@ ODD: dict[str, list[Frame]] = {
         chunk("c"),
         chunk("d"),
     ],
-    "more changes than moulds": [
+    "more changes than templates": [
         one
-        for number in range(2 * CASTS)
+        for number in range(2 * MAX_TEMPLATES)
         for one in (chunk("a"), Frame(b'{"id":"%d",' % number + (BEFORE + b'"b"' + AFTER)[10:]))
     ],
 }
@@ -357,5 +360,5 @@ def streams(draw: st.DrawFn) -> list[Frame]:
 
 @THOROUGH
 @given(frames=streams())
-def test_the_short_way_and_the_long_way_give_the_same(frames: list[Frame]) -> None:
+def test_the_fast_path_and_the_full_parser_give_the_same(frames: list[Frame]) -> None:
     assert decoded(frames) == decoded(respaced(frames))

@@ -1,37 +1,37 @@
-"""One choice as it is watched: its message, its calls and its end."""
+"""The state of one choice while its stream is validated: its message, its calls and its end."""
 
 from weft.dialects.checking.once import JsonObject, Once, kind
 from weft.dialects.checking.untyped import count, elements, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
 
-REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-CUT = frozenset({"length", "content_filter"})
-"""Reasons after which a call may be half a call."""
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+CUT_REASONS = frozenset({"length", "content_filter"})
+"""Finish reasons after which the arguments of a call may be incomplete."""
 
-TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
-CALL_TYPES = {"function": "arguments", "custom": "input"}
-"""What a call can be, and the key of what it asks."""
+TEXT_FIELDS = ("content", "refusal", "reasoning", "reasoning_content")
+PARAMS_FIELDS = {"function": "arguments", "custom": "input"}
+"""The types of calls, and the field of each that holds its params."""
 
 
-class Call:
+class ChatCallState:
     """One tool call."""
 
-    __slots__ = ("at", "id", "name", "pieces", "place", "type")
+    __slots__ = ("at", "id", "name", "params", "position", "type")
 
-    def __init__(self, place: int, at: int, entry: JsonObject) -> None:
-        self.place = place
+    def __init__(self, position: int, at: int, entry: JsonObject, name: str) -> None:
+        self.position = position
         self.at = at
         self.id = text(entry.get("id"))
         self.type = text(entry.get("type"))
-        self.name = ""
-        self.pieces: list[str] = []
+        self.name = name
+        self.params: list[str] = []
 
     def __str__(self) -> str:
-        return f"call {shown(self.id or self.place)}"
+        return f"call {shown(self.id or self.position)}"
 
 
-class Choice:
-    """One answer, from its first chunk to its end."""
+class ChatChoiceState:
+    """One choice, from its first chunk to its end."""
 
     def __init__(self, report: Once, index: int) -> None:
         self._report = report
@@ -39,64 +39,44 @@ class Choice:
         self._chunks = 0
         self._role_at: int | None = None
         self._finish_at: int | None = None
-        self._said: set[str] = set()
-        """Which texts of the message have been said."""
-        self._calls: list[Call] = []
-        self._by_index: dict[int, Call] = {}
+        self._fields: set[str] = set()
+        """The fields of the message that were not empty."""
+        self._calls: list[ChatCallState] = []
+        self._by_index: dict[int, ChatCallState] = {}
         """The newest call of each index."""
-        self._by_id: dict[str, Call] = {}
+        self._by_id: dict[str, ChatCallState] = {}
 
     def __str__(self) -> str:
         return f"choice {shown(self._index)}"
 
-    def feed(self, choice: JsonObject, *, counts: bool) -> None:
-        """One choice of one chunk; `counts` says that the chunk brings usage beside it."""
+    def feed(self, choice: JsonObject, *, has_usage: bool) -> None:
+        """Checks one choice of one chunk; `has_usage` says that the chunk also holds usage."""
         if "message" in choice:
             detail = f"{self} has a message; expected a delta only"
             self._report("message-in-chunk", self, detail)
         if not isinstance(choice.get("delta"), dict):
             found = shown(choice["delta"]) if "delta" in choice else "nothing"
-            detail = f"{self} has {found} as delta; expected an object, be it empty"
+            detail = f"{self} has {found} as delta; expected an object, even if it is empty"
             self._report("delta-missing", self, detail)
-        self._delta(fields(choice.get("delta")))
-        self._logprobs(choice.get("logprobs"))
+        self._check_delta(fields(choice.get("delta")))
+        self._check_logprobs(choice.get("logprobs"))
         reason = text(choice.get("finish_reason"))
         if reason:
-            self._finish(reason)
-        elif not counts and self._chunks and not _says(choice):
-            detail = f"{self} has a delta that says nothing; expected no such chunk"
+            self._check_finish_reason(reason)
+        elif not has_usage and self._chunks and _is_empty(choice):
+            detail = f"{self} has an empty delta; expected no such chunk"
             self._report("empty-delta", self, detail)
         self._chunks += 1
 
     def end(self, where: str) -> None:
-        """The stream ended."""
+        """Checks that the stream may end here; `where` names the end in the finding."""
         if self._finish_at is None:
             detail = f"{where} came, and {self} has no finish_reason; expected one before"
             self._report("finish-missing", self, detail)
 
     # The message
 
-    def _delta(self, delta: JsonObject) -> None:
-        self._role(delta)
-        for key in TEXTS:
-            self._text(key, delta.get(key))
-        if text(delta.get("reasoning")) and text(delta.get("reasoning_content")):
-            detail = (
-                f"{self} has reasoning and reasoning_content in one delta; expected one of them"
-            )
-            self._report("reasoning-twice", self, detail)
-        if {"content", "refusal"} <= self._said:
-            detail = f"{self} has content and a refusal; expected one of them"
-            self._report("refusal-and-content", self, detail)
-        if delta.get("function_call"):
-            detail = f"{self} has a function_call; expected tool_calls"
-            self._report("function-call-legacy", self, detail)
-            self._said.add("function_call")
-        for entry in map(fields, elements(delta.get("tool_calls"))):
-            self._late("a tool call")
-            self._entry(entry)
-
-    def _role(self, delta: JsonObject) -> None:
+    def _check_delta(self, delta: JsonObject) -> None:
         role = text(delta.get("role"))
         if not self._chunks and not role:
             detail = f"the first delta of {self} has role {shown(delta.get('role'))}"
@@ -106,59 +86,78 @@ class Choice:
             self._report("role-repeated", self, f"{detail}; expected it once")
         elif role:
             self._role_at = self._report.at
+        for key in TEXT_FIELDS:
+            value = delta.get(key)
+            if value is None or value == "":
+                continue
+            if not isinstance(value, str):
+                detail = f"{self} has {shown(value)} as {key}; expected text or null"
+                self._report("content-type", (self, key), f"{detail}, not {kind(value)}")
+            self._fields.add(key)
+            self._check_not_finished(key)
+        if text(delta.get("reasoning")) and text(delta.get("reasoning_content")):
+            found = f"{self} has reasoning and reasoning_content in one delta"
+            self._report("reasoning-twice", self, f"{found}; expected one of them")
+        if {"content", "refusal"} <= self._fields:
+            detail = f"{self} has content and a refusal; expected one of them"
+            self._report("refusal-and-content", self, detail)
+        if delta.get("function_call"):
+            detail = f"{self} has a function_call; expected tool_calls"
+            self._report("function-call-legacy", self, detail)
+            self._fields.add("function_call")
+        for entry in map(fields, elements(delta.get("tool_calls"))):
+            self._check_not_finished("a tool call")
+            self._check_call(entry)
 
-    def _text(self, key: str, value: JsonValue) -> None:
-        if value is None or value == "":
-            return
-        if not isinstance(value, str):
-            detail = f"{self} has {shown(value)} as {key}; expected text or null, not {kind(value)}"
-            self._report("content-type", (self, key), detail)
-        self._said.add(key)
-        self._late(key)
-
-    def _late(self, what: str) -> None:
+    def _check_not_finished(self, what: str) -> None:
         if self._finish_at is not None:
             detail = f"{what} of {self} came after its finish_reason at event {self._finish_at}"
             self._report("after-finish", self, f"{detail}; expected nothing more")
 
-    def _logprobs(self, logprobs: JsonValue) -> None:
+    def _check_logprobs(self, logprobs: JsonValue) -> None:
         if logprobs is None:
             return
         lists = [fields(logprobs).get(key) for key in ("content", "refusal")]
-        good = isinstance(logprobs, dict) and all(
+        valid = isinstance(logprobs, dict) and all(
             one is None or isinstance(one, list) for one in lists
         )
-        if not good:
+        if not valid:
             detail = f"{self} has {shown(logprobs)} as logprobs"
             expected = "expected null, or an object whose content and refusal are arrays"
             self._report("logprobs-shape", self, f"{detail}; {expected}")
 
     # Calls
 
-    def _entry(self, entry: JsonObject) -> None:
-        """One entry of `tool_calls`: a new call, or a delta of one."""
+    def _check_call(self, entry: JsonObject) -> None:
+        """Checks one entry of `tool_calls`: a new call, or a delta of one."""
         index = count(entry.get("index"))
         id = text(entry.get("id"))
+        function, custom = fields(entry.get("function")), fields(entry.get("custom"))
+        name = text(function.get("name")) or text(custom.get("name"))
         if index is None:
             detail = f"an entry of tool_calls has index {shown(entry.get('index'))}"
             self._report("call-index-missing", self, f"{detail}; expected 0, 1, …")
         call = self._by_index.get(index) if index is not None else self._by_id.get(id)
         if call is None and index is None and self._calls and not id:
             call = self._calls[-1]
-        name = _name(entry)
         if call is None:
-            call = self._announce(entry, index, name)
+            call = self._start_call(entry, index, name)
         elif id and call.id and id != call.id and name:
             detail = f"call {shown(id)} has index {shown(index)}, as {call} since event {call.at}"
             self._report("call-index-reused", self, f"{detail}; expected an index of its own")
-            call = self._announce(entry, index, name)
+            call = self._start_call(entry, index, name)
         else:
-            self._continue(call, id, name)
-        self._params(call, entry)
+            self._continue_call(call, id, name)
+        for type, key in PARAMS_FIELDS.items():
+            piece = fields(entry.get(type)).get(key)
+            if isinstance(piece, str):
+                call.params.append(piece)
+            elif piece is not None:
+                detail = f"{call} has {shown(piece)} as {key}; expected text"
+                self._report("call-arguments-type", call, detail)
 
-    def _announce(self, entry: JsonObject, index: int | None, name: str) -> Call:
-        call = Call(len(self._calls), self._report.at, entry)
-        call.name = name
+    def _start_call(self, entry: JsonObject, index: int | None, name: str) -> ChatCallState:
+        call = ChatCallState(len(self._calls), self._report.at, entry, name)
         where = f"the first delta of {call}"
         if index is not None and index not in self._by_index and index != len(self._by_index):
             detail = f"{where} has index {shown(index)}; expected {len(self._by_index)}"
@@ -172,7 +171,7 @@ class Choice:
             self._report("call-id-shared", call, detail)
         if not name:
             self._report("call-nameless", call, f"{where} has no name; expected its name")
-        if call.type not in CALL_TYPES:
+        if call.type not in PARAMS_FIELDS:
             detail = f"{where} has type {shown(entry.get('type'))}; expected function or custom"
             self._report("call-type-missing", call, detail)
         self._calls.append(call)
@@ -181,7 +180,7 @@ class Choice:
         self._by_id[call.id] = call
         return call
 
-    def _continue(self, call: Call, id: str, name: str) -> None:
+    def _continue_call(self, call: ChatCallState, id: str, name: str) -> None:
         where = f"a later delta of {call}"
         if id and id == call.id:
             detail = f"{where} has its id again; expected it only at event {call.at}"
@@ -195,59 +194,41 @@ class Choice:
         call.id = call.id or id
         call.name = call.name or name
 
-    def _params(self, call: Call, entry: JsonObject) -> None:
-        for type, key in CALL_TYPES.items():
-            piece = fields(entry.get(type)).get(key)
-            if isinstance(piece, str):
-                call.pieces.append(piece)
-            elif piece is not None:
-                detail = f"{call} has {shown(piece)} as {key}; expected text"
-                self._report("call-arguments-type", call, detail)
+    # The end
 
-    # Its end
-
-    def _finish(self, reason: str) -> None:
+    def _check_finish_reason(self, reason: str) -> None:
         if self._finish_at is not None:
             detail = f"{self} has finish_reason {shown(reason)} again; it came at event "
             self._report("finish-repeated", self, f"{detail}{self._finish_at}; expected it once")
             return
         self._finish_at = self._report.at
-        if reason not in REASONS:
+        if reason not in FINISH_REASONS:
             detail = f"{self} has finish_reason {shown(reason)}; expected stop, length, "
             self._report("finish-unknown", self, f"{detail}tool_calls or content_filter")
-        if reason == "tool_calls" and not self._calls and "function_call" not in self._said:
+        if reason == "tool_calls" and not self._calls and "function_call" not in self._fields:
             detail = f"{self} has finish_reason tool_calls, and no call came; expected stop"
             self._report("finish-without-calls", self, detail)
         if reason == "stop" and self._calls:
             detail = f"{self} has finish_reason stop after {len(self._calls)} calls"
             self._report("stop-with-calls", self, f"{detail}; expected tool_calls")
-        if reason not in CUT:
-            self._parse()
-
-    def _parse(self) -> None:
-        for call in self._calls:
-            if call.type != "custom" and not _is_json("".join(call.pieces)):
-                detail = f"arguments of {call} are {shown(''.join(call.pieces))}; expected JSON"
+        for call in self._calls if reason not in CUT_REASONS else ():
+            params = "".join(call.params)
+            if call.type != "custom" and not _is_json(params):
+                detail = f"arguments of {call} are {shown(params)}; expected JSON"
                 self._report("call-arguments-invalid", call, detail)
 
 
-def _name(entry: JsonObject) -> str:
-    return text(fields(entry.get("function")).get("name")) or text(
-        fields(entry.get("custom")).get("name")
-    )
-
-
-def _says(choice: JsonObject) -> bool:
-    """Whether anything in this choice is more than empty."""
+def _is_empty(choice: JsonObject) -> bool:
+    """Whether a choice holds nothing but its role and its index."""
     delta = fields(choice.get("delta"))
-    told = [value for key, value in delta.items() if key != "role"]
-    others = [value for key, value in choice.items() if key not in ("index", "delta")]
-    return any(value not in (None, "", [], {}) for value in (*told, *others))
+    values = [value for key, value in delta.items() if key != "role"]
+    values += [value for key, value in choice.items() if key not in ("index", "delta")]
+    return all(value in (None, "", [], {}) for value in values)
 
 
-def _is_json(written: str) -> bool:
+def _is_json(params: str) -> bool:
     try:
-        parsed(written)
+        parsed(params)
     except ValueError:
         return False
     return True

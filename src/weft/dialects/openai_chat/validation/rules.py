@@ -1,4 +1,8 @@
-"""What a Chat Completions stream promises, rule by rule. `invariants.py` watches for each."""
+"""The rules of a Chat Completions stream, which `validator.py` and `state.py` check.
+
+They say what the API reference has for "The chat completion chunk object" and `stream_options`
+(https://platform.openai.com/docs/api-reference/chat-streaming), and what its clients rely on.
+"""
 
 from weft.dialects.rules import Rule
 
@@ -8,7 +12,7 @@ RULES: tuple[Rule, ...] = (
         "data-invalid",
         "error",
         "Every event's data is one JSON object, or the terminator [DONE].",
-        "Clients parse it: they raise, or skip the chunk and lose what it said.",
+        "Clients parse it: they raise, or skip the chunk and lose its content.",
         'data: {"choices":[{',
     ),
     Rule(
@@ -22,7 +26,7 @@ RULES: tuple[Rule, ...] = (
         "done-missing",
         "warning",
         "The last message of the stream is [DONE].",
-        "Some readers wait for it until their timeout, others report a cut answer.",
+        "Some clients wait for it until their timeout, others report a truncated answer.",
         '"finish_reason":"stop" and the end of the stream',
     ),
     Rule(
@@ -36,29 +40,29 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "choices-missing",
         "error",
-        "Every chunk has an array of choices, be it empty.",
-        "Clients go through it without asking and raise.",
+        "Every chunk has an array of choices, even if it is empty.",
+        "Clients iterate over it without a check and raise.",
         'data: {"usage":{"prompt_tokens":1}}',
     ),
     Rule(
         "chunk-object",
         "error",
         "The object of every chunk is chat.completion.chunk.",
-        "The official client drops a chunk of any other object, with all that it says.",
+        "The official client drops a chunk with any other object, and its content with it.",
         '"object":"chat.completion"',
     ),
     Rule(
         "chunk-keys",
         "warning",
         "Every chunk has id, model and created; id and model are not empty.",
-        "Clients that validate refuse the chunk; logs and traces have no key.",
+        "Clients that validate reject the chunk; logs and traces have no key.",
         '"id":"","model":"m-1"',
     ),
     Rule(
         "chunk-id-changed",
         "warning",
         "All chunks of a response have the same id.",
-        "Clients that group chunks by their id see a new message with each.",
+        "Clients that group chunks by id see a new message in each.",
         '"id":"chatcmpl-1" … "id":"chatcmpl-2"',
     ),
     Rule(
@@ -78,15 +82,15 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "error-chunk",
         "note",
-        "A stream that began well goes on without an error.",
-        "The status was 200: clients that do not look for an error take the answer for whole.",
+        "No error comes after the stream has started.",
+        "The status was 200: clients that do not look for errors take the answer for complete.",
         'data: {"error":{"message":"overloaded"}}',
     ),
     Rule(
         "error-shape",
         "warning",
         "An error is an object with a message.",
-        "The user is shown an empty error, or the client raises while it builds its own.",
+        "The user sees an empty error, or the client raises while it builds its own.",
         'data: {"error":"overloaded"}',
     ),
     Rule(
@@ -101,20 +105,20 @@ RULES: tuple[Rule, ...] = (
         "choice-index-missing",
         "error",
         "Every choice has an index.",
-        "Client helpers keep answers by their index and raise.",
+        "Client helpers store choices by index and raise.",
         '"choices":[{"delta":{"content":"Hi"}}]',
     ),
     Rule(
         "delta-missing",
         "error",
-        "Every choice has a delta, be it empty.",
-        "Clients read delta.content without asking and raise.",
+        "Every choice has a delta, even if it is empty.",
+        "Clients read delta.content without a check and raise.",
         '"choices":[{"index":0,"finish_reason":"stop"}]',
     ),
     Rule(
         "message-in-chunk",
         "warning",
-        "A chunk brings deltas, and no whole message.",
+        "A chunk has deltas and no whole message.",
         "Clients that read both show the text twice.",
         '"choices":[{"index":0,"delta":{},"message":{"content":"Hi"}}]',
     ),
@@ -122,14 +126,14 @@ RULES: tuple[Rule, ...] = (
         "role-missing",
         "warning",
         "The first delta of a choice has the role.",
-        "Clients that build a message from it have one without a role, and cannot send it back.",
+        "Clients build a message without a role from it, and cannot send it back.",
         '"delta":{"content":"Hi"} as the first delta',
     ),
     Rule(
         "role-repeated",
         "warning",
         "The role comes once.",
-        "Clients that join the texts of deltas make it assistantassistant, or begin a new message.",
+        "Clients that join the strings of deltas get assistantassistant, or start a new message.",
         '"delta":{"role":"assistant"} … "delta":{"role":"assistant"}',
     ),
     Rule(
@@ -149,29 +153,29 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "refusal-and-content",
         "note",
-        "An answer is a refusal or has content.",
-        "Clients show the one and drop the other.",
+        "A message has content or a refusal, not both.",
+        "Clients show one of them and drop the other.",
         '"delta":{"content":"Sure"} … "delta":{"refusal":"No"}',
     ),
     Rule(
         "empty-delta",
         "note",
-        "Every chunk says something.",
-        "It is noise on the wire; some clients take a second empty delta for the end.",
+        "No chunk after the first one is empty.",
+        "Empty chunks are noise; some clients take the second one for the end.",
         '"delta":{"content":""} after the first chunk',
     ),
     Rule(
         "logprobs-shape",
         "error",
         "Log probabilities are null, or have content or refusal as arrays.",
-        "Clients go through the arrays without asking and raise.",
+        "Clients iterate over the arrays without a check and raise.",
         '"logprobs":[]',
     ),
     Rule(
         "function-call-legacy",
         "warning",
-        "Calls come as tool_calls, not as the function_call of old.",
-        "Clients of today do not look there: the call is lost.",
+        "Calls come as tool_calls, not as the deprecated function_call.",
+        "Current clients do not read it: the call is lost.",
         '"delta":{"function_call":{"name":"look"}}',
     ),
     # Calls
@@ -185,8 +189,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "call-index-order",
         "error",
-        "Calls are counted from 0, without gaps.",
-        "Client helpers use the index as a position in a list: the call is taken for two.",
+        "Calls are numbered from 0, without gaps.",
+        "Client helpers use the index as a position in a list, and see one call more.",
         '"index":1 on the first call',
     ),
     Rule(
@@ -200,7 +204,7 @@ RULES: tuple[Rule, ...] = (
         "call-id-missing",
         "error",
         "The first delta of a call has its id.",
-        "Its result cannot be sent back: the next request is refused.",
+        "Its result cannot be sent back: the next request is rejected.",
         '"tool_calls":[{"index":0,"function":{"name":"look"}}]',
     ),
     Rule(
@@ -221,7 +225,7 @@ RULES: tuple[Rule, ...] = (
         "call-id-shared",
         "error",
         "No two calls have the same id.",
-        "One result answers for both; the next request is refused.",
+        "One result answers both; the next request is rejected.",
         '"index":0,"id":"call_1" … "index":1,"id":"call_1"',
     ),
     Rule(
@@ -234,15 +238,15 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "call-name-repeated",
         "error",
-        "The name of a call comes once, and whole.",
-        "The official client joins it to looklook, which no tool is called.",
+        "The name of a call comes once, and complete.",
+        "The official client joins it to looklook, and no tool has that name.",
         '"function":{"name":"look"} … "function":{"name":"look"}',
     ),
     Rule(
         "call-type-missing",
         "warning",
         "The first delta of a call has its type: function or custom.",
-        "Typed clients cannot tell what kind of call it is; sent back as history it is refused.",
+        "Typed clients cannot tell what kind of call it is; sent back as history it is rejected.",
         '"tool_calls":[{"index":0,"id":"call_1","function":{"name":"look"}}]',
     ),
     Rule(
@@ -255,7 +259,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "call-arguments-invalid",
         "warning",
-        "The arguments of a finished call join to JSON.",
+        "The arguments of a finished call add up to valid JSON.",
         "Clients parse them before they run the tool, and raise.",
         '"arguments":"{\\"city\\":" … "finish_reason":"tool_calls"',
     ),
@@ -264,7 +268,7 @@ RULES: tuple[Rule, ...] = (
         "finish-missing",
         "error",
         "Every choice ends with a finish_reason.",
-        "Clients cannot tell a cut answer from a whole one; calls are never run.",
+        "Clients cannot tell a truncated answer from a complete one; calls are never run.",
         '"delta":{"content":"Hi"} … [DONE]',
     ),
     Rule(
@@ -278,27 +282,27 @@ RULES: tuple[Rule, ...] = (
         "finish-unknown",
         "warning",
         "A finish_reason is stop, length, tool_calls, content_filter or function_call.",
-        "Clients that validate refuse the chunk; others take the answer for cut.",
+        "Clients that validate reject the chunk; others take the answer for truncated.",
         '"finish_reason":"end_turn"',
     ),
     Rule(
         "finish-without-calls",
         "error",
         "finish_reason tool_calls comes only after calls.",
-        "Agents wait for results of nothing, or ask again for ever.",
+        "Agents wait for calls that never come, or repeat the request forever.",
         '"delta":{"content":"Hi"} … "finish_reason":"tool_calls"',
     ),
     Rule(
         "stop-with-calls",
         "warning",
-        "After calls the finish_reason is tool_calls, unless they were cut.",
+        "After calls the finish_reason is tool_calls, unless they were truncated.",
         "Agents that go by the reason never run the calls.",
         '"delta":{"tool_calls":[…]} … "finish_reason":"stop"',
     ),
     Rule(
         "after-finish",
         "error",
-        "A choice says nothing after its finish_reason.",
+        "Nothing of a choice comes after its finish_reason.",
         "Clients have closed the message: what comes later is lost.",
         '"finish_reason":"stop" … "delta":{"content":"!"}',
     ),
@@ -321,14 +325,14 @@ RULES: tuple[Rule, ...] = (
         "usage-repeated",
         "warning",
         "Usage comes once.",
-        "Clients that add up what each chunk tells count the tokens several times.",
+        "Clients that add up the usage of all chunks count the tokens several times.",
         '"usage":{…} … "usage":{…}',
     ),
     Rule(
         "usage-invalid",
         "warning",
         "Usage has prompt_tokens, completion_tokens and total_tokens, none of them negative.",
-        "Clients add them up; a missing or negative one spoils the sum or raises.",
+        "Clients add them up; a missing or negative one makes the sum wrong, or raises.",
         '"usage":{"prompt_tokens":-1}',
     ),
     Rule(

@@ -1,1 +1,0 @@
-"""How requests of this wire are read and written."""

@@ -1,1 +1,0 @@
-"""What the checker knows of this wire."""

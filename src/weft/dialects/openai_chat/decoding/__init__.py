@@ -1,0 +1,1 @@
+"""Parts of the decoder: what it reads in several fields at once."""

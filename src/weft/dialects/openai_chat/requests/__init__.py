@@ -1,0 +1,1 @@
+"""Parsing and rendering of Chat Completions request bodies."""

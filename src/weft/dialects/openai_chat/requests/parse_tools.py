@@ -1,0 +1,118 @@
+"""Parses the tools of a Chat Completions body, and which of them may or must be called."""
+
+from typing import get_args
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.dialects.openai_chat.requests import schema
+from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.requests import Places, read
+from weft.errors import BadRequest
+from weft.parts import Json
+from weft.request import Hosted, Tool, ToolChoice, ToolMode
+
+MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
+
+
+def parse_tools(body: schema.ChatRequestBody, places: Places) -> tuple[Tool, ...]:
+    """Returns the tools of all three keys, and records the place of each."""
+    tools: list[Tool] = []
+    for number, raw in enumerate(body.tools or ()):
+        path = f"tools[{number}]"
+        tool = _tool(raw, path)
+        places.add(path, f"{path}.{tool.kind}" if tool.kind in ("function", "custom") else path)
+        tools.append(tool)
+    for number, function in enumerate(body.functions or ()):
+        places.add(f"tools[{len(tools)}]", f"functions[{number}]")
+        tools.append(_function_tool(function, UNSET))
+    search = body.web_search_options
+    if search is not None:
+        places.add(f"tools[{len(tools)}]", "web_search_options")
+        location: Json = UNSET
+        if search.user_location is not None:
+            near = msgspec.structs.asdict(search.user_location.approximate)
+            flat = schema.ChatFlatLocation(search.user_location.type, **near)
+            location = schema.to_raw(flat)
+        hosted = Hosted(context_size=search.search_context_size, location=location)
+        tools.append(Tool("web_search", "web-search", hosted=hosted, origin=NAME))
+    return tuple(tools)
+
+
+def _tool(raw: Raw, path: str) -> Tool:
+    type = read(raw, schema.ChatTypeProbe, path).type
+    if type == "function":
+        function = read(raw, schema.ChatFunctionTool, path).function
+        extra = schema.unknown_fields(
+            raw, schema.ChatFunctionTool, "function", schema.ChatFunctionDefinition
+        )
+        return _function_tool(function, extra)
+    if type == "custom":
+        custom = read(raw, schema.ChatCustomTool, path).custom
+        extra = schema.unknown_fields(
+            raw, schema.ChatCustomTool, "custom", schema.ChatCustomDefinition
+        )
+        return Tool(custom.name, "custom", custom.description, raw=raw, origin=NAME, extra=extra)
+    if type is None:
+        raise BadRequest(f"{path}.type", "missing; expected function or custom")
+    return Tool(type, type, raw=raw, origin=NAME)
+
+
+def _function_tool(function: schema.ChatFunctionDefinition, extra: Json) -> Tool:
+    return Tool(
+        function.name,
+        description=function.description,
+        parameters=schema.unless_null(function.parameters),
+        strict=function.strict,
+        extra=extra,
+    )
+
+
+def parse_tool_choice(body: schema.ChatRequestBody, extra: dict[str, Raw]) -> ToolChoice | None:
+    """Returns the choice. One with unknown words is put into `extra` instead."""
+    legacy = body.function_call
+    if isinstance(legacy, schema.ChatToolName):
+        return ToolChoice("required", legacy.name)
+    if legacy is not None:
+        mode = MODES.get(legacy)
+        if mode is None:
+            extra["function_call"] = schema.to_raw(legacy)
+        return ToolChoice(mode) if mode else None
+    raw = schema.unless_null(body.tool_choice)
+    if not isinstance(raw, Raw):
+        return None
+    if bytes(raw).startswith(b'"'):
+        mode = MODES.get(msgspec.json.decode(raw, type=str))
+        choice = ToolChoice(mode) if mode else None
+    else:
+        choice = _choice_object(raw)
+    if choice is None:
+        extra["tool_choice"] = raw
+    return choice
+
+
+def _choice_object(raw: Raw) -> ToolChoice | None:
+    """Returns None for an unknown type of choice, or of one of the tools that are allowed."""
+    type = read(raw, schema.ChatTypeProbe, "tool_choice").type
+    if type not in ("function", "custom", "allowed_tools"):
+        return None
+    choice = read(raw, schema.ChatToolChoice, "tool_choice")
+    if type != "allowed_tools":
+        tool = choice.function if type == "function" else choice.custom
+        if tool is None:
+            raise BadRequest(f"tool_choice.{type}", "missing; expected the name of a tool")
+        return ToolChoice("required", tool.name, type)
+    allowed = choice.allowed_tools
+    if allowed is None:
+        raise BadRequest("tool_choice.allowed_tools", "missing; expected `mode` and `tools`")
+    if not allowed.tools:
+        raise BadRequest("tool_choice.allowed_tools.tools", "expected at least one tool")
+    names: list[str] = []
+    for number, entry in enumerate(allowed.tools):
+        one = read(entry, schema.ChatToolChoice, f"tool_choice.allowed_tools.tools[{number}]")
+        tool = one.function or one.custom
+        if tool is None:
+            return None
+        names.append(tool.name)
+    mode = MODES.get(allowed.mode)
+    return ToolChoice(mode, allowed=tuple(names)) if mode else None

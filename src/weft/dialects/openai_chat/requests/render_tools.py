@@ -1,0 +1,164 @@
+"""Renders the tools of a Chat Completions body, and which of them may or must be called."""
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.context import Context
+from weft.dialects.asking.bridging import FREE, Names
+from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
+from weft.dialects.asking.wording import Kin, described, grammar_of
+from weft.dialects.openai_chat.quirks import quirks_of
+from weft.dialects.openai_chat.requests import schema
+from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.requests import Losses, keys_of
+from weft.parts import Json
+from weft.request import Hosted, Request, Tool
+
+_CLIENT_TOOLS = ("function", "custom")
+
+
+class ChatToolRenderer:
+    """Renders the tools of one request."""
+
+    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
+        self._request = request
+        self._family = Kin(request, NAME, schema.SIBLING, losses)
+        self._native = self._family.own
+        self._bridges_custom = not self._native and not quirks_of(context).custom_tools
+        self._names = names
+        self._losses = losses
+        self.bridged: frozenset[str] = frozenset()
+        """The names of the custom tools that are declared as functions."""
+
+    def tools(self) -> list[Raw]:
+        rendered: list[Raw] = []
+        for number, tool in enumerate(self._request.tools):
+            path = f"tools[{number}]"
+            if tool.cache is not None:
+                detail = f"dropped: {NAME} has no cache breakpoints on tools"
+                self._losses.warned(f"{path}.cache", detail)
+            raw = self._tool(tool, path)
+            rendered += [] if raw is None else [raw]
+        return rendered
+
+    def _tool(self, tool: Tool, path: str) -> Raw | None:
+        if not self._native:
+            drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        if tool.kind == "function":
+            strict = self._family.strict(tool, path)
+            name = self._name(tool, f"{path}.name")
+            function = schema.ChatFunctionDefinition(
+                name, tool.description, tool.parameters, strict
+            )
+            extra = keys_of(tool.extra) if self._native else {}
+            fields = keys_of(extra.pop("function", UNSET)) | keys_of(schema.to_raw(function))
+            return schema.to_raw({**extra, "type": "function", "function": fields})
+        if isinstance(tool.raw, Raw) and tool.origin == NAME:
+            return tool.raw
+        if tool.kind == "custom":
+            return self._custom(tool, path)
+        if tool.kind != "web-search":
+            missing(tool, path, self._losses, NAME)
+        return None
+
+    def _custom(self, tool: Tool, path: str) -> Raw:
+        if self._bridges_custom:
+            self._losses.adapted(path, "sent as a function with one string, input")
+            self.bridged |= {tool.name}
+            about = described(tool, path, self._losses)
+            name = self._name(tool, f"{path}.name")
+            function = schema.ChatFunctionDefinition(name, about, FREE)
+            return schema.to_raw({"type": "function", "function": function})
+        grammar = grammar_of(tool.raw)
+        format = schema.ChatCustomFormat("grammar", grammar) if grammar else None
+        name = self._name(tool, f"{path}.name")
+        custom = schema.ChatCustomDefinition(name, tool.description, format)
+        return schema.to_raw(schema.ChatCustomTool(custom))
+
+    def _name(self, tool: Tool, path: str) -> str:
+        if self._request.dialect == NAME:
+            return tool.name
+        return self._names.spell_at(path, tool.name, tool.namespace)
+
+    # Web search
+
+    def web_search(self) -> schema.ChatWebSearchOptions | None:
+        """Returns the options of the one web search that the wire has room for."""
+        searches = [
+            (f"tools[{number}]", tool.hosted or Hosted())
+            for number, tool in enumerate(self._request.tools)
+            if tool.kind == "web-search"
+        ]
+        if not searches:
+            return None
+        (path, options), *others = searches
+        if not self._native and any(tool.kind in _CLIENT_TOOLS for tool in self._request.tools):
+            # The search was offered, not required, and models that search here call no functions.
+            for where, _ in searches:
+                self._losses.warned(where, f"dropped: {NAME} has no web search beside functions")
+            return None
+        for where, hosted in others:
+            if hosted == options:
+                self._losses.adapted(where, "dropped: the same web search is there already")
+            else:
+                self._losses.refused(where, f"{NAME} takes one web search; remove it")
+        for name, value in (
+            ("allowed_domains", options.allowed_domains),
+            ("blocked_domains", options.blocked_domains),
+            ("max_uses", options.max_uses),
+        ):
+            if value:
+                detail = f"{name} is not available on {NAME}; remove it"
+                self._losses.refused(f"{path}.hosted.{name}", detail)
+        location = self._location(options.location, f"{path}.hosted.location")
+        return schema.ChatWebSearchOptions(options.context_size, location)
+
+    def _location(self, location: Json, path: str) -> schema.ChatUserLocation | None:
+        if not isinstance(location, Raw):
+            return None
+        try:
+            flat = msgspec.json.decode(location, type=schema.ChatFlatLocation)
+        except ValueError:
+            self._losses.refused(path, f"such a location is not available on {NAME}; remove it")
+            return None
+        near = schema.ChatApproximateLocation(flat.city, flat.country, flat.region, flat.timezone)
+        return schema.ChatUserLocation(flat.type or "approximate", near)
+
+    # Tool choice
+
+    def tool_choice(self) -> str | schema.ChatToolChoice | None:
+        choice = self._request.tool_choice
+        if choice is None or not self._family.chooses():
+            return None
+        if choice.allowed:
+            tools = self._allowed_tools(choice.allowed)
+            allowed = schema.ChatAllowedTools(choice.mode, tools)
+            return schema.ChatToolChoice("allowed_tools", allowed_tools=allowed)
+        if choice.name is None:
+            return choice.mode
+        if choice.kind not in _CLIENT_TOOLS:
+            detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
+            self._losses.refused("tool_choice", detail)
+            return None
+        return self._choice_of(choice.name, "tool_choice.name")
+
+    def _choice_of(self, name: str, path: str) -> schema.ChatToolChoice:
+        tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
+        tool_name = schema.ChatToolName(self._name(tool, path))
+        if tool.kind == "custom" and not self._bridges_custom:
+            return schema.ChatToolChoice("custom", custom=tool_name)
+        return schema.ChatToolChoice("function", function=tool_name)
+
+    def _allowed_tools(self, names: tuple[str, ...]) -> list[Raw]:
+        hosted = {
+            tool.name: tool.kind for tool in self._request.tools if tool.kind not in _CLIENT_TOOLS
+        }
+        tools: list[Raw] = []
+        for number, name in enumerate(names):
+            path = f"tool_choice.allowed[{number}]"
+            if name in hosted:
+                detail = f"{hosted[name]} cannot be chosen on {NAME}; remove it"
+                self._losses.refused(path, detail)
+            else:
+                tools.append(schema.to_raw(self._choice_of(name, path)))
+        return tools
