@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -19,17 +18,18 @@ from tests import chat
 from tests.captures import CHAT, HERE, Capture
 from tests.strategies import FEW, QUICK
 from weft.check import lifecycle
-from weft.check.engine import VIOLATIONS, examine, is_stream, untyped
+from weft.check.engine import VIOLATIONS, Checker, examine, is_body, parse_leniently
 from weft.check.lines import RULES as LINE_RULES
-from weft.check.report import Checked, as_json, as_sarif, explanation, listing, reference, text
+from weft.check.lines import Position
+from weft.check.report import Checked, as_json, as_sarif, explanation, list_rules, reference, text
 from weft.check.rulebook import RULES, rules_named
-from weft.codec import capture_context
+from weft.context import Context
 from weft.dialects import DIALECTS, DialectName
 from weft.dialects.rules import Severity
 from weft.errors import ClientError, UnknownDialect, Unreadable
 from weft.findings import LIMIT, Code, Finding
 from weft.parts import ErrorKind
-from weft.sse import Frame
+from weft.sse import FrameReader
 
 WEFT = Path(sys.executable).with_name("weft")
 DOCS = HERE.parents[1] / "docs"
@@ -39,7 +39,7 @@ PLAIN = chat.stream([FIRST, chat.chunk({"content": "lo"})])
 CUT = chat.stream([FIRST, chat.chunk({"content": "\ud83d"}), chat.chunk({"content": "lo"})])
 """Breaks one rule: a character is cut in two, and its other half never comes."""
 FOUND = Finding("lifecycle/surrogate-lone", 1, len(FIRST), "a character was cut in two")
-WHERE = f"event 1 (byte {len(FIRST)})"
+WHERE = f"(event 1, byte {len(FIRST)})"
 
 
 def codes(raw: bytes, dialect: DialectName | None = None) -> list[str]:
@@ -89,8 +89,7 @@ SHOWN = [code for code in CODES if captured(code) and code not in lifecycle.NOT_
 def test_the_capture_of_a_code_breaks_its_rule(code: str) -> None:
     capture = captured(code)
     assert capture is not None
-    context = replace(capture_context(capture.raw), quirks=capture.reading.quirks)
-    context = replace(context, request=capture.reading.request)
+    context = Context(quirks=capture.reading.quirks, request=capture.reading.request)
     assert f"lifecycle/{code}" in examine(capture.raw, "openai-chat", context=context).broken
 
 
@@ -250,17 +249,54 @@ def test_a_body_breaks_no_rule_of_streams() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "stream"),
+    ("raw", "body"),
     [
-        (b'{"a":1}', False),
-        (b' \n[{"a":1}]', True),
-        (b"\xef\xbb\xbf{}", False),
-        (b"data: {}", True),
+        (b'{"a":1}', True),
+        (b' \n[{"a":1}]', False),
+        (b"\xef\xbb\xbf{}", True),
+        (b"data: {}", False),
     ],
 )
-def test_one_json_value_alone_is_no_stream(raw: bytes, stream: bool) -> None:
-    assert is_stream(raw, [Frame(b"{}")]) is stream
-    assert is_stream(raw, [Frame(b"{}"), Frame(b"{}", number=1)])
+def test_one_json_value_alone_is_a_body(raw: bytes, body: bool) -> None:
+    reader = FrameReader()
+    (frame,) = reader.feed(raw) + reader.finish()
+    assert is_body(frame) is body
+
+
+@pytest.mark.parametrize("size", [1, 7, 100])
+@pytest.mark.parametrize("name", ["cut", "crlf", "lines", "several", "json-lines", "heads"])
+def test_a_capture_is_checked_alike_in_any_pieces(name: str, size: int) -> None:
+    raw = {
+        "cut": CUT,
+        "crlf": CUT.replace(b"\n", b"\r\n"),
+        "lines": b"\xef\xbb\xbf" + PLAIN.replace(b"\n\n", b"\r\n\ndata:\n\nid: 1\n\n: x\n\n", 2),
+        "several": CUT + PLAIN + CUT[:-5],
+        "json-lines": CUT.replace(b"data: ", b"").replace(b"\n\n", b"\n"),
+        "heads": HEAD + CUT + HEAD + PLAIN,
+    }[name]
+    checker = Checker("openai-chat")
+    for start in range(0, len(raw), size):
+        checker.feed(raw[start : start + size])
+    assert checker.finish() == examine(raw, "openai-chat")
+
+
+def test_the_findings_of_a_response_are_known_when_the_next_one_begins() -> None:
+    checker = Checker("openai-chat")
+    assert checker.feed(CUT) == []
+    assert checker.feed(FIRST) == [FOUND]
+    assert checker.position(FOUND) == Position(3, 1)
+
+
+HEAD = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+def test_http_heads_break_no_rule_and_count_as_lines_and_bytes() -> None:
+    assert weft.check(HEAD + PLAIN) == []
+    report = examine(HEAD + PLAIN + HEAD + CUT)
+    (found,) = report.findings
+    offset = 2 * len(HEAD) + len(PLAIN) + len(FIRST)
+    assert (found.code, found.at, found.offset) == (FOUND.code, 5, offset)
+    assert report.position(found) == Position((HEAD + PLAIN + HEAD + FIRST).count(b"\n") + 1, 1)
 
 
 def test_json_lines_are_a_stream_whose_lines_are_no_server_sent_events() -> None:
@@ -294,7 +330,7 @@ def test_a_bare_json_line_is_lost_between_events_and_a_body_behind_comments() ->
 
 def test_the_quirks_of_an_upstream_can_be_told() -> None:
     capture = next(one for one in CHAT if str(one) == "markup-calls-json")
-    context = replace(capture_context(capture.raw), quirks=capture.reading.quirks)
+    context = Context(quirks=capture.reading.quirks)
     assert "lifecycle/markup-call" not in codes(capture.raw)
     found = weft.check(capture.raw, context=context)
     assert "lifecycle/markup-call" in [one.code for one in found]
@@ -337,7 +373,7 @@ def test_a_dialect_may_be_called_by_its_other_name() -> None:
     ],
 )
 def test_a_frame_is_read_untyped_as_leniently_as_it_can_be(data: bytes, value: object) -> None:
-    assert untyped(data) == value
+    assert parse_leniently(data) == value
 
 
 # Against everything
@@ -439,15 +475,15 @@ def plain(word: str, severity: Severity) -> str:
 
 def checked() -> list[Checked]:
     return [
-        Checked("a b.sse", CUT, examine(CUT)),
+        Checked("a b.sse", examine(CUT)),
         Checked("gone.sse", error="gone.sse: byte 0, event 0: No such file or directory"),
-        Checked("-", PLAIN, examine(PLAIN)),
+        Checked("-", examine(PLAIN)),
     ]
 
 
 def test_text_is_a_line_a_finding_then_clients_then_the_sum() -> None:
     first, *verdicts, last = text(checked(), plain).splitlines()
-    assert first == f"a b.sse:{WHERE}: warning {FOUND.code}: {FOUND.detail}"
+    assert first == f"a b.sse:3:1: warning {FOUND.code}: {FOUND.detail} {WHERE}"
     assert verdicts
     assert all(line.startswith("a b.sse: ") for line in verdicts)
     assert last == "2 captures checked: 0 errors, 1 warning, 0 notes; 1 capture unreadable"
@@ -470,6 +506,8 @@ def test_json_has_the_same_keys_for_every_capture() -> None:
                         "severity": "warning",
                         "at": 1,
                         "offset": len(FIRST),
+                        "line": 3,
+                        "column": 1,
                         "detail": FOUND.detail,
                     }
                 ],
@@ -546,7 +584,11 @@ def test_sarif_is_one_run_with_its_rules_results_and_what_could_not_be_read() ->
                             {
                                 "physicalLocation": {
                                     "artifactLocation": {"uri": "a%20b.sse"},
-                                    "region": {"startLine": 3, "byteOffset": len(FIRST)},
+                                    "region": {
+                                        "startLine": 3,
+                                        "startColumn": 1,
+                                        "byteOffset": len(FIRST),
+                                    },
                                 }
                             }
                         ],
@@ -563,14 +605,14 @@ def test_sarif_is_one_run_with_its_rules_results_and_what_could_not_be_read() ->
     [("-", "stdin"), ("x/é.sse", "x/%C3%A9.sse"), ("/tmp/a b", "file:///tmp/a%20b")],
 )
 def test_sarif_names_a_capture_by_a_uri(path: str, uri: str) -> None:
-    log: Any = json.loads(as_sarif([Checked(path, CUT, examine(CUT))], "1"))
+    log: Any = json.loads(as_sarif([Checked(path, examine(CUT))], "1"))
     (place,) = log["runs"][0]["results"][0]["locations"]
     assert place["physicalLocation"]["artifactLocation"] == {"uri": uri}
 
 
 def test_sarif_results_point_to_their_rules_and_lines() -> None:
     raw = PLAIN + CUT.replace(b"data: [DONE]\n\n", b"") + b"data:\n\ndata: [DONE]"
-    log: Any = json.loads(as_sarif([Checked("x", raw, examine(raw))], "1"))
+    log: Any = json.loads(as_sarif([Checked("x", examine(raw))], "1"))
     (run,) = log["runs"]
     ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     assert len(run["results"]) == 3
@@ -605,14 +647,14 @@ def test_rules_are_found_by_their_id_their_bare_name_and_the_other_name_of_a_dia
     ],
 )
 def test_a_rule_that_does_not_exist_is_told_with_those_near_it(name: str, near: str) -> None:
-    with pytest.raises(ClientError, match=f"{name}.*near it: .*{near}"):
+    with pytest.raises(ClientError, match=f"{name}.*did you mean .*{near}"):
         rules_named(name)
     with pytest.raises(ClientError, match="--rules"):
         rules_named("xyzzy")
 
 
 def test_the_list_of_rules_has_a_line_for_each() -> None:
-    assert [line.split()[0] for line in listing().splitlines()] == list(RULES)
+    assert [line.split()[0] for line in list_rules().splitlines()] == list(RULES)
 
 
 def test_the_page_of_rules_is_the_one_that_the_rules_write() -> None:
@@ -672,7 +714,7 @@ def test_the_captures_beside_an_unreadable_one_are_still_checked(folder: Path) -
 def test_a_capture_may_come_through_a_pipe(dialect: tuple[str, ...]) -> None:
     code, out, err = run("-", *dialect, given=CUT)
     assert (code, err) == (1, "")
-    assert out.startswith(f"-:{WHERE}: warning {FOUND.code}: {FOUND.detail}\n")
+    assert out.startswith(f"-:3:1: warning {FOUND.code}: {FOUND.detail} {WHERE}\n")
 
 
 def test_there_is_no_colour_in_a_pipe_and_some_on_a_terminal(folder: Path) -> None:
@@ -696,11 +738,11 @@ def test_a_rule_is_explained_and_nothing_is_checked() -> None:
 def test_an_unknown_rule_is_a_mistake() -> None:
     code, out, err = run("--explain", "lifecycle/call-id-repeat")
     assert (code, out) == (2, "")
-    assert "near it: lifecycle/call-id-repeated" in err
+    assert "did you mean lifecycle/call-id-repeated" in err
 
 
 def test_all_rules_can_be_listed() -> None:
-    assert run("--rules") == (0, listing(), "")
+    assert run("--rules") == (0, list_rules(), "")
 
 
 def test_a_check_of_nothing_is_a_mistake() -> None:

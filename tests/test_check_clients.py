@@ -12,7 +12,7 @@ import weft
 from tests import chat
 from tests.captures import HERE
 from tests.clients import READERS, Seen, seen, told
-from weft.check.clients import VERDICTS, known, verdicts
+from weft.check.clients import VERDICTS, verdicts, verdicts_on
 from weft.check.engine import examine
 from weft.check.executed import EXECUTED
 from weft.check.recorded import RECORDED
@@ -121,7 +121,7 @@ def test_verdicts_are_those_of_the_rules_that_are_broken() -> None:
     assert (messages.client.name, messages.effect) == ("anthropic-sdk-python", "doubles")
     assert verdicts("gemini", {rule}) == ()
     assert verdicts("openai-chat", set()) == ()
-    assert {chat, messages} <= set(known(rule))
+    assert {chat, messages} <= set(verdicts_on(rule))
 
 
 def test_the_report_of_a_capture_holds_its_verdicts() -> None:

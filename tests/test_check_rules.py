@@ -15,7 +15,7 @@ import pytest
 
 from tests.captures import HERE
 from weft.check.engine import VIOLATIONS, Report, examine
-from weft.check.implied import AT_ITS_EVENT, IN_ITS_RESPONSE, sort_out
+from weft.check.implied import IMPLIED_AT_EVENT, IMPLIED_IN_RESPONSE, deduplicate
 from weft.check.lifecycle import WIRE as LIFECYCLE
 from weft.check.rulebook import RULES, WIRES
 from weft.errors import WeftError
@@ -112,7 +112,7 @@ def test_a_good_capture_breaks_no_rule(proof: Proof) -> None:
 
 IMPLIED = [
     (rule, implied, here)
-    for here, table in ((True, AT_ITS_EVENT), (False, IN_ITS_RESPONSE))
+    for here, table in ((True, IMPLIED_AT_EVENT), (False, IMPLIED_IN_RESPONSE))
     for rule, rules in table.items()
     for implied in rules
 ]
@@ -152,11 +152,11 @@ def test_a_second_defect_is_not_taken_for_the_first() -> None:
         return Finding(code, event, event * 100, "")
 
     wire, lifecycle = "openai-chat/call-nameless", "lifecycle/call-nameless"
-    sorted_out = sort_out([at(9, lifecycle), at(4, wire), at(5, lifecycle)])
-    assert sorted_out.reported == [at(4, wire), at(9, lifecycle)]
-    assert sorted_out.implied == [at(5, lifecycle)]
+    sorted_findings = deduplicate([at(9, lifecycle), at(4, wire), at(5, lifecycle)])
+    assert sorted_findings.reported == [at(4, wire), at(9, lifecycle)]
+    assert sorted_findings.implied == [at(5, lifecycle)]
     coerced = at(3, "lifecycle/field-coerced")
-    assert sort_out([at(2, "gemini/usage-shape"), coerced]).implied == []
+    assert deduplicate([at(2, "gemini/usage-shape"), coerced]).implied == []
 
 
 @pytest.mark.parametrize("wire", WIRES)

@@ -1,5 +1,6 @@
 """The command line, run as people run it: the installed `weft`, real files, real pipes."""
 
+import gzip
 import json
 import os
 import re
@@ -21,6 +22,7 @@ ENVIRONMENT = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("COVERAGE", "PYTHON"))  # as a person's shell has it
+        or name == "PYTHONPATH"  # that of a checkout, if it is not the installed one
     },
     "COLUMNS": "100",
 }
@@ -313,7 +315,7 @@ REPAIRS = [
     f"event 2 (byte 426): finding call-id-repeated: {AGAIN}",
     "event 6 (byte 1318): finding call-nameless: call call_2: it never got a name",
 ]
-LOST = "event 6 (byte 1318): finding not-carried: tool-call: it was never announced"
+LOST = "event 6 (byte 1318): finding not-carried: tool-call: the call has no name, or was cut off before it was announced"
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
@@ -352,22 +354,25 @@ def test_a_pipe_of_two_commands_works(capture: Path) -> None:
     assert (done.returncode, int(done.stdout), done.stderr) == (0, len(CALL_PARTS), b"")
 
 
+HEAD = b"HTTP/2 200 \r\ncontent-type: text/event-stream\r\nx-request-id: 7\r\n\r\n"
+BODY = (
+    b'{"id":"chatcmpl-1","object":"chat.completion",'
+    b'"choices":[{"message":{"content":"Hi"},"finish_reason":"stop"}]}'
+)
+
+
 @pytest.mark.parametrize(
     "raw",
     [
         text_stream().replace(b"data: ", b"").replace(b"\n\n", b"\n"),
-        json.dumps(
-            {
-                "id": "chatcmpl-1",
-                "object": "chat.completion",
-                "choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}],
-            },
-            indent=2,
-        ).encode(),
+        json.dumps(json.loads(BODY), indent=2).encode(),
         text_stream().replace(b"\n", b"\r\n"),
         b"\xef\xbb\xbf" + text_stream(),
+        HEAD + text_stream(),
+        b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + text_stream(),
+        HEAD + BODY,
     ],
-    ids=["json-lines", "json-body", "crlf", "bom"],
+    ids=["json-lines", "json-body", "crlf", "bom", "head", "two-heads", "head-and-body"],
 )
 def test_every_form_of_a_capture_is_read(raw: bytes) -> None:
     done = run("assemble", "-", given=raw)
@@ -375,6 +380,19 @@ def test_every_form_of_a_capture_is_read(raw: bytes) -> None:
     printed = json.loads(done.out)
     assert (printed["id"], printed["text"]) == ("chatcmpl-1", "Hi")
     assert (printed["finish_reason"], printed["error"]) == ("stop", None)
+
+
+def test_the_bytes_of_a_head_are_counted(tmp_path: Path) -> None:
+    done = run("parts", "-", given=HEAD + CALL)
+    assert done.lines == CALL_PARTS
+    assert f"-:event 2 (byte {426 + len(HEAD)}): finding call-id-repeated" in done.err
+
+
+@pytest.mark.parametrize("body", [BODY, BODY + b"\n", text_stream()])
+def test_each_of_several_responses_may_have_a_head(body: bytes) -> None:
+    done = run("assemble", "-", given=(HEAD + body) * 3)
+    assert [json.loads(line)["text"] for line in done.lines] == ["Hi"] * 3
+    assert (done.code, done.err) == (0, "")
 
 
 def test_several_responses_in_one_capture_are_one_line_each() -> None:
@@ -427,23 +445,45 @@ def test_equal_captures_give_equal_bytes() -> None:
 
 # Errors
 
+EXPECTED = "not a stream: expected server-sent events, JSON lines or a JSON body"
+PAGE = b"<!doctype html>\n<html><body>502 Bad Gateway</body></html>\n"
 UNREADABLE = {
-    "empty": (b"", "byte 0, event 0: no event in it: neither server-sent events nor JSON"),
-    "blank": (b"\n\n\n", "byte 0, event 0: no event in it: neither server-sent events nor JSON"),
-    "noise": (
-        bytes(range(128, 256)) * 9,
-        "byte 0, event 0: no event in it: neither server-sent events nor JSON",
+    "empty": (b"", "byte 0, event 0: empty: there is no stream in it"),
+    "blank": (b"\n\n\n", "byte 0, event 0: empty: there is no stream in it"),
+    "noise": (bytes(range(128, 256)) * 9, f"byte 0, event 0: binary data, {EXPECTED}"),
+    "html": (PAGE, f"byte 0, event 0: an HTML page, {EXPECTED}"),
+    "html-with-head": (
+        b"HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\n\r\n" + PAGE,
+        f"byte 0, event 0: an HTML page (HTTP 502), {EXPECTED}",
     ),
-    "html": (
-        b"<!doctype html>\n<html><body>502 Bad Gateway</body></html>\n",
-        "byte 0, event 0: no event in it: neither server-sent events nor JSON",
+    "head-alone": (b"HTTP/2 204 \r\n\r\n", "byte 0, event 0: no body (HTTP 204)"),
+    "png": (
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 9,
+        f"byte 0, event 0: a PNG image, {EXPECTED}",
     ),
+    "gzip": (gzip.compress(CALL), f"byte 0, event 0: compressed with gzip, {EXPECTED}"),
+    "log": (
+        b"[2026-11-17 08:49:04] INFO: started\n[2026-11-17 08:49:05] WARN: slow\n" * 9,
+        f"byte 0, event 0: plain text, {EXPECTED}",
+    ),
+    "prose": (b"2026-11-17 INFO data: no\n", f"byte 0, event 0: plain text, {EXPECTED}"),
+    "comments": (b": hello\n\n", "byte 0, event 0: a stream without a single event"),
     "ambiguous": (
         b': hello\n\ndata: {"x":1}\n\ndata: [DONE]\n\n',
         "byte 9, event 0: cannot tell the dialect; say which with --from: "
         + ", ".join(weft.DIALECTS),
     ),
+    "several-dialects": (
+        b'data: {"type":"message_start","choices":[]}\n\n',
+        (
+            "byte 0, event 0: cannot tell the dialect; say which with --from: "
+            "openai-chat, anthropic-messages"
+        ),
+    ),
 }
+NO_STREAM = [
+    name for name in UNREADABLE if name not in ("comments", "ambiguous", "several-dialects")
+]
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
@@ -455,6 +495,18 @@ def test_an_unreadable_capture_is_one_line_with_its_place(
     path = tmp_path / name
     path.write_bytes(raw)
     assert run(*command, path) == Done(2, "", f"weft: {path}: {told}\n")
+
+
+@pytest.mark.parametrize("name", NO_STREAM)
+def test_what_is_no_stream_is_unreadable_even_if_its_dialect_is_told(name: str) -> None:
+    raw, told = UNREADABLE[name]
+    done = run("parts", "-", "--from", "openai-chat", given=raw)
+    assert done == Done(2, "", f"weft: -: {told}\n")
+
+
+def test_a_stream_without_an_event_can_be_read_if_its_dialect_is_told() -> None:
+    done = run("assemble", "-", "--from", "openai-chat", given=b": hello\n\n")
+    assert (done.code, json.loads(done.out)["error"]["kind"]) == (0, "empty")
 
 
 def test_an_unreadable_standard_input_is_named_by_its_dash() -> None:

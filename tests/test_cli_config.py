@@ -13,7 +13,8 @@ WEFT = Path(sys.executable).with_name("weft")
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
-    if not name.startswith(("COVERAGE", "PYTHON", "WEFT")) and not name.endswith("_API_KEY")
+    if (not name.startswith(("COVERAGE", "PYTHON", "WEFT")) and not name.endswith("_API_KEY"))
+    or name == "PYTHONPATH"  # that of a checkout, if it is not the installed one
 }
 
 FINE = """\
@@ -107,10 +108,10 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environ", "users"),
     [
-        ({}, "everybody on this machine: there are no keys"),
+        ({}, "anyone on this machine: no keys are set"),
         (
             {"WEFT_SERVER__HOST": "0.0.0.0"},
-            "everybody who can reach it: there are no keys, so it starts only with --insecure",
+            "anyone who can reach it: no keys are set, so it starts only with --insecure",
         ),
         ({"WEFT_SERVER__KEYS__A": "the-key-of-a-is-long"}, "the keys a"),
     ],
@@ -121,7 +122,7 @@ def test_without_a_file_there_are_the_defaults(
     code, out, err = run(tmp_path, "check", **environ)
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "no file: the defaults",
+        "no settings file: built-in defaults",
         "upstreams",
         "  demo  openai-chat  built in",
         "server",

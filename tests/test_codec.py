@@ -272,7 +272,7 @@ def test_the_dialect_is_detected_or_the_candidates_are_named() -> None:
     assert detect(convert(HELLO, "openai-chat", "openai-responses")) == "openai-responses"
     with pytest.raises(Unreadable, match="say which with --from: openai-chat"):
         detect(b'data: {"error":{"message":"no"}}\n\n')
-    with pytest.raises(Unreadable, match="no event in it"):
+    with pytest.raises(Unreadable, match="an HTML page, not a stream"):
         detect(b"<html></html>")
 
 

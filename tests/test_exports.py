@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -68,10 +70,47 @@ def test_the_package_binds_nothing_public_beside_its_public_names_and_its_module
     assert bound - modules <= set(NAMES)
 
 
-def test_the_package_only_imports_and_lists() -> None:
+def test_a_type_checker_and_an_interpreter_find_a_name_in_the_same_module() -> None:
     tree = ast.parse(Path(weft.__file__).read_text(encoding="utf-8"))
-    kinds = {node.__class__ for node in tree.body[1:]}
-    assert kinds == {ast.ImportFrom, ast.Assign}
+    (block,) = [node for node in tree.body if isinstance(node, ast.If) and not _is_not(node.test)]
+    imported = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    homes = {name: home for home, names in weft._HOMES.items() for name in names.split()}
+    assert imported == homes
+    assert sorted([*homes, "__version__"]) == NAMES
+
+
+def _is_not(test: ast.expr) -> bool:
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+
+
+def printed(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+def test_the_package_imports_nothing_of_itself_until_a_name_is_used() -> None:
+    loaded = "print([name for name in sys.modules if name.startswith('weft.')])"
+    assert printed(f"import sys, weft; {loaded}") == "[]"
+    assert "'weft.ids'" in printed(f"import sys, weft; weft.Ids; {loaded}")
+    assert "weft.codec" not in printed(f"import sys, weft; weft.Ids; {loaded}")
+
+
+@pytest.mark.parametrize(
+    "first", ["pass", "import weft.check", "from weft.check.engine import examine"]
+)
+def test_check_is_the_function_whatever_was_imported_first(first: str) -> None:
+    assert printed(f"import weft; {first}; print(weft.check.__qualname__)") == "check"
+
+
+def test_a_name_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="'weft' has no attribute 'klingon'"):
+        getattr(weft, "klingon")  # noqa: B009
+    assert set(NAMES) <= set(dir(weft))
 
 
 @pytest.mark.parametrize("name", CONTRACT)

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.captures import CHAT, GUARD, HERE, STAGED, Capture, PartsCapture
-from weft.codec import Decoder, Encoder, decode_all
+from weft.captures import decode_all
+from weft.codec import Decoder, Encoder
 from weft.context import Context
 from weft.dialects import dialect_named
 from weft.findings import LIMIT, Code, Finding, Findings

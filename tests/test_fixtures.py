@@ -14,9 +14,9 @@ from tests.matrix.facts import Fact, facts, unexplained
 from tests.matrix.run import Conversion
 from tests.recordings import FIXTURES
 from weft.assembler import Assembler, Response
+from weft.captures import Decoded
 from weft.check import examine
 from weft.check.rulebook import RULES
-from weft.codec import Decoded
 from weft.dialects import DIALECTS, DialectName, dialect_named
 from weft.findings import Findings
 from weft.lifecycle import violations

@@ -100,7 +100,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.dialect",
         "weft.dialects",
     ),
-    "the verbs": ("weft.arguments", "weft.codec"),
+    "the verbs": ("weft.arguments", "weft.codec", "weft.captures"),
     "L3 edges": (
         "weft.check.verdict",
         "weft.check.executed",
@@ -214,7 +214,14 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.websocket",
         "weft.gateway.app",
     ),
-    "the command line": ("weft.cli", "weft.cli.captures", "weft.cli.*", "weft.cli.main"),
+    "the command line": (
+        "weft.cli",
+        "weft.cli.captures",
+        "weft.cli.*",
+        "weft.cli.commands",
+        "weft.cli.main",
+        "weft.__main__",
+    ),
 }
 """A module imports only from rows above its own; `*` is any one name, and the modules that share
 such a row do not import one another."""
@@ -646,6 +653,7 @@ KNOWING = {
     "check/executed.py": "verdicts of clients",
     "check/recorded.py": "verdicts of clients",
     "check/implied.py": "which rules of a wire stand for others",
+    "cli/commands.py": "options and help, which import no codec",
     "cli/demo.py": "an example",
     "gateway/sessions.py": "whose responses go on from one another, and whose are listed",
 }

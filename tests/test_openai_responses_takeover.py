@@ -22,6 +22,7 @@ from openai._types import omit
 from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import ResponseStreamEvent
 
+from tests.splitting import frames_of_responses
 from tests.strategies import SOUP, examples
 from tests.test_openai_responses_recorded import STREAMS, recorded
 from weft import (
@@ -38,7 +39,7 @@ from weft import (
     encode,
 )
 from weft.assembler import Assembler, TextItem
-from weft.codec import Pipe, readings
+from weft.codec import Pipe
 from weft.dialects import DIALECTS
 from weft.findings import Findings
 from weft.guard import Guard
@@ -261,7 +262,7 @@ def assert_the_official_client_reads_on(boundary: Boundary, rest: Sequence[Part]
 @cache
 def responses(path: Path) -> list[list[Frame]]:
     raw = path.read_bytes() if path.suffix == ".sse" else recorded(path)
-    return [one.frames for one in readings(raw, NAME)]
+    return frames_of_responses(raw, NAME)
 
 
 @pytest.mark.parametrize("path", [*CAPTURES, *STREAMS], ids=lambda path: path.name)
@@ -312,8 +313,8 @@ def test_an_encoder_goes_on_in_any_stream(soup: list[Part], data: st.DataObject)
     """Our own stream of any parts, passed on up to anywhere."""
     asked = Request("m", include=("reasoning.raw",))
     raw = b"".join(encode(soup, NAME, context=Context(request=asked, ids=Ids(b"1"))))
-    (one,) = readings(raw, NAME)
-    found = list(boundaries(one.frames))
+    (frames,) = frames_of_responses(raw, NAME)
+    found = list(boundaries(frames))
     if found:
         boundary = data.draw(st.sampled_from(found))
         check(boundary, boundary.rest)

@@ -16,6 +16,7 @@ from msgspec import UNSET
 
 from tests.captures import HERE
 from tests.recordings import FIXTURES
+from tests.splitting import frames_of_responses
 from weft import (
     DIALECTS,
     Context,
@@ -34,7 +35,7 @@ from weft import (
     ToolParamsEnd,
 )
 from weft.assembler import Assembler
-from weft.codec import Pipe, readings
+from weft.codec import Pipe
 from weft.findings import Findings
 from weft.relay.rendering import Told
 from weft.sse import Event, Frame
@@ -102,7 +103,7 @@ def weight(parts: Iterable[Part]) -> tuple[int, int]:
 
 def responses(told: Recording) -> list[tuple[str, list[Frame]]]:
     dialect, path = told
-    return [(dialect, reading.frames) for reading in readings(path.read_bytes(), dialect)]
+    return [(dialect, frames) for frames in frames_of_responses(path.read_bytes(), dialect)]
 
 
 def by_name(told: Recording) -> str:

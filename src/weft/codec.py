@@ -2,8 +2,8 @@
 
 `Decoder` takes the bytes of one response and returns guarded parts. `Encoder` takes guarded parts
 and returns the bytes of one response. `Pipe` is the part of a `Decoder` after the framing: the
-dialect's frame decoder, its stages, and the guard. The functions run them over iterators, and over
-captures that hold several responses.
+dialect's frame decoder, its stages, and the guard. The functions run them over iterators;
+`captures.py` reads what holds several responses.
 
 What a dialect itself provides is called a frame decoder (frames in, unguarded parts out) and an
 event encoder (guarded parts in, events out); see `dialects/base.py`.
@@ -23,7 +23,6 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from dataclasses import replace
 from hashlib import sha256
 from itertools import chain
 from typing import cast
@@ -40,14 +39,14 @@ from weft.arguments import (
 )
 from weft.assembler import Assembler, Response
 from weft.context import Context
-from weft.dialects import DIALECTS, DialectName, dialect_named
+from weft.dialects import DialectName, dialect_named
 from weft.dialects.base import Dialect, Stage
 from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
 from weft.dialects.stages.custom_bridge import CustomBridge
 from weft.dialects.stages.names import RestoreNames
 from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.dialects.stages.stop_cut import StopCut
-from weft.errors import ArgumentTypeError, Refused, TooLarge, UnknownDialect, Unreadable
+from weft.errors import ArgumentTypeError, Refused, TooLarge, UnknownDialect
 from weft.findings import Finding, Findings
 from weft.guard import Guard, Shown
 from weft.ids import Ids
@@ -59,11 +58,6 @@ from weft.sse import MAX_EVENT, Event, Frame, FrameReader, write
 def fresh_context() -> Context:
     """Returns a context for a live response: ids that cannot be guessed, and the current time."""
     return Context(ids=Ids(secrets.token_bytes(16)), now=int(time.time()))
-
-
-def capture_context(raw: bytes) -> Context:
-    """Returns a context for recorded bytes: equal captures give equal ids."""
-    return Context(ids=Ids(sha256(raw).digest()))
 
 
 Stages = Callable[[Findings], Sequence[Stage]]
@@ -90,7 +84,7 @@ class Decoder:
         bytes.
         """
         self._frames = FrameReader(limit=limit)
-        self._pipe = Pipe(_readable(dialect), context or fresh_context(), stages)
+        self._pipe = Pipe(readable(dialect), context or fresh_context(), stages)
 
     def feed(self, data: bytes) -> list[AnyPart]:
         """Returns the parts that these bytes complete, possibly none."""
@@ -302,18 +296,8 @@ def _framed(events: Iterable[Event]) -> list[bytes]:
     return [write(event.name, event.data) for event in events]
 
 
-class Decoded:
-    """One choice of one response of a capture: its parts, and the response they make."""
-
-    __slots__ = ("fold", "parts", "response")
-
-    def __init__(self, parts: list[AnyPart], fold: Assembler, response: Response) -> None:
-        self.parts = parts
-        self.fold = fold
-        self.response = response
-
-
-def _readable(name: str) -> Dialect:
+def readable(name: str) -> Dialect:
+    """Returns the dialect of that name; raises UnknownDialect if it has no decoder."""
     dialect = dialect_named(name)
     if dialect.decoder is None:
         raise UnknownDialect(f"{dialect.name} cannot be decoded")
@@ -406,87 +390,6 @@ def adecode(
     return AsyncDecodedStream(chunks, Decoder(dialect, context=context))
 
 
-def decode_all(
-    raw: bytes, dialect: DialectName, *, context: Context | None = None
-) -> list[Decoded]:
-    """Returns every response of a capture, and every choice of each, in order."""
-    found: list[Decoded] = []
-    for reading in readings(raw, dialect, context=context):
-        for pipe in reading.pipes:
-            parts = pipe.feed(reading.frames) + pipe.finish()
-            found.append(Decoded(cast("list[AnyPart]", parts), pipe.guard.fold, pipe.response))
-    return found
-
-
-class Reading:
-    """One response of a capture, before it is decoded: its frames, and a pipe for each choice."""
-
-    __slots__ = ("frames", "pipes")
-
-    def __init__(self, frames: list[Frame], pipes: list[Pipe]) -> None:
-        self.frames = frames
-        self.pipes = pipes
-
-
-def readings(raw: bytes, dialect: str, *, context: Context | None = None) -> Iterator[Reading]:
-    """Yields every response of a capture, cut where the dialect says that another one begins."""
-    raw = bytes_argument(raw, "raw")
-    source = _readable(dialect)
-    context = context or capture_context(raw)
-    for number, frames in enumerate(_responses(source, _frames(raw))):
-        pipes: list[Pipe] = []
-        for choice in _choices(source, frames, context):
-            seed = f"{context.ids.mint('seed')} {number} {choice}".encode()
-            pipes.append(Pipe(source, replace(context, ids=Ids(seed), choice=choice)))
-        yield Reading(frames, pipes)
-
-
-def _choices(dialect: Dialect, frames: list[Frame], context: Context) -> list[int]:
-    """Returns the choices of a response: one, if the request asked for one."""
-    found = frozenset[int]().union(*map(dialect.choices, frames))
-    if not found or (context.request is not None and context.request.choices == 1):
-        return [context.choice]
-    return sorted(found)
-
-
-def _frames(raw: bytes) -> list[Frame]:
-    """Returns the frames of recorded bytes, which need no limit."""
-    reader = FrameReader(limit=len(raw))
-    return reader.feed(raw) + reader.finish()
-
-
-def _responses(dialect: Dialect, frames: list[Frame]) -> list[list[Frame]]:
-    """Cuts a capture where another response begins. An empty capture is one empty response."""
-    responses: list[list[Frame]] = [[]]
-    ended = False
-    for frame in frames:
-        before = responses[-1]
-        more = ended and dialect.speaks(frame) and not dialect.ends(frame)
-        if before and (dialect.begins(frame, before) or more):
-            responses.append([])
-            ended = False
-        responses[-1].append(frame)
-        ended = ended or dialect.ends(frame)
-    return responses
-
-
-def detect(raw: bytes) -> DialectName:
-    """Returns the dialect of a capture; raises Unreadable if it cannot be told."""
-    frames = _frames(bytes_argument(raw, "raw"))
-    if not frames:
-        raise Unreadable("no event in it: neither server-sent events nor JSON", offset=0, event=0)
-    for frame in frames:
-        speaking = [one.name for one in DIALECTS.values() if one.speaks(frame)]
-        if len(speaking) == 1:
-            return speaking[0]
-    candidates = ", ".join(DIALECTS)
-    raise Unreadable(
-        f"cannot tell the dialect; say which with --from: {candidates}",
-        offset=frames[0].offset,
-        event=frames[0].number,
-    )
-
-
 def assemble(parts: Iterable[Part]) -> Response:
     """Returns the response that the parts make. Parts that break the lifecycle are repaired first.
 
@@ -560,30 +463,6 @@ class Converted(bytes):
         return converted
 
 
-def convert(
-    raw: bytes, source: DialectName, target: DialectName, *, context: Context | None = None
-) -> Converted:
-    """Returns a capture in another dialect, as bytes that also have `findings`.
-
-    Equal input gives equal bytes.
-    """
-    raw = bytes_argument(raw, "raw")
-    context = context or capture_context(raw)
-    out: list[bytes] = []
-    found: list[Finding] = []
-    read = list(readings(raw, source, context=context))
-    choices = [(one.frames, pipe) for one in read for pipe in one.pipes]
-    for number, (frames, pipe) in enumerate(choices):
-        seeded = replace(context, ids=Ids(f"{context.ids.mint('seed')} {number}".encode()))
-        encoder = Encoder(target, context=seeded, fold=pipe.guard.fold, collector=pipe.findings)
-        for frame in frames:  # one by one, so that each finding has the position of its event
-            out += encoder.feed_guarded(pipe.feed((frame,)))
-        out += encoder.feed_guarded(pipe.finish())
-        out += encoder.finish()
-        found += pipe.findings.found
-    return Converted(b"".join(out), in_order(found))
-
-
 def encode_body(
     response: Response, dialect: DialectName, *, context: Context | None = None
 ) -> Converted:
@@ -602,11 +481,6 @@ def encode_body(
     findings = Findings()
     body = written.body(response, context or fresh_context(), findings)
     return Converted(body, findings.found)
-
-
-def in_order(found: Iterable[Finding]) -> list[Finding]:
-    """Returns the findings of several responses, each once, in the order of the capture."""
-    return sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
 
 
 class Translated(msgspec.Struct, frozen=True):
@@ -648,7 +522,7 @@ def convert_request(
     the meaning of the request.
     """
     raw = bytes_argument(raw, "raw")
-    context = context or capture_context(raw)
+    context = context or Context(ids=Ids(sha256(raw).digest()))
     parsed = _request_codec(source).parse(raw, context)
     losses = Losses()
     rendered = _request_codec(target).render(parsed.request, context, losses)

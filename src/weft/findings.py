@@ -124,10 +124,15 @@ class Finding(msgspec.Struct, frozen=True):
     offset: int
     detail: str
 
-    def line(self, file: str, severity: str = "finding") -> str:
+    def line(self, file: str) -> str:
         """Returns one printable line with the file, the position, the code and the detail."""
-        detail = "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.detail)
-        return f"{file}:event {self.at} (byte {self.offset}): {severity} {self.code}: {detail}"
+        place = f"{file}:event {self.at} (byte {self.offset})"
+        return f"{place}: finding {self.code}: {self.printable_detail}"
+
+    @property
+    def printable_detail(self) -> str:
+        """The detail on one line, whatever the stream said."""
+        return "".join(one if one.isprintable() else repr(one)[1:-1] for one in self.detail)
 
 
 class Findings:

@@ -1,7 +1,7 @@
 """The only place where ids are minted or derived.
 
 Ids come from a seed, so that equal input gives equal bytes. The relay seeds from the system,
-the command line from the capture.
+a capture from its own bytes.
 """
 
 from hashlib import blake2b
@@ -30,6 +30,16 @@ class Ids:
         number = self._counts.get(prefix, 0)
         self._counts[prefix] = number + 1
         return number
+
+
+class CaptureIds(Ids):
+    """Mints ids from what was read so far: equal captures get equal ids, read whole or live."""
+
+    __slots__ = ()
+
+    def read(self, data: bytes) -> None:
+        """Mixes the data of the next event into the seed."""
+        self._seed = blake2b(data, digest_size=16, key=self._seed).digest()
 
 
 class Claims:

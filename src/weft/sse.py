@@ -51,6 +51,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     """The input ended before the event did."""
     split: bool = False
     """One of several data lines of one event that turned out to be events of their own."""
+    bare: bool = False
+    """A JSON value by itself, and not the data of a server-sent event."""
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
@@ -337,7 +339,8 @@ class FrameReader:
     def _frame(self, data: bytes, cut: bool, split: bool = False) -> Frame:
         number = self._number
         self._number = number + 1
-        return Frame(data, self._event, self._id, number, self._start, cut, split)
+        bare = self._form is _Form.JSON
+        return Frame(data, self._event, self._id, number, self._start, cut, split, bare)
 
 
 def _is_json(data: bytes) -> bool:

@@ -11,7 +11,7 @@ stage of the catalogue first. `python -m tests.captures.update` writes the
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,8 @@ import msgspec
 
 from tests.captures.catalogue import READINGS, STAGES, Reading
 from weft.assembler import Response
-from weft.codec import Decoded, Decoder, capture_context, decode_all
+from weft.captures import Decoded, decode_all
+from weft.codec import Decoder
 from weft.context import Context
 from weft.findings import Findings
 from weft.guard import Guard
@@ -62,8 +63,8 @@ class Capture:
 
     def decode_all(self) -> list[Decoded]:
         """As `weft parts` does it, with what this capture needs to be known beside it."""
-        reading, context = self.reading, capture_context(self.raw)
-        context = replace(context, request=reading.request, quirks=reading.quirks)
+        reading = self.reading
+        context = Context(request=reading.request, quirks=reading.quirks)
         return decode_all(self.raw, DIALECT, context=context)
 
     def decoder(self) -> Decoder:

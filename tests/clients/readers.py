@@ -11,7 +11,7 @@ import openai
 
 from tests.serving import serving
 from weft.assembler import Response
-from weft.codec import decode_all
+from weft.captures import decode_all
 from weft.dialects import DialectName
 
 HELLO: Any = [{"role": "user", "content": "hi"}]

@@ -5,7 +5,7 @@ from functools import cache
 import weft
 from tests.matrix.facts import Fact, facts, unexplained
 from tests.matrix.scenarios import encoded, source
-from weft.codec import Decoded
+from weft.captures import Decoded
 from weft.dialects import DialectName
 
 

@@ -15,6 +15,6 @@ def verdicts(dialect: str, broken: set[str]) -> tuple[Verdict, ...]:
     return tuple(row for row in VERDICTS if row.dialect == dialect and row.rule in broken)
 
 
-def known(rule: str) -> tuple[Verdict, ...]:
+def verdicts_on(rule: str) -> tuple[Verdict, ...]:
     """Returns all rows of a rule, in table order."""
     return tuple(row for row in VERDICTS if row.rule == rule)

@@ -1,20 +1,29 @@
 """The checker: reads a capture as Weft does, and each wire's own rules beside it.
 
-What the decoder and the guard found, what the wire's invariants found and what the lines of the
+What the decoder and the guard found, what the wire's own rules found and what the lines of the
 stream show become one list of findings whose codes are rule ids, in the order of the stream. A
 defect that several of them show is in it once.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from weft.captures import (
+    MAX_CAPTURED_EVENT,
+    CaptureFrames,
+    CaptureReader,
+    ChoiceReader,
+    detect,
+    in_order,
+)
 from weft.check import lifecycle, lines
 from weft.check.clients import verdicts
-from weft.check.implied import sort_out
+from weft.check.implied import deduplicate
+from weft.check.lines import LineCounter, Position
+from weft.check.rulebook import EVERY_RULE, Selection
 from weft.check.verdict import Verdict
-from weft.codec import Reading, detect, in_order, readings
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
 from weft.dialects.base import Dialect
@@ -26,8 +35,6 @@ from weft.sse import Frame
 VIOLATIONS: frozenset[Severity] = frozenset(("error", "warning"))
 """What makes a check fail; notes do not."""
 
-_BODY_STARTS = (b"{", b"\xef\xbb\xbf{")
-
 
 class Report(msgspec.Struct, frozen=True):
     """What the check of one capture found. The codes of its findings are rule ids."""
@@ -38,6 +45,8 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     implied: tuple[Finding, ...] = ()
     """What the findings say already: the same defects, by other rules."""
+    positions: dict[int, Position] = {}
+    """Line and column of each finding, by its offset."""
 
     @property
     def broken(self) -> set[str]:
@@ -48,6 +57,9 @@ class Report(msgspec.Struct, frozen=True):
     def verdicts(self) -> tuple[Verdict, ...]:
         """What known clients make of this stream."""
         return verdicts(self.dialect, self.broken)
+
+    def position(self, finding: Finding) -> Position:
+        return self.positions.get(finding.offset, Position())
 
 
 def check(
@@ -64,48 +76,188 @@ def check(
     return list(examine(raw, dialect, context=context).findings)
 
 
-def examine(raw: bytes, dialect: str | None = None, *, context: Context | None = None) -> Report:
+def examine(
+    raw: bytes,
+    dialect: str | None = None,
+    *,
+    context: Context | None = None,
+    selection: Selection = EVERY_RULE,
+) -> Report:
     """As check, with what was read."""
-    wire = dialect_named(dialect or detect(raw))
-    reported: list[Finding] = []
-    implied: list[Finding] = []
-    frames: list[Frame] = []
-    responses = 0
-    for reading in readings(raw, wire.name, context=context):
-        responses += 1
-        frames += reading.frames
-        found = _of_the_wire(wire, reading.frames) if is_stream(raw, reading.frames) else []
-        response = sort_out(found + _of_the_lifecycle(reading))
-        reported += response.reported
-        implied += response.implied
-    if is_stream(raw, frames):
-        reported += _of_the_lines(raw, frames)
-    return Report(
-        wire.name, responses, len(frames), tuple(in_order(reported)), tuple(in_order(implied))
-    )
+    checker = Checker(dialect or detect(raw), context=context, selection=selection, limit=len(raw))
+    checker.feed(raw)
+    return checker.finish()
 
 
-def is_stream(raw: bytes, frames: list[Frame]) -> bool:
-    """Whether these frames came as events, and not as one JSON body."""
-    if len(frames) > 1:
-        return True
-    start = frames[0].offset if frames else 0
-    return not raw[start : start + 64].lstrip().startswith(_BODY_STARTS)
+class Checker:
+    """Checks a capture as its bytes come, in any pieces.
+
+    No more of it is held than what is needed to check the response that is being read.
+    """
+
+    def __init__(
+        self,
+        dialect: str,
+        *,
+        context: Context | None = None,
+        selection: Selection = EVERY_RULE,
+        limit: int = MAX_CAPTURED_EVENT,
+    ) -> None:
+        self._wire = dialect_named(dialect)
+        self._selection = selection
+        self._frames = CaptureFrames(limit=limit)
+        self._reader = CaptureReader[Part](
+            self._wire.name, _LifecycleCheck, context=context, ended=self._response_ended
+        )
+        self._response = _ResponseCheck(self._wire)
+        self._lines = lines.LineChecker()
+        self._counter = LineCounter()
+        self._responses = 0
+        self._events = 0
+        self._bodies = 0
+        self._reported: list[Finding] = []
+        self._implied: list[Finding] = []
+        self._positions: dict[int, Position] = {}
+
+    def feed(self, data: bytes) -> list[Finding]:
+        """Returns the findings of the responses that these bytes ended."""
+        before = len(self._reported)
+        pieces = self._frames.heads.feed(data)
+        self._counter.feed(data)
+        frames = self._frames.read(pieces)
+        self._lines.feed(pieces, frames)
+        self._reader.read((), pieces)
+        self._read(frames)
+        return self._reported[before:]
+
+    def finish(self) -> Report:
+        """Returns the report on the whole capture."""
+        pieces = self._frames.heads.finish()
+        frames = self._frames.read(pieces) + self._frames.finish()
+        self._read(frames)
+        self._reader.end()
+        if self._events != 1 or not self._bodies:
+            found = self._lines.finish(pieces, frames)
+            for one in _by_rule_id(lines.WIRE, lines.RULES, [finding for finding, _ in found]):
+                if self._selection.reports(one.code):
+                    self._reported.append(one)
+            self._positions |= {one.offset: position for one, position in found}
+        return Report(
+            self._wire.name,
+            self._responses,
+            self._events,
+            tuple(in_order(self._reported)),
+            tuple(in_order(self._implied)),
+            self._positions,
+        )
+
+    def position(self, finding: Finding) -> Position:
+        """Returns the line and the column of a finding that was returned."""
+        return self._positions.get(finding.offset, Position())
+
+    def _read(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self._reader.read((frame,))
+            self._response.feed(frame, self._reader.choices, self._counter.position(frame.offset))
+            self._events += 1
+            self._bodies += is_body(frame)
+
+    def _response_ended(self, choices: list[ChoiceReader]) -> None:
+        response = self._response
+        sorted_findings = deduplicate(response.finish(choices), self._selection)
+        self._reported += sorted_findings.reported
+        self._implied += sorted_findings.implied
+        for one in sorted_findings.reported:
+            self._positions[one.offset] = response.position(one)
+        self._responses += 1
+        self._response = _ResponseCheck(self._wire)
 
 
-def _of_the_wire(wire: Dialect, frames: list[Frame]) -> list[Finding]:
-    if wire.invariants is None:
-        return []
-    findings = Findings()
-    watcher = wire.invariants(findings)
-    for frame in frames:
-        findings.at, findings.offset = frame.number, frame.offset
-        watcher.feed(frame, untyped(frame.data))
-    watcher.finish()
-    return _named(wire.name, wire.rules, findings)
+_UNTERMINATED = f"{lifecycle.WIRE}/frame-unterminated"
 
 
-def untyped(data: bytes) -> JsonValue:
+def is_body(frame: Frame) -> bool:
+    """Whether this frame looks like a JSON body, and not like an event of a stream."""
+    return frame.bare and frame.data.startswith(b"{")
+
+
+class _LifecycleCheck:
+    """Reads one choice of one response; how it fails breaks a rule too."""
+
+    def __init__(self, choice: ChoiceReader) -> None:
+        self._choice = choice
+
+    def feed(self, frame: Frame) -> tuple[()]:
+        return self._note(self._choice.feed(frame))
+
+    def finish(self) -> tuple[()]:
+        return self._note(self._choice.finish())
+
+    def _note(self, parts: Iterable[Part]) -> tuple[()]:
+        for part in parts:
+            if isinstance(part, ErrorPart):
+                rule = lifecycle.FAILURES[part.kind]
+                self._choice.pipe.findings.broken(rule, part.message)
+        return ()
+
+
+class _ResponseCheck:
+    """Checks one response by the rules of its wire, and collects what reading it found."""
+
+    def __init__(self, wire: Dialect) -> None:
+        self._wire = wire
+        self._findings = Findings()
+        self._validator = wire.invariants(self._findings) if wire.invariants else None
+        self._body: Frame | None = None  # the only frame so far, if it may be a whole body
+        self._last: tuple[Frame, Position] | None = None
+        self._noted = 0
+        self._positions: dict[int, Position] = {}
+
+    def feed(self, frame: Frame, choices: Sequence[ChoiceReader], position: Position) -> None:
+        if self._last is None and is_body(frame):
+            self._body = frame
+        else:
+            if self._body is not None:
+                self._watch(self._body)
+                self._body = None
+            self._watch(frame)
+        noted = len(self._findings.found) + sum(len(one.findings) for one in choices)
+        if noted != self._noted or self._last is None:
+            self._positions[frame.offset] = position
+        self._noted = noted
+        self._last = frame, position
+
+    def _watch(self, frame: Frame) -> None:
+        if self._validator is not None:
+            self._findings.at, self._findings.offset = frame.number, frame.offset
+            self._validator.feed(frame, parse_leniently(frame.data))
+
+    def finish(self, choices: Iterable[ChoiceReader]) -> list[Finding]:
+        """Returns all findings of the response. A body is not checked by the rules of streams."""
+        found: list[Finding] = []
+        if self._validator is not None and self._body is None:
+            self._validator.finish()
+            found += _by_rule_id(self._wire.name, self._wire.rules, self._findings.found)
+        for choice in choices:
+            found += _by_rule_id(lifecycle.WIRE, lifecycle.RULES, choice.findings)
+        cut = [one for one in found if one.code == _UNTERMINATED]
+        found = [one for one in found if one not in cut[1:]]  # only the last event can be cut
+        if self._last is not None:
+            frame, position = self._last
+            self._positions[frame.offset] = position
+            found += _unterminated(frame, found)
+        return found
+
+    def position(self, finding: Finding) -> Position:
+        """Returns the position of a finding, or of the nearest event before it that is known."""
+        known = self._positions.get(finding.offset)
+        if known is None:
+            before = [offset for offset in self._positions if offset <= finding.offset]
+            known = self._positions[max(before)] if before else Position()
+        return known
+
+
+def parse_leniently(data: bytes) -> JsonValue:
     """Returns the JSON of a frame, as leniently as it can be read; None if it is none."""
     try:
         value: JsonValue = msgspec.json.decode(data)
@@ -122,47 +274,24 @@ def _lenient(data: bytes) -> JsonValue:
     return value
 
 
-def _of_the_lifecycle(reading: Reading) -> list[Finding]:
-    found: list[Finding] = []
-    for pipe in reading.pipes:
-        for frame in reading.frames:
-            _failures(pipe.feed((frame,)), pipe.findings)
-        _failures(pipe.finish(), pipe.findings)
-        found += _named(lifecycle.WIRE, lifecycle.RULES, pipe.findings)
-    return found + _unterminated(reading.frames, found)
-
-
-def _unterminated(frames: list[Frame], found: list[Finding]) -> list[Finding]:
+def _unterminated(last: Frame, found: list[Finding]) -> list[Finding]:
     """A cut event that the decoder could read as if it were whole, such as a terminator."""
-    code = f"{lifecycle.WIRE}/frame-unterminated"
-    if not frames or not frames[-1].cut or any(one.code == code for one in found):
+    if not last.cut or any(one.code == _UNTERMINATED for one in found):
         return []
-    last = frames[-1]
-    return [Finding(code, last.number, last.offset, "the last event has no blank line after it")]
+    return [
+        Finding(
+            _UNTERMINATED, last.number, last.offset, "the last event has no blank line after it"
+        )
+    ]
 
 
-def _failures(parts: Iterable[Part], findings: Findings) -> None:
-    for part in parts:
-        if isinstance(part, ErrorPart):
-            findings.broken(lifecycle.FAILURES[part.kind], part.message)
-
-
-def _of_the_lines(raw: bytes, frames: list[Frame]) -> list[Finding]:
-    findings = Findings()
-    watcher = lines.Lines()
-    watcher.read(raw)
-    watcher.report(frames, findings)
-    return _named(lines.WIRE, lines.RULES, findings)
-
-
-def _named(wire: str, rules: tuple[Rule, ...], findings: Findings) -> list[Finding]:
-    """The findings under their full ids. What is no rule of the wire is one of all streams."""
+def _by_rule_id(wire: str, rules: tuple[Rule, ...], found: Iterable[Finding]) -> list[Finding]:
+    """Returns the findings with the ids of their rules: of the wire, or of all streams."""
     own = {rule.name for rule in rules}
-    return list(_renamed(wire, own, findings.found))
-
-
-def _renamed(wire: str, own: set[str], found: list[Finding]) -> Iterator[Finding]:
-    for one in found:
-        if one.code in own or one.code not in lifecycle.NOT_RULES:
-            home = wire if one.code in own else lifecycle.WIRE
-            yield msgspec.structs.replace(one, code=f"{home}/{one.code}")
+    return [
+        msgspec.structs.replace(
+            one, code=f"{wire if one.code in own else lifecycle.WIRE}/{one.code}"
+        )
+        for one in found
+        if one.code in own or one.code not in lifecycle.NOT_RULES
+    ]

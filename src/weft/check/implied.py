@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 import msgspec
 
+from weft.check.rulebook import EVERY_RULE, Selection
 from weft.findings import Finding
 
 
-class Sorted(msgspec.Struct, frozen=True):
+class SortedFindings(msgspec.Struct, frozen=True):
     """The findings of one response, in the order of the stream."""
 
     reported: list[Finding]
@@ -30,7 +31,7 @@ def _of(wire: str, table: dict[str, str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
+IMPLIED_AT_EVENT: dict[str, tuple[str, ...]] = {
     **_of(
         "ai-sdk",
         {
@@ -95,7 +96,7 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
             "error-shape": "field-coerced",
             "finish-missing": "truncated",
             "frame-object": "error-reported",
-            "key-spelling": "event-unknown",
+            "key-spelling": "event-unknown field-coerced",
             "part-empty": "event-unknown",
             "part-type": "event-unknown",
             "result-without-call": "result-without-call",
@@ -153,7 +154,7 @@ AT_ITS_EVENT: dict[str, tuple[str, ...]] = {
 }
 """Rule -> the rules that its finding implies at the same event, however often."""
 
-IN_ITS_RESPONSE: dict[str, tuple[str, ...]] = {
+IMPLIED_IN_RESPONSE: dict[str, tuple[str, ...]] = {
     **_of(
         "ai-sdk",
         {
@@ -170,7 +171,7 @@ IN_ITS_RESPONSE: dict[str, tuple[str, ...]] = {
             "block-not-open": "end-missing",  # of the block that the stray delta began
             "block-open": "end-missing",
             "message-start-ended": "finish-late-content",
-            "tool-id-repeated": "call-id-collision",  # told when the second one has ended
+            "tool-id-repeated": "call-id-collision call-repeated",  # found at the end of the second
             "tool-input-json": "arguments-placeholder",
             "tool-name-missing": "call-nameless",
         },
@@ -186,7 +187,7 @@ IN_ITS_RESPONSE: dict[str, tuple[str, ...]] = {
     **_of(
         "openai-chat",
         {
-            "call-arguments-invalid": "arguments-invalid",
+            "call-arguments-invalid": "arguments-empty arguments-invalid",
             "call-arguments-type": "openai-chat/call-arguments-invalid",  # other types are no text
             "call-id-missing": "call-id-minted",
             "call-id-shared": "arguments-snapshot",  # two calls are read as one
@@ -219,22 +220,49 @@ the wire shows the defect at one event, and reading the stream notices it at ano
 """
 
 
-def sort_out(found: Iterable[Finding]) -> Sorted:
-    """Parts the findings of one response into those to report and those they imply."""
+def deduplicate(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> SortedFindings:
+    """Parts the findings of one response into those to report and those they imply.
+
+    A defect whose rule is ignored is left out, with all that it implies. One that is implied by
+    a rule that is not selected is reported itself, if its own rule is.
+    """
     ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
+    causes = _causes(ordered)
+    sorted_findings = SortedFindings([], [])
+    for one in ordered:
+        rule, *implying = _chain(one, causes)
+        if not any(each in selection.ignored for each in (rule, *implying)):
+            if any(map(selection.selects, implying)):
+                sorted_findings.implied.append(one)
+            elif selection.selects(rule):
+                sorted_findings.reported.append(one)
+    return sorted_findings
+
+
+def _causes(ordered: list[Finding]) -> dict[Finding, Finding]:
+    """Which finding implies another one."""
     by_rule: dict[str, list[Finding]] = {}
     for one in ordered:
         by_rule.setdefault(one.code, []).append(one)
-    implied: set[Finding] = set()
+    causes: dict[Finding, Finding] = {}
     for one in ordered:
-        for rule in AT_ITS_EVENT.get(one.code, ()):
-            implied.update(other for other in by_rule.get(rule, ()) if other.at == one.at)
+        for rule in IMPLIED_AT_EVENT.get(one.code, ()):
+            for other in by_rule.get(rule, ()):
+                if other.at == one.at:
+                    causes.setdefault(other, one)
     for one in ordered:
-        for rule in IN_ITS_RESPONSE.get(one.code, ()):
-            left = [other for other in by_rule.get(rule, ()) if other not in implied]
+        for rule in IMPLIED_IN_RESPONSE.get(one.code, ()):
+            left = [other for other in by_rule.get(rule, ()) if other not in causes]
             if left:
-                implied.add(min(left, key=lambda other: abs(other.at - one.at)))
-    return Sorted(
-        [one for one in ordered if one not in implied],
-        [one for one in ordered if one in implied],
-    )
+                causes[min(left, key=lambda other: abs(other.at - one.at))] = one
+    return causes
+
+
+def _chain(found: Finding, causes: dict[Finding, Finding]) -> list[str]:
+    """The rule of a finding, the rule that implies it, the rule that implies that …"""
+    chain = [found.code]
+    one = causes.get(found)
+    while one is not None and one.code not in chain:
+        chain.append(one.code)
+        one = causes.get(one)
+    return chain

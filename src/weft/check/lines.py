@@ -4,11 +4,14 @@ Weft's own reader forgives all of this without a finding, because nothing is los
 of other people are not all so patient.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from weft.captures import Piece
 from weft.dialects.rules import Rule
-from weft.findings import Findings
+from weft.findings import Finding
 from weft.sse import Frame
 
 WIRE = "sse"
@@ -87,34 +90,125 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-class Lines:
-    """Watches the lines of one capture, and tells of each rule where it was broken first."""
+class Position(msgspec.Struct, frozen=True):
+    """Where a finding is, as editors count: from 1. A line ends with LF; a column is a byte."""
+
+    line: int = 1
+    column: int = 1
+
+
+class LineCounter:
+    """Finds the line and the column of byte offsets, which must be asked for in order."""
+
+    __slots__ = ("_line", "_line_ends", "_read", "_start")
 
     def __init__(self) -> None:
-        self._broken: dict[str, tuple[int, str]] = {}
-        self._times: dict[str, int] = {}
-        self._ends: dict[bytes, int] = {}
+        self._read = 0
+        self._line_ends: deque[int] = deque()  # behind the last offset that was asked for
+        self._line = 1
+        self._start = 0
+
+    def feed(self, data: bytes) -> None:
+        end = data.find(b"\n")
+        while end >= 0:
+            self._line_ends.append(self._read + end)
+            end = data.find(b"\n", end + 1)
+        self._read += len(data)
+
+    def position(self, offset: int) -> Position:
+        while self._line_ends and self._line_ends[0] < offset:
+            self._start = self._line_ends.popleft() + 1
+            self._line += 1
+        return Position(self._line, offset - self._start + 1)
+
+
+class _Violation(msgspec.Struct):
+    """A rule that was broken: where first, and how often."""
+
+    offset: int
+    position: Position
+    detail: str
+    event: int = 0
+    """The last event that begins before the line."""
+    times: int = 1
+
+
+LineFinding = tuple[Finding, Position]
+
+
+class LineChecker:
+    """Checks the lines of one capture, and reports where each rule was broken first."""
+
+    def __init__(self) -> None:
+        self._broken: dict[str, _Violation] = {}
+        self._ends: dict[bytes, _Violation] = {}  # where each kind of line end came first
+        self._counter = LineCounter()
+        self._event = 0  # the last one that was read
+        self._tail: list[bytes] = []  # pieces of an unfinished line
+        self._offset = 0  # of that line
+        self._is_first = True
+        self._is_json = False
         self._events = 0
         self._last_id = b""
         self._fields: list[bytes] = []
         self._data: list[bytes] = []
 
-    def read(self, raw: bytes) -> None:
-        offset = 0
-        if raw.startswith(_BOM):
-            self._note("byte-order-mark", 0, "the stream begins with a byte order mark")
-            raw, offset = raw[len(_BOM) :], len(_BOM)
-        for line in raw.splitlines(keepends=True):
+    def feed(self, pieces: Iterable[Piece], frames: Sequence[Frame]) -> None:
+        """Reads the next pieces of a capture, and the frames that they completed."""
+        for piece in pieces:
+            if not self._is_json:
+                self._counter.feed(piece.data)
+                if not piece.is_head:
+                    self._read(piece)
+                self._counter.position(self._offset)  # what is behind it need not be kept
+        self._locate(frames)
+
+    def _locate(self, frames: Sequence[Frame]) -> None:
+        """Finds the last event that begins before each line that was noted."""
+        if not frames:
+            return
+        for noted in (*self._broken.values(), *self._ends.values()):
+            if frames[0].offset <= noted.offset:
+                numbers = [frame.number for frame in frames if frame.offset <= noted.offset]
+                noted.event = max(noted.event, *numbers)
+        self._event = frames[-1].number
+
+    def _read(self, piece: Piece) -> None:
+        if not self._tail:
+            self._offset = piece.offset
+        self._tail.append(piece.data)
+        if b"\n" not in piece.data and b"\r" not in piece.data:
+            return
+        data = b"".join(self._tail)
+        lines = self._without_mark(data).splitlines(keepends=True)
+        # the last line may go on, if only with the LF of a CRLF
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        self._lines(lines)
+        self._tail = [rest] if rest else []
+
+    def _without_mark(self, data: bytes) -> bytes:
+        if self._is_first and data.startswith(_BOM):
+            self._note("byte-order-mark", self._offset, "the stream begins with a byte order mark")
+            self._offset += len(_BOM)
+            data = data[len(_BOM) :]
+        self._is_first = False
+        return data
+
+    def _lines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
             text = line.rstrip(b"\r\n")
-            self._ends.setdefault(line[len(text) :], offset)
+            end = line[len(text) :]
+            if end not in self._ends:
+                position = self._counter.position(self._offset)
+                self._ends[end] = _Violation(self._offset, position, "", self._event)
             if not text:
-                self._blank(offset)
+                self._blank(self._offset)
             elif not self._events and text.lstrip().startswith(_JSON_STARTS):
-                return  # a body behind comments
+                self._is_json = True  # a body, perhaps behind comments
+                return
             else:
-                self._line(text, offset)
-            offset += len(line)
-        self._line_ends()
+                self._line(text, self._offset)
+            self._offset += len(line)
 
     def _line(self, text: bytes, offset: int) -> None:
         name, _, value = text.partition(b":")
@@ -145,24 +239,45 @@ class Lines:
         self._events += bool(data)
         self._data, self._fields = [], []
 
-    def _line_ends(self) -> None:
-        ends = {end: at for end, at in self._ends.items() if end}
-        if len(ends) > 1:
-            told = " and ".join(_LINE_ENDS[end] for end in ends)
-            self._note("line-ends-mixed", max(ends.values()), f"lines end with {told}")
-        elif ends and b"\n" not in ends:
-            told = _LINE_ENDS[next(iter(ends))]
-            self._note("line-ends-crlf", 0, f"lines end with {told}")
-
     def _note(self, rule: str, offset: int, detail: str) -> None:
-        self._broken.setdefault(rule, (offset, detail))
-        self._times[rule] = self._times.get(rule, 0) + 1
+        known = self._broken.get(rule)
+        if known is None:
+            position = self._counter.position(offset)
+            self._broken[rule] = _Violation(offset, position, detail, self._event)
+        else:
+            known.times += 1
 
-    def report(self, frames: Sequence[Frame], findings: Findings) -> None:
-        """Notes each broken rule once, at the event that the line belongs to or follows."""
-        offsets = [frame.offset for frame in frames]
-        for rule, (offset, detail) in sorted(self._broken.items(), key=lambda row: row[1]):
-            findings.at = max(bisect_right(offsets, offset) - 1, 0)
-            findings.offset = offset
-            times = self._times[rule]
-            findings.broken(rule, f"{detail} ({times} times)" if times > 1 else detail)
+    def finish(self, pieces: Iterable[Piece], frames: Sequence[Frame]) -> list[LineFinding]:
+        """Returns each broken rule once, at the event that the line belongs to or follows.
+
+        The pieces and the frames are those that the end of the input leaves.
+        """
+        self.feed(pieces, ())
+        if self._tail and not self._is_json:
+            self._lines([self._without_mark(b"".join(self._tail))])
+        self._locate(frames)
+        if not self._is_json:
+            self._line_ends()
+        return [
+            (
+                Finding(
+                    rule,
+                    one.event,
+                    one.offset,
+                    f"{one.detail} ({one.times} times)" if one.times > 1 else one.detail,
+                ),
+                one.position,
+            )
+            for rule, one in sorted(self._broken.items(), key=lambda row: row[1].offset)
+        ]
+
+    def _line_ends(self) -> None:
+        ends = {end: noted for end, noted in self._ends.items() if end}
+        if len(ends) > 1:
+            names = " and ".join(_LINE_ENDS[end] for end in ends)
+            last = max(ends.values(), key=lambda noted: noted.offset)
+            last.detail = f"lines end with {names}"
+            self._broken["line-ends-mixed"] = last
+        elif ends and b"\n" not in ends:
+            (name,) = (_LINE_ENDS[end] for end in ends)
+            self._broken["line-ends-crlf"] = _Violation(0, Position(), f"lines end with {name}")

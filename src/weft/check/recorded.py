@@ -1,6 +1,6 @@
 """What was measured, read or reported of other clients, on the date that stands there."""
 
-from weft.check.verdict import Client, Verdict, rows
+from weft.check.verdict import UNKNOWN, Client, Verdict, rows
 
 SUITE = Client("open-responses compliance suite", "2026-07", "2026-11-16")
 AI_UI = Client("ai (useChat)", "7.0.169", "2026-11-16")
@@ -237,7 +237,7 @@ RECORDED: tuple[Verdict, ...] = (
         ),
     ),
     *rows(
-        Client("claude code", "not told", "2026-03-31"),
+        Client("claude code", UNKNOWN, "2026-03-31"),
         "anthropic-messages",
         "recorded",
         (
@@ -248,7 +248,7 @@ RECORDED: tuple[Verdict, ...] = (
         ),
     ),
     *rows(
-        Client("claude code", "not told", "2026-04-27"),
+        Client("claude code", UNKNOWN, "2026-04-27"),
         "anthropic-messages",
         "recorded",
         (
@@ -259,7 +259,7 @@ RECORDED: tuple[Verdict, ...] = (
         ),
     ),
     *rows(
-        Client("claude code", "not told", "2026-09-01"),
+        Client("claude code", UNKNOWN, "2026-09-01"),
         "anthropic-messages",
         "recorded",
         (

@@ -7,12 +7,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from weft.check.clients import known
+from weft.check.clients import verdicts_on
 from weft.check.engine import VIOLATIONS, Report
 from weft.check.lifecycle import WIRE as ANY_WIRE
 from weft.check.lines import WIRE as LINES
+from weft.check.lines import Position
 from weft.check.rulebook import RULES, WIRES
-from weft.check.verdict import Verdict
+from weft.check.verdict import UNKNOWN, Verdict
 from weft.dialects.rules import Severity
 from weft.findings import Finding
 
@@ -27,7 +28,6 @@ class Checked(msgspec.Struct, frozen=True):
     """One capture: its report, or why there is none."""
 
     path: str
-    raw: bytes = b""
     report: Report | None = None
     error: str | None = None
 
@@ -36,30 +36,47 @@ class Checked(msgspec.Struct, frozen=True):
         return self.report.findings if self.report else ()
 
 
-def counted(captures: Sequence[Checked]) -> dict[Severity, int]:
+def count_by_severity(captures: Sequence[Checked]) -> dict[Severity, int]:
     """How many findings of each severity there are."""
     found = Counter(RULES[one.code].severity for each in captures for one in each.findings)
     return {severity: found[severity] for severity in SEVERITIES}
 
 
-def failed(captures: Sequence[Checked]) -> bool:
+def has_violations(captures: Sequence[Checked]) -> bool:
     """Whether any capture breaks a rule. Notes break nothing."""
-    counts = counted(captures)
+    counts = count_by_severity(captures)
     return any(counts[severity] for severity in VIOLATIONS)
 
 
 # For people
 
 
+def finding_line(path: str, found: Finding, position: Position, paint: Paint) -> str:
+    """One line that editors can open: file, line and column come first."""
+    severity = RULES[found.code].severity
+    return (
+        f"{path}:{position.line}:{position.column}: {paint(severity, severity)} {found.code}: "
+        f"{found.printable_detail} (event {found.at}, byte {found.offset})"
+    )
+
+
+def finding_lines(checked: Checked, paint: Paint) -> list[str]:
+    report = checked.report
+    if report is None:
+        return []
+    return [finding_line(checked.path, one, report.position(one), paint) for one in report.findings]
+
+
+def verdict_lines(checked: Checked) -> list[str]:
+    """What clients make of a capture."""
+    return [f"{checked.path}: {verdict_line(row)} [{row.rule}]" for row in _verdicts(checked)]
+
+
 def text(captures: Sequence[Checked], paint: Paint) -> str:
-    """One line a finding, then what clients make of it, then the sum."""
-    lines: list[str] = []
-    for each in captures:
-        for one in each.findings:
-            severity = RULES[one.code].severity
-            lines.append(one.line(each.path, paint(severity, severity)))
-    for each in captures:
-        lines += [f"{each.path}: {verdict_line(row)} [{row.rule}]" for row in _verdicts(each)]
+    """Of each capture, one line a finding, then what clients make of it; then the sum."""
+    lines = [
+        line for each in captures for line in (*finding_lines(each, paint), *verdict_lines(each))
+    ]
     return "\n".join([*lines, summary(captures)]) + "\n"
 
 
@@ -68,18 +85,21 @@ def _verdicts(checked: Checked) -> tuple[Verdict, ...]:
 
 
 def verdict_line(row: Verdict) -> str:
+    """What one client does, in one line."""
     client = row.client
-    found = f"{row.evidence} {client.date}"
-    return f"{client.name} {client.version} ({found}) {row.effect}: {row.says}"
+    name = client.name if client.version == UNKNOWN else f"{client.name} {client.version}"
+    return f"{name} ({row.evidence} {client.date}) {row.effect}: {row.says}"
 
 
-def summary(captures: Sequence[Checked]) -> str:
+def summary(captures: Sequence[Checked], skipped: int = 0) -> str:
+    """How many captures were checked, and what was found; `skipped` files were no captures."""
     read = [each for each in captures if each.report]
-    counts = counted(captures)
-    told = ", ".join(_many(counts[severity], severity) for severity in SEVERITIES)
+    counts = count_by_severity(captures)
+    found = ", ".join(_many(counts[severity], severity) for severity in SEVERITIES)
     unread = len(captures) - len(read)
     lost = f"; {_many(unread, 'capture')} unreadable" if unread else ""
-    return f"{_many(len(read), 'capture')} checked: {told}{lost}"
+    others = f"; {_many(skipped, 'other file')} skipped" if skipped else ""
+    return f"{_many(len(read), 'capture')} checked: {found}{lost}{others}"
 
 
 def _many(number: int, word: str) -> str:
@@ -91,7 +111,7 @@ def explanation(id: str) -> str:
     rule = RULES[id]
     wire = id.partition("/")[0]
     of = {ANY_WIRE: "streams of every dialect", LINES: "server-sent events of every dialect"}
-    rows = known(id)
+    rows = verdicts_on(id)
     example = "".join(f"    {line}".rstrip() + "\n" for line in rule.example.rstrip().split("\n"))
     clients = "".join(f"    {row.dialect}: {verdict_line(row)}\n" for row in rows)
     return (
@@ -104,7 +124,7 @@ def explanation(id: str) -> str:
     )
 
 
-def listing() -> str:
+def list_rules() -> str:
     """Every rule on a line of its own."""
     width = max(map(len, RULES))
     lines = [f"{id:{width}}  {rule.severity:7}  {rule.promise}" for id, rule in RULES.items()]
@@ -119,6 +139,8 @@ class JsonFinding(msgspec.Struct):
     severity: Severity
     at: int
     offset: int
+    line: int
+    column: int
     detail: str
 
 
@@ -153,7 +175,7 @@ class JsonReport(msgspec.Struct):
 
 
 def as_json(captures: Sequence[Checked]) -> bytes:
-    counts = counted(captures)
+    counts = count_by_severity(captures)
     report = JsonReport(
         [_json_capture(each) for each in captures],
         counts["error"],
@@ -171,11 +193,21 @@ def _json_capture(checked: Checked) -> JsonCapture:
         dialect=report.dialect if report else None,
         responses=report.responses if report else 0,
         events=report.events if report else 0,
-        findings=[
-            JsonFinding(one.code, RULES[one.code].severity, one.at, one.offset, one.detail)
-            for one in checked.findings
-        ],
+        findings=[_json_finding(one, report) for one in report.findings] if report else [],
         verdicts=[_json_verdict(row) for row in _verdicts(checked)],
+    )
+
+
+def _json_finding(one: Finding, report: Report) -> JsonFinding:
+    position = report.position(one)
+    return JsonFinding(
+        code=one.code,
+        severity=RULES[one.code].severity,
+        at=one.at,
+        offset=one.offset,
+        line=position.line,
+        column=position.column,
+        detail=one.detail,
     )
 
 
@@ -228,6 +260,7 @@ class SarifArtifact(msgspec.Struct):
 
 class SarifRegion(msgspec.Struct, rename="camel"):
     start_line: int
+    start_column: int
     byte_offset: int
 
 
@@ -306,24 +339,25 @@ def _sarif_rule(id: str) -> SarifRule:
 
 
 def _sarif_results(checked: Checked, broken: list[str]) -> list[SarifResult]:
-    results: list[SarifResult] = []
-    line, counted_to = 1, 0
-    for one in sorted(checked.findings, key=lambda found: found.offset):
-        line += checked.raw.count(b"\n", counted_to, one.offset)
-        counted_to = one.offset
-        artifact = SarifArtifact(_uri(checked.path))
-        place = SarifPhysical(artifact, SarifRegion(line, one.offset))
-        results.append(
-            SarifResult(
-                rule_id=one.code,
-                rule_index=broken.index(one.code),
-                level=RULES[one.code].severity,
-                message=SarifText(one.detail),
-                locations=[SarifLocation(place)],
-                properties=SarifProperties(one.at),
-            )
+    report = checked.report
+    if report is None:
+        return []
+    return [
+        SarifResult(
+            rule_id=one.code,
+            rule_index=broken.index(one.code),
+            level=RULES[one.code].severity,
+            message=SarifText(one.detail),
+            locations=[_sarif_location(checked.path, one, report.position(one))],
+            properties=SarifProperties(one.at),
         )
-    return results
+        for one in report.findings
+    ]
+
+
+def _sarif_location(path: str, found: Finding, position: Position) -> SarifLocation:
+    region = SarifRegion(position.line, position.column, found.offset)
+    return SarifLocation(SarifPhysical(SarifArtifact(_uri(path)), region))
 
 
 def _uri(path: str) -> str:
@@ -361,7 +395,7 @@ def _wire_reference(wire: str) -> str:
 
 def _rule_reference(id: str) -> str:
     rule = RULES[id]
-    rows = known(id)
+    rows = verdicts_on(id)
     clients = "".join(f"- {row.dialect}: {verdict_line(row)}\n" for row in rows)
     return (
         f"\n### `{id}`\n*{rule.severity}* · {rule.promise}\n\n{rule.why}\n\n"

@@ -12,8 +12,12 @@ ever; ignores: a response that failed is taken for a good one."""
 Evidence = Literal["executed", "recorded"]
 
 
+UNKNOWN = "unknown"
+"""The version of a client, where a report does not name it."""
+
+
 class Client(msgspec.Struct, frozen=True):
-    """One version of one client, and the day its rows were found out, or taken down."""
+    """One version of one client, and the day its behaviour was observed or reported."""
 
     name: str
     version: str

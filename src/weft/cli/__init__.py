@@ -1,1 +1,1 @@
-"""The command line: one file a command."""
+"""The command line: `commands.py` declares it, and each command runs in a module of its name."""

@@ -1,22 +1,18 @@
 """`weft assemble`: each response of a capture as one JSON object."""
 
-import click
 import msgspec
 from msgspec import Raw
 
 from weft.assembler import Response
-from weft.cli.captures import (
-    Capture,
-    capture_argument,
-    from_option,
-    quiet_option,
-    write_lines,
-)
+from weft.captures import CaptureReader, ChoiceReader
+from weft.cli.captures import FindingPrinter, UnreadableCapture, json_line, open_capture, write
+from weft.errors import WeftError
 from weft.findings import Finding
 from weft.partial_json import parse
 from weft.parts import (
     ErrorKind,
     FinishReason,
+    Part,
     Source,
     ToolApprovalRequest,
     ToolCall,
@@ -25,7 +21,7 @@ from weft.parts import (
 )
 
 
-class Call(msgspec.Struct):
+class AssembledCall(msgspec.Struct):
     id: str
     name: str
     kind: str
@@ -33,26 +29,26 @@ class Call(msgspec.Struct):
     provider_executed: bool
 
 
-class InvalidCall(msgspec.Struct):
+class AssembledInvalidCall(msgspec.Struct):
     id: str
     name: str
     raw: str
     reason: str
 
 
-class Result(msgspec.Struct):
+class AssembledResult(msgspec.Struct):
     id: str
     result: Raw
     is_error: bool
     preliminary: bool
 
 
-class Approval(msgspec.Struct):
+class AssembledApproval(msgspec.Struct):
     approval_id: str
     call_id: str
 
 
-class Error(msgspec.Struct):
+class AssembledError(msgspec.Struct):
     kind: ErrorKind
     message: str
     code: str | int | None
@@ -67,15 +63,15 @@ class Assembled(msgspec.Struct):
     text: str
     reasoning: str
     refusal: str
-    tool_calls: list[Call]
-    invalid_tool_calls: list[InvalidCall]
-    tool_results: list[Result]
-    approval_requests: list[Approval]
+    tool_calls: list[AssembledCall]
+    invalid_tool_calls: list[AssembledInvalidCall]
+    tool_results: list[AssembledResult]
+    approval_requests: list[AssembledApproval]
     sources: list[Source]
     finish_reason: FinishReason | None
     raw_finish_reason: str | None
     usage: Usage | None
-    error: Error | None
+    error: AssembledError | None
     findings: tuple[Finding, ...]
 
 
@@ -93,44 +89,40 @@ def assembled(response: Response) -> Assembled:
         refusal=response.refusal,
         tool_calls=[_call(call) for call in response.tool_calls],
         invalid_tool_calls=[
-            InvalidCall(call.id, call.name, call.params, call.invalid or "")
+            AssembledInvalidCall(call.id, call.name, call.params, call.invalid or "")
             for call in response.invalid_tool_calls
         ],
-        tool_results=[Result(r.id, r.result, r.is_error, r.preliminary) for r in results],
-        approval_requests=[Approval(one.approval_id, one.id) for one in approvals],
+        tool_results=[AssembledResult(r.id, r.result, r.is_error, r.preliminary) for r in results],
+        approval_requests=[AssembledApproval(one.approval_id, one.id) for one in approvals],
         sources=[item for item in items if isinstance(item, Source)],
         finish_reason=response.finish_reason,
         raw_finish_reason=response.raw_finish_reason,
         usage=response.usage,
-        error=Error(error.kind, error.message, error.code) if error else None,
+        error=AssembledError(error.kind, error.message, error.code) if error else None,
         findings=response.findings,
     )
 
 
-def _call(call: ToolCall) -> Call:
+def _call(call: ToolCall) -> AssembledCall:
     arguments = call.params if call.format == "text" else parse(call.params)
-    return Call(call.id, call.name, call.kind, arguments, call.provider_executed)
+    return AssembledCall(call.id, call.name, call.kind, arguments, call.provider_executed)
 
 
-@click.command(short_help="Print each response of a capture as one JSON object.")
-@capture_argument
-@from_option
-@quiet_option
-def assemble(capture: str, source: str | None, quiet: bool) -> None:
-    """Print each response of a CAPTURE, and each choice, as one JSON object on one line.
+def run(capture: str, source: str | None, quiet: bool) -> None:
+    """Prints each response as soon as it has ended."""
+    opened = open_capture(capture, source)
+    findings = FindingPrinter(capture, quiet=quiet)
 
-    Keys: id, model, choice, text, reasoning, refusal, tool_calls, invalid_tool_calls,
-    tool_results, approval_requests, sources, finish_reason, raw_finish_reason, usage, error,
-    findings. A response that failed is printed like any other: its error says why, and its
-    calls are all invalid. Findings (what was repaired) also go to standard error, one line each.
+    def ended(choices: list[ChoiceReader]) -> None:
+        write(json_line(assembled(choice.response)) for choice in choices)
+        findings.ended(choices)
 
-    Exit: 0, or 2 if the capture is unreadable.
-
-    \b
-      weft assemble stream.sse | jq .tool_calls
-    """
-    read = Capture(capture, source)
-    decoded = read.decoded()
-    write_lines(assembled(one.response) for one in decoded)
-    if not quiet:
-        read.report(decoded)
+    reader = CaptureReader[Part](opened.dialect, lambda choice: choice, ended=ended)
+    try:
+        for chunk in opened.chunks:
+            reader.feed(chunk)
+            findings.print(reader.choices)
+        reader.finish()
+        findings.print([])
+    except WeftError as problem:
+        raise UnreadableCapture(capture, problem) from None

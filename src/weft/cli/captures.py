@@ -1,106 +1,129 @@
-"""What the commands that read a capture share: argument, options, error and finding lines."""
+"""What the commands that read a capture share: the input, errors, findings, lines of JSON."""
 
+import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
-from weft.codec import Decoded, decode_all, detect, in_order
-from weft.dialects import DIALECTS, dialect_named
-from weft.errors import Unreadable, WeftError
-
-F = TypeVar("F", bound=Callable[..., Any])
+from weft.captures import ChoiceReader, Detector
+from weft.dialects import dialect_named
+from weft.errors import TooLarge, Unreadable, WeftError
+from weft.findings import Finding
 
 UNREADABLE = 2
 """The exit code for a capture that cannot be read."""
 
-READABLE = sorted(
-    name
-    for dialect in DIALECTS.values()
-    if dialect.decoder is not None
-    for name in (dialect.name, *dialect.aliases)
-)
-WRITABLE = sorted(
-    name
-    for dialect in DIALECTS.values()
-    if dialect.encoder is not None
-    for name in (dialect.name, *dialect.aliases)
-)
+_CHUNK = 64 * 1024
+_STDIN = 0
 
 
-class Capture:
-    """The bytes of a capture, and the dialect they are in."""
+class UnreadableCapture(click.ClickException):
+    """A capture that cannot be read, as one line: the file, the byte, the event, the reason."""
 
-    def __init__(self, path: str, source: str | None) -> None:
-        self.path = path
-        self.raw = _read(path)
-        try:
-            self.dialect = dialect_named(source).name if source else detect(self.raw)
-        except WeftError as problem:
-            raise self.unreadable(problem) from None
-
-    def unreadable(self, problem: WeftError) -> click.ClickException:
-        """One line: the file, the byte, the event, and what is wrong."""
-        place = problem if isinstance(problem, Unreadable) else Unreadable("")
-        return _OneLine(f"{self.path}: byte {place.offset}, event {place.event}: {problem}")
-
-    def decoded(self) -> list[Decoded]:
-        """Every response of the capture, and every choice of each."""
-        try:
-            return decode_all(self.raw, self.dialect)
-        except WeftError as problem:
-            raise self.unreadable(problem) from None
-
-    def report(self, decoded: list[Decoded]) -> None:
-        """Writes the findings to standard error, one line each, in the order of the capture."""
-        for found in in_order(found for one in decoded for found in one.response.findings):
-            click.echo(found.line(self.path), err=True)
-
-
-class _OneLine(click.ClickException):
     exit_code = UNREADABLE
+
+    def __init__(self, path: str, problem: WeftError | str) -> None:
+        offset, event = 0, 0
+        if isinstance(problem, Unreadable | TooLarge):
+            offset, event = problem.offset, problem.event
+        super().__init__(f"{path}: byte {offset}, event {event}: {problem}")
 
     def show(self, file: Any = None) -> None:
         click.echo(f"weft: {self.format_message()}", err=True)
 
 
-def _read(path: str) -> bytes:
+def chunks(path: str) -> Iterator[bytes]:
+    """Yields the bytes of a file, or of standard input, as they come."""
     try:
         if path == "-":
-            return sys.stdin.buffer.read()
-        return Path(path).read_bytes()
+            while data := os.read(_STDIN, _CHUNK):
+                yield data
+        else:
+            with Path(path).open("rb", buffering=0) as file:
+                while data := file.read(_CHUNK):
+                    yield data
     except OSError as problem:
-        raise _OneLine(f"{path}: byte 0, event 0: {problem.strerror}") from None
+        raise UnreadableCapture(path, problem.strerror or str(problem)) from None
 
 
-def capture_argument(function: F) -> F:
-    return click.argument("capture", metavar="CAPTURE")(function)
+@dataclass(frozen=True)
+class OpenCapture:
+    """A capture whose dialect is known."""
+
+    path: str
+    dialect: str
+    chunks: Iterator[bytes]
+    """All of its bytes, as they come."""
 
 
-def from_option(function: F) -> F:
-    return click.option(
-        "--from",
-        "source",
-        type=click.Choice(READABLE),
-        metavar="DIALECT",
-        help=f"The dialect of the capture: {', '.join(READABLE)}; detected if left out.",
-    )(function)
+def open_capture(
+    path: str, dialect: str | None, read: Callable[[str], Iterator[bytes]] = chunks
+) -> OpenCapture:
+    """Reads a capture as far as it takes to know its dialect, or that it is a stream at all.
+
+    Raises UnreadableCapture.
+    """
+    detector = Detector(None if dialect is None else dialect_named(dialect).name)
+    rest = read(path)
+    begin: list[bytes] = []
+    try:
+        for chunk in rest:
+            begin.append(chunk)
+            found = detector.feed(chunk)
+            if found is not None:
+                return OpenCapture(path, found, chain(begin, rest))
+        return OpenCapture(path, detector.finish(), iter(begin))
+    except WeftError as problem:
+        raise UnreadableCapture(path, problem) from None
 
 
-def quiet_option(function: F) -> F:
-    return click.option(
-        "--quiet", "-q", is_flag=True, help="Do not print findings to standard error."
-    )(function)
+class FindingPrinter:
+    """Prints the findings of a capture to standard error as they come, each once."""
+
+    def __init__(self, path: str, *, quiet: bool) -> None:
+        self._path = path
+        self._quiet = quiet
+        self._shown: dict[ChoiceReader, int] = {}
+        self._seen: set[Finding] = set()
+        self._ready: list[Finding] = []
+
+    def ended(self, choices: list[ChoiceReader]) -> None:
+        """Collects what is left of a response that has ended."""
+        self._collect(choices)
+        self._shown.clear()
+        self._seen.clear()
+
+    def print(self, choices: list[ChoiceReader]) -> None:
+        """Prints what is new, also of the response that is being read."""
+        self._collect(choices)
+        for found in self._ready:
+            click.echo(found.line(self._path), err=True)
+        self._ready.clear()
+
+    def _collect(self, choices: list[ChoiceReader]) -> None:
+        if self._quiet:
+            return
+        for choice in choices:
+            for found in choice.findings[self._shown.get(choice, 0) :]:
+                if found not in self._seen:  # what several choices share is reported once
+                    self._seen.add(found)
+                    self._ready.append(found)
+            self._shown[choice] = len(choice.findings)
 
 
-def write_lines(values: Iterable[msgspec.Struct]) -> None:
-    """Writes each value on one line, even if raw JSON inside it has line breaks."""
-    for value in values:
-        data = msgspec.json.encode(value)
-        if b"\n" in data:
-            data = msgspec.json.format(data, indent=-1)
-        sys.stdout.buffer.write(data + b"\n")
-    sys.stdout.buffer.flush()  # while click can still be quiet about a reader that went away
+def write(data: Iterable[bytes]) -> None:
+    """Writes at once: whoever reads a pipe sees it as soon as it is known."""
+    sys.stdout.buffer.write(b"".join(data))
+    sys.stdout.buffer.flush()
+
+
+def json_line(value: msgspec.Struct) -> bytes:
+    """The value on one line, even if raw JSON inside it has line breaks."""
+    data = msgspec.json.encode(value)
+    return (msgspec.json.format(data, indent=-1) if b"\n" in data else data) + b"\n"

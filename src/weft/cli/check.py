@@ -1,99 +1,239 @@
 """`weft check`: the linter for captured streams."""
 
+import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from glob import glob, has_magic
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 
-from weft.check.engine import examine
-from weft.check.report import Checked, as_json, as_sarif, explanation, failed, listing, text
-from weft.check.rulebook import rules_named
-from weft.cli.captures import READABLE, UNREADABLE, Capture
+from weft.check.engine import Checker, Report
+from weft.check.lines import Position
+from weft.check.report import (
+    Checked,
+    as_json,
+    as_sarif,
+    explanation,
+    finding_line,
+    has_violations,
+    list_rules,
+    summary,
+    verdict_lines,
+)
+from weft.check.rulebook import Selection, rules_named, selection
+from weft.cli.captures import (
+    UNREADABLE,
+    OpenCapture,
+    UnreadableCapture,
+    chunks,
+    open_capture,
+    write,
+)
+from weft.dialects import dialect_named
 from weft.dialects.rules import Severity
 from weft.errors import WeftError
+from weft.findings import Finding
 
 VIOLATIONS = 1
 """The exit code for readable captures that break a rule."""
 
+CAPTURE_SUFFIXES = (".sse", ".http")
+"""In a folder, a file that ends so is a capture. Any other is one if it holds a known dialect."""
+
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-@click.command(short_help="Lint captures: report the rules they break.")
-@click.argument("captures", metavar="CAPTURE...", nargs=-1)
-@click.option(
-    "--dialect",
-    "--from",
-    "dialect",
-    type=click.Choice(READABLE),
-    metavar="DIALECT",
-    help=f"The dialect of the captures: {', '.join(READABLE)}; detected if left out.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "sarif"]),
-    default="text",
-    show_default=True,
-    help="The format of the report.",
-)
-@click.option("--explain", metavar="RULE", help="Explain a rule and exit.")
-@click.option("--rules", is_flag=True, help="List all rules and exit.")
-def check(
-    captures: tuple[str, ...], dialect: str | None, form: str, explain: str | None, rules: bool
+def run(
+    captures: tuple[str, ...],
+    dialect: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    form: str,
+    explain: str | None,
+    rules: bool,
 ) -> None:
-    """Lint each CAPTURE: the rules of every stream, and the rules of its own wire.
-
-    Prints one line for each defect: the event (counted from 0), the byte, the rule it breaks and
-    what was expected. Then prints how known clients handle such a stream.
-
-    Exit: 0 if there is nothing but notes, 1 if a rule is broken, 2 if a capture is unreadable.
-
-    \b
-      weft check stream.sse
-      weft check --format sarif captures/*.sse > weft.sarif
-      weft check --explain lifecycle/call-id-repeated
-    """
-    if rules:
-        click.echo(listing(), nl=False)
-    elif explain is not None:
-        click.echo(_explained(explain), nl=False)
-    elif not captures:
-        raise click.UsageError("Missing argument 'CAPTURE...'.")
-    else:
-        sys.exit(_checked(captures, dialect, form))
-
-
-def _explained(name: str) -> str:
     try:
-        return "\n".join(explanation(id) for id in rules_named(name))
+        chosen = selection(select, ignore)
+        explained = rules_named(explain) if explain is not None else []
     except WeftError as problem:
         raise click.UsageError(str(problem)) from None
-
-
-def _checked(paths: tuple[str, ...], dialect: str | None, form: str) -> int:
-    checked = [_one(path, dialect) for path in paths]
-    if form == "text":
-        click.echo(text(checked, _paint), nl=False)
+    if rules:
+        click.echo(list_rules(), nl=False)
+    elif explained:
+        click.echo("\n".join(explanation(id) for id in explained), nl=False)
     else:
-        sarif = form == "sarif"
-        sys.stdout.buffer.write(as_sarif(checked, version("weft")) if sarif else as_json(checked))
-        sys.stdout.buffer.flush()  # while click can still be quiet about a reader that went away
-    if any(each.error for each in checked):
-        return UNREADABLE
-    return VIOLATIONS if failed(checked) else 0
+        sys.exit(_Check(list(_expand(captures)), dialect, chosen, form).run())
 
 
-def _one(path: str, dialect: str | None) -> Checked:
-    """Checks one capture. An unreadable one is reported at once; the others are still checked."""
-    try:
-        read = Capture(path, dialect)
+# Which files
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A file to check."""
+
+    path: str
+    is_certain: bool = True
+    """False: a file of a folder that may be something else than a capture."""
+    folder: str | None = None
+    """The folder it was found in, if that was named and not the file."""
+
+
+def _expand(arguments: Iterable[str]) -> Iterator[_Target]:
+    """Yields files as they are named, and what folders and patterns hold, in order of name."""
+    for argument in arguments:
+        if argument != "-" and not Path(argument).exists() and has_magic(argument):
+            matches = sorted(glob(argument, recursive=True))  # noqa: PTH207 - also absolute ones
+        else:
+            matches = [argument]
+        if not matches:
+            yield _Target(argument)  # it is reported as a file that does not exist
+        for match in matches:
+            if match != "-" and Path(match).is_dir():
+                yield from _folder(match)
+            else:
+                yield _Target(match)
+
+
+def _folder(folder: str) -> Iterator[_Target]:
+    """Yields the files of a folder, at any depth. What begins with a dot is left out."""
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                is_certain = name.endswith(CAPTURE_SUFFIXES)
+                yield _Target(str(Path(where) / name), is_certain, folder)
+
+
+# Checking them
+
+
+class _Progress:
+    """How far a long check is: one line on standard error, if that is a terminal."""
+
+    _MANY_FILES = 50
+    _MANY_BYTES = 4 << 20
+
+    def __init__(self, targets: list[_Target]) -> None:
+        paths = [Path(one.path) for one in targets]
+        self._total = sum(path.stat().st_size for path in paths if path.is_file())
+        is_long = len(targets) > self._MANY_FILES or self._total > self._MANY_BYTES
+        self._is_shown = is_long and sys.stderr.isatty()
+        self._read = 0
+        self._line = ""
+
+    def chunks(self, path: str) -> Iterator[bytes]:
+        """Yields the bytes of a capture, and shows how far they are."""
+        for chunk in chunks(path):
+            self._read += len(chunk)
+            self._show(path)
+            yield chunk
+
+    def _show(self, path: str) -> None:
+        percent = min(100 * self._read // max(self._total, 1), 100)
+        line = f"{percent:3} % {path}"[:79]
+        if self._is_shown and line != self._line:
+            self._line = line
+            sys.stderr.write(f"\r{line}\x1b[K")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Takes the line away, so that something else can be printed."""
+        if self._line:
+            self._line = ""
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+class _Check:
+    """One run over all captures. Text is printed as soon as it is known."""
+
+    def __init__(
+        self, targets: list[_Target], dialect: str | None, chosen: Selection, form: str
+    ) -> None:
+        self._targets = targets
+        self._dialect = None if dialect is None else dialect_named(dialect).name
+        self._chosen = chosen
+        self._form = form
+        self._progress = _Progress(targets)
+        self._checked: list[Checked] = []
+        self._skipped = 0
+
+    def run(self) -> int:
+        """Checks all captures, prints the report and returns the exit code."""
+        empty = dict.fromkeys(one.folder for one in self._targets if one.folder is not None)
+        for target in self._targets:
+            if self._check(target) and target.folder is not None:
+                empty.pop(target.folder, None)
+        for folder in empty:
+            self._unreadable(folder, UnreadableCapture(folder, "no capture in this folder"))
+        self._progress.clear()
+        if self._form == "text":
+            click.echo(summary(self._checked, self._skipped))
+        else:
+            is_json = self._form == "json"
+            report = as_json(self._checked) if is_json else as_sarif(self._checked, version("weft"))
+            write((report,))
+        if any(each.error for each in self._checked):
+            return UNREADABLE
+        return VIOLATIONS if has_violations(self._checked) else 0
+
+    def _check(self, target: _Target) -> bool:
+        """Checks one file; returns False for one of a folder that is no capture."""
+        dialect = self._dialect if target.is_certain else None
         try:
-            return Checked(path, read.raw, examine(read.raw, read.dialect))
+            opened = open_capture(target.path, dialect, self._progress.chunks)
+        except UnreadableCapture as problem:
+            if target.is_certain:
+                self._unreadable(target.path, problem)
+            else:
+                self._skipped += 1
+            return target.is_certain
+        if self._dialect not in (None, opened.dialect):
+            self._skipped += 1
+            return False
+        try:
+            self._checked.append(Checked(target.path, self._report(opened)))
         except WeftError as problem:
-            raise read.unreadable(problem) from None
-    except click.ClickException as problem:
+            self._unreadable(target.path, UnreadableCapture(target.path, problem))
+        except UnreadableCapture as problem:
+            self._unreadable(target.path, problem)
+        else:
+            self._print(verdict_lines(self._checked[-1]))
+        return True
+
+    def _report(self, opened: OpenCapture) -> Report:
+        """Checks one capture. What comes through a pipe is reported response by response."""
+        checker = Checker(opened.dialect, selection=self._chosen)
+        printed: set[Finding] = set()
+        for chunk in opened.chunks:
+            found = checker.feed(chunk)
+            if opened.path == "-":
+                self._print_findings(opened.path, found, checker.position)
+                printed.update(found)
+        report = checker.finish()
+        rest = [one for one in report.findings if one not in printed]
+        self._print_findings(opened.path, rest, report.position)
+        return report
+
+    def _print_findings(
+        self, path: str, found: Iterable[Finding], position: Callable[[Finding], Position]
+    ) -> None:
+        self._print([finding_line(path, one, position(one), _paint) for one in found])
+
+    def _print(self, lines: list[str]) -> None:
+        if lines and self._form == "text":
+            self._progress.clear()
+            click.echo("\n".join(lines))
+
+    def _unreadable(self, path: str, problem: UnreadableCapture) -> None:
+        """Reports an unreadable capture at once; the others are still checked."""
+        self._progress.clear()
         problem.show()
-        return Checked(path, error=problem.format_message())
+        self._checked.append(Checked(path, error=problem.format_message()))
 
 
 def _paint(word: str, severity: Severity) -> str:

@@ -16,33 +16,10 @@ WRONG = 1
 """The exit code for invalid settings."""
 
 
-@click.group(short_help="Check the settings; list upstream presets.")
-def config() -> None:
-    """Check the settings of the gateway without starting it."""
-
-
-@config.command(short_help="Check weft.toml; name the line and key of each mistake.")
-@click.option(
-    "--config",
-    "path",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Settings file.  [default: $WEFT_CONFIG, else ./weft.toml, else built-in defaults]",
-)
-def check(path: Path | None) -> None:
-    """Read the settings as `weft serve` does, and print a summary.
-
-    Errors and warnings go to standard error, each with its line and key. Secrets are looked up
-    but never printed.
-
-    Exit: 0 if the settings are valid, 1 if not.
-
-    \b
-      weft config check
-      weft config check --config /etc/weft.toml
-    """
+def check(config: Path | None) -> None:
+    """Reads the settings as `weft serve` does, and prints a summary."""
     try:
-        settings = load(path, os.environ)
+        settings = load(config, os.environ)
     except SettingsError as error:
         for problem in error.problems:
             click.echo(str(problem), err=True)
@@ -52,13 +29,8 @@ def check(path: Path | None) -> None:
     click.echo(summary(settings), nl=False)
 
 
-@config.command(short_help="List the built-in upstream presets.")
 def presets() -> None:
-    """List the built-in upstream presets.
-
-    An upstream that has the name of a preset, or sets `preset` to it, needs no dialect and no
-    base_url. Unless api_key is set, its key is read from the environment variable shown.
-    """
+    """Lists the built-in upstream presets."""
     head = ("preset", "dialect", "base_url", "key", "")
     rows = [
         (host.name, host.dialect, host.base_url or "-", host.variable or "-", host.note)
@@ -74,7 +46,7 @@ def summary(settings: Settings) -> str:
         ("models", columns((name, ", then ".join(one)) for name, one in settings.models.items())),
         ("server", _server(settings)),
     )
-    source = "no file: the defaults" if settings.path is None else str(settings.path)
+    source = "no settings file: built-in defaults" if settings.path is None else str(settings.path)
     lines = [source]
     for title, rows in sections:
         if rows:
@@ -99,8 +71,8 @@ def _users(settings: Settings) -> str:
     if settings.keys:
         return "the keys " + ", ".join(key.name for key in settings.keys)
     if loopback(settings.server.host):
-        return "everybody on this machine: there are no keys"
-    return "everybody who can reach it: there are no keys, so it starts only with --insecure"
+        return "anyone on this machine: no keys are set"
+    return "anyone who can reach it: no keys are set, so it starts only with --insecure"
 
 
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:

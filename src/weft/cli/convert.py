@@ -5,15 +5,15 @@ from typing import NoReturn
 
 import click
 
+from weft.captures import CaptureReader, ChoiceConverter
 from weft.cli.captures import (
     UNREADABLE,
-    WRITABLE,
-    Capture,
-    capture_argument,
-    from_option,
-    quiet_option,
+    FindingPrinter,
+    UnreadableCapture,
+    chunks,
+    open_capture,
+    write,
 )
-from weft.codec import convert as convert_capture
 from weft.codec import convert_request
 from weft.dialects import dialect_named
 from weft.errors import BadRequest, Refused, UnknownDialect, WeftError
@@ -22,73 +22,47 @@ REFUSED = 1
 """The exit code for a request that the target dialect cannot express."""
 
 
-@click.command(short_help="Convert a capture, or a request, to another dialect.")
-@capture_argument
-@from_option
-@quiet_option
-@click.option(
-    "--to",
-    "target",
-    required=True,
-    type=click.Choice(WRITABLE),
-    metavar="DIALECT",
-    help=f"The dialect to write: {', '.join(WRITABLE)}.",
-)
-@click.option(
-    "--request",
-    "is_request",
-    is_flag=True,
-    help="CAPTURE is the JSON body of a request; --from is required.",
-)
-def convert(capture: str, source: str | None, quiet: bool, target: str, is_request: bool) -> None:
-    """Write a CAPTURE as a stream of another dialect to standard output.
-
-    Equal captures give equal bytes. Several responses follow one another. Findings (what was
-    repaired, and what the target dialect cannot carry) go to standard error, one line each.
-
-    With --request, CAPTURE is a request body. The body for the other dialect goes to standard
-    output as one line. Each difference goes to standard error as one line: the path in CAPTURE,
-    the outcome (adapted: the meaning is kept; warned: style or cost may differ), and the reason.
-
-    Exit: 0, or 2 if the capture is unreadable. With --request also 1 if the target dialect cannot
-    express the request: the line on standard error gives the path and the reason.
-
-    \b
-      weft convert stream.sse --to openai-responses
-      weft convert --request body.json --from openai-chat --to gemini
-    """
-    if is_request and source is None:
-        raise click.UsageError("--request needs --from: the dialect of a request is not detected.")
-    read = Capture(capture, source)
-    data, lines = _request(read, target) if is_request else _stream(read, target)
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()  # while click can still be quiet about a reader that went away
-    if not quiet:
-        for line in lines:
-            click.echo(line, err=True)
+def run(capture: str, source: str | None, quiet: bool, target: str, is_request: bool) -> None:
+    if is_request and source is not None:
+        _convert_request(capture, source, target, quiet=quiet)
+    else:
+        _convert_stream(capture, source, target, quiet=quiet)
 
 
-def _stream(read: Capture, target: str) -> tuple[bytes, list[str]]:
-    """The stream for the target, and a line for each finding."""
+def _convert_stream(capture: str, source: str | None, target: str, *, quiet: bool) -> None:
+    """Writes the events of the target as those of the capture come."""
+    opened = open_capture(capture, source)
+    findings = FindingPrinter(capture, quiet=quiet)
+    written = dialect_named(target).name
+    reader = CaptureReader[bytes](
+        opened.dialect, lambda choice: ChoiceConverter(choice, written), ended=findings.ended
+    )
     try:
-        converted = convert_capture(read.raw, read.dialect, dialect_named(target).name)
+        for chunk in opened.chunks:
+            write(reader.feed(chunk))
+            findings.print(reader.choices)
+        write(reader.finish())
+        findings.print([])
     except WeftError as problem:
-        raise read.unreadable(problem) from None
-    return converted, [one.line(read.path) for one in converted.findings]
+        raise UnreadableCapture(capture, problem) from None
 
 
-def _request(read: Capture, target: str) -> tuple[bytes, list[str]]:
-    """The body for the target, and a line for each difference."""
+def _convert_request(path: str, source: str, target: str, *, quiet: bool) -> None:
+    """Writes the body for the target, and a line for each difference."""
     try:
-        translated = convert_request(read.raw, read.dialect, dialect_named(target).name)
+        translated = convert_request(
+            b"".join(chunks(path)), dialect_named(source).name, dialect_named(target).name
+        )
     except Refused as problem:
         _fail(str(problem), REFUSED)
     except BadRequest as problem:
-        _fail(f"{read.path}: {problem}", UNREADABLE)
+        _fail(f"{path}: {problem}", UNREADABLE)
     except UnknownDialect as problem:
         _fail(str(problem), UNREADABLE)
-    lines = [f"{loss.path}: {loss.outcome}: {loss.detail}" for loss in translated.losses]
-    return translated.body + b"\n", lines
+    write((translated.body, b"\n"))
+    if not quiet:
+        for loss in translated.losses:
+            click.echo(f"{loss.path}: {loss.outcome}: {loss.detail}", err=True)
 
 
 def _fail(message: str, code: int) -> NoReturn:

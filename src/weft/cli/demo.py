@@ -3,7 +3,6 @@
 import sys
 import time
 
-import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -45,15 +44,7 @@ class _Screen:
         return table
 
 
-@click.command(short_help="Show a broken stream being converted live.")
-@click.option("--raw", is_flag=True, help="Write only the converted stream.")
-@click.option("--pace", default=8.0, show_default=True, help="Milliseconds between two chunks.")
-def demo(raw: bool, pace: float) -> None:
-    """Convert a broken stream live: one tool call whose id comes in each of 231 chunks.
-
-    \b
-      weft demo --raw --pace 0
-    """
+def run(raw: bool, pace: float) -> None:
     context = Context(now=1770595200)
     decoder = Decoder("openai-chat", context=context)
     encoder = Encoder("openai-responses", context=context, fold=decoder.fold)

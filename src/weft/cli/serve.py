@@ -18,20 +18,7 @@ from weft.gateway.settings.urls import loopback
 from weft.gateway.workers import supervise
 
 
-@click.command(short_help="Run the gateway.")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Settings file.  [default: $WEFT_CONFIG, else ./weft.toml, else the demo model only]",
-)
-@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 is any.  [default: 8787]")
-@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
-@click.option("--insecure", is_flag=True, help="Listen beyond this machine without client keys.")
-@click.option(
-    "--reject-lossy", is_flag=True, help="Refuse requests that an upstream cannot take in full."
-)
-def serve(
+def run(
     config: Path | None,
     host: str | None,
     port: int | None,
@@ -39,21 +26,11 @@ def serve(
     insecure: bool,
     reject_lossy: bool,
 ) -> None:
-    """Serve OpenAI Responses, Chat Completions, Anthropic Messages and Gemini requests from
-    upstreams of any of these dialects.
-
-    \b
-      weft serve
-      curl http://127.0.0.1:8787/v1/chat/completions -H 'content-type: application/json' \\
-        -d '{"model":"demo/chat","messages":[{"role":"user","content":"hi"}]}'
-
-    SIGTERM lets running responses finish (server.drain); a second SIGTERM stops at once.
-    """
     settings = _settings(config)
     server = settings.server
     changed = {"host": host, "port": port, "workers": workers, "reject_lossy": reject_lossy or None}
-    told = {name: value for name, value in changed.items() if value is not None}
-    settings = replace(settings, server=msgspec.structs.replace(server, **told))
+    given = {name: value for name, value in changed.items() if value is not None}
+    settings = replace(settings, server=msgspec.structs.replace(server, **given))
     if not (settings.keys or insecure or loopback(settings.server.host)):
         raise click.ClickException(
             f"{settings.server.host} is reachable from other machines and no client keys are set: "

@@ -21,30 +21,7 @@ DIFFERENT = 1
 _FILE = "sqlite:///"
 
 
-@click.command(short_help="Check that every stored response equals what was streamed.")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Settings file.  [default: $WEFT_CONFIG, else ./weft.toml, else built-in defaults]",
-)
-def verify(config: Path | None) -> None:
-    """Check that every stored response equals what was streamed to its client.
-
-    The log of a response must have the digest, the number of events and the size that were
-    recorded when the response ended. The stored record, body and status must match the log. A
-    previous response must belong to the same key. Responses that are still running, or whose log
-    was removed (store.log_retention), are counted but not compared. The server may be running.
-
-    Prints one line for each difference: the id of the response, the part that differs, and how.
-    The number of responses compared goes to standard error.
-
-    Exit: 0 if there is no difference, 1 if there is one, 2 if the store cannot be read.
-
-    \b
-      weft verify
-      weft verify --config /etc/weft.toml
-    """
+def run(config: Path | None) -> None:
     settings = _settings(config)
     try:
         done = asyncio.run(_audited(settings.store.url))

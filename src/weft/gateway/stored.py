@@ -11,7 +11,8 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Raw
 
-from weft.codec import decode_all, fresh_context
+from weft.captures import decode_all
+from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.faults import fault

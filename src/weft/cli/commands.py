@@ -1,0 +1,375 @@
+"""Every command with its options and its help: the whole surface of the command line.
+
+Nothing is imported here but click, so that help and completion are quick. A command imports the
+module that does its work (`weft.cli.<name>`, its function `run`) when it is run.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DIALECTS = (
+    "ai-sdk",
+    "anthropic-messages",
+    "gemini",
+    "open-responses",
+    "openai-chat",
+    "openai-responses",
+)
+"""The names of all dialects, which can all be read and written: the codecs that know them are not
+imported for the sake of a help text."""
+
+EXTRAS = {
+    "rich": "cli",
+    "httptools": "gateway",
+    "starlette": "gateway",
+    "uvicorn": "gateway",
+    "uvloop": "gateway",
+    "websockets": "gateway",
+    "asyncpg": "postgres",
+}
+"""Which extra of the package installs a library."""
+
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+"""Exit codes, as shells have them for programs that SIGINT and SIGPIPE ended."""
+
+
+class Program(click.Group):
+    """The group of all commands. Ctrl-C and a reader that went away end it quietly."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _quiet_ends():  # help is printed while arguments are parsed
+            return super().make_context(*args, **extra)
+
+    def invoke(self, context: click.Context) -> Any:
+        with _quiet_ends():
+            context.color = _colour()
+            return super().invoke(context)
+
+
+@contextmanager
+def _quiet_ends() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _end(INTERRUPTED)
+    except BrokenPipeError:
+        _end(CLOSED_PIPE)
+
+
+def _end(code: int) -> None:
+    """Exits. What is still buffered for a reader that went away is dropped without a complaint."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+def _colour() -> bool | None:
+    """Whether to print colours; None: on a terminal. https://no-color.org, https://force-color.org"""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
+
+
+def _run(name: str, options: dict[str, Any], function: str = "run") -> None:
+    """Runs a command: imports the module that does its work, and calls a function of it."""
+    try:
+        module = import_module(f"weft.cli.{name}")
+    except ModuleNotFoundError as missing:
+        extra = EXTRAS.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise click.ClickException(
+            f"weft {name} needs an extra: pip install 'weft[{extra}]' ({missing.name} is missing)"
+        ) from None
+    getattr(module, function)(**options)
+
+
+@click.group(
+    cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(package_name="weft", prog_name="weft")
+def program() -> None:
+    """Convert, check and serve LLM streams of every dialect.
+
+    A CAPTURE is a file, or - for standard input: server-sent events as a server sent them, one
+    JSON event a line, or one JSON body, with or without HTTP headers before it (curl -i). It may
+    hold several responses, and several choices. A pipe is read live, event by event.
+
+    Data goes to standard output, everything else to standard error.
+    """
+
+
+def _capture_argument(function: F) -> F:
+    return click.argument("capture", metavar="CAPTURE", type=click.Path(allow_dash=True))(function)
+
+
+def _from_option(function: F) -> F:
+    return click.option(
+        "--from",
+        "source",
+        type=click.Choice(DIALECTS),
+        metavar="DIALECT",
+        help=f"The dialect of the capture: {', '.join(DIALECTS)}; detected if left out.",
+    )(function)
+
+
+def _quiet_option(function: F) -> F:
+    return click.option(
+        "--quiet", "-q", is_flag=True, help="Do not print findings to standard error."
+    )(function)
+
+
+def _config_option(default: str) -> Callable[[F], F]:
+    return click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help=f"Settings file.  [default: $WEFT_CONFIG, else ./weft.toml, else {default}]",
+    )
+
+
+# Captures
+
+
+@program.command(short_help="Print each response of a capture as one JSON object.")
+@_capture_argument
+@_from_option
+@_quiet_option
+def assemble(**options: Any) -> None:
+    """Print each response of a CAPTURE, and each choice, as one JSON object on one line.
+
+    Keys: id, model, choice, text, reasoning, refusal, tool_calls, invalid_tool_calls,
+    tool_results, approval_requests, sources, finish_reason, raw_finish_reason, usage, error,
+    findings. A response that failed is printed like any other: its error says why, and its
+    calls are all invalid. Findings (what was repaired) also go to standard error, one line each.
+
+    Exit: 0, or 2 if the capture is unreadable.
+
+    \b
+      weft assemble stream.sse | jq .tool_calls
+    """
+    _run("assemble", options)
+
+
+@program.command(short_help="Lint captures: report the rules they break.")
+@click.argument("captures", metavar="CAPTURE...", nargs=-1, type=click.Path(allow_dash=True))
+@click.option(
+    "--dialect",
+    "--from",
+    "dialect",
+    type=click.Choice(DIALECTS),
+    metavar="DIALECT",
+    help=f"The dialect of the captures: {', '.join(DIALECTS)}; detected if left out.",
+)
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="RULE",
+    help="Check only this rule, or the rules whose ids begin so (openai-chat/). Repeatable; "
+    "commas separate several.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="RULE",
+    help="Do not report this rule, or the rules whose ids begin so. Repeatable; commas separate "
+    "several.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "sarif"]),
+    default="text",
+    show_default=True,
+    help="The format of the report.",
+)
+@click.option("--explain", metavar="RULE", help="Explain a rule and exit.")
+@click.option("--rules", is_flag=True, help="List all rules and exit.")
+def check(captures: tuple[str, ...], **options: Any) -> None:
+    """Lint each CAPTURE: the rules of every stream, and the rules of its own wire.
+
+    A CAPTURE may also be a folder, which is searched for captures at any depth, or a quoted glob
+    pattern; ** matches folders at any depth.
+
+    Prints one line for each defect: file:line:column, severity, the rule it breaks, what was
+    expected, the event (counted from 0) and the byte. Then prints how known clients handle such a
+    stream. Set NO_COLOR to print no colours, FORCE_COLOR to print them in a pipe too.
+
+    Exit: 0 if there is nothing but notes, 1 if a rule is broken, 2 if a capture is unreadable.
+
+    \b
+      weft check stream.sse
+      weft check captures/ --ignore sse/,lifecycle/think-tags
+      weft check --format sarif captures/*.sse > weft.sarif
+      weft check --explain lifecycle/call-id-repeated
+    """
+    if not (captures or options["explain"] is not None or options["rules"]):
+        raise click.UsageError("Missing argument 'CAPTURE...'.")
+    _run("check", {"captures": captures, **options})
+
+
+@program.command(short_help="Convert a capture, or a request, to another dialect.")
+@_capture_argument
+@_from_option
+@_quiet_option
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    type=click.Choice(DIALECTS),
+    metavar="DIALECT",
+    help=f"The dialect to write: {', '.join(DIALECTS)}.",
+)
+@click.option(
+    "--request",
+    "is_request",
+    is_flag=True,
+    help="CAPTURE is the JSON body of a request; --from is required.",
+)
+def convert(**options: Any) -> None:
+    """Write a CAPTURE as a stream of another dialect to standard output.
+
+    Equal captures give equal bytes. Several responses follow one another. Findings (what was
+    repaired, and what the target dialect cannot carry) go to standard error, one line each.
+
+    With --request, CAPTURE is a request body. The body for the other dialect goes to standard
+    output as one line. Each difference goes to standard error as one line: the path in CAPTURE,
+    the outcome (adapted: the meaning is kept; warned: style or cost may differ), and the reason.
+
+    Exit: 0, or 2 if the capture is unreadable. With --request also 1 if the target dialect cannot
+    express the request: the line on standard error gives the path and the reason.
+
+    \b
+      weft convert stream.sse --to openai-responses
+      curl -sN … | weft convert - --to anthropic-messages
+      weft convert --request body.json --from openai-chat --to gemini
+    """
+    if options["is_request"] and options["source"] is None:
+        raise click.UsageError("--request needs --from: the dialect of a request is not detected.")
+    _run("convert", options)
+
+
+@program.command(short_help="Print a capture as canonical parts, one JSON object a line.")
+@_capture_argument
+@_from_option
+@_quiet_option
+def parts(**options: Any) -> None:
+    """Print the guarded canonical parts of a CAPTURE, one JSON object a line.
+
+    `type` comes first. Fields that hold their default are left out. Several responses, or
+    choices, follow one another: each begins with response-metadata and ends with finish. Of
+    several choices, choice 0 is printed as it comes, the others when the response has ended.
+    Findings (what was repaired) go to standard error, one line each.
+
+    Exit: 0, or 2 if the capture is unreadable.
+
+    \b
+      weft parts stream.sse
+      curl -sN … | weft parts - --from openai-chat
+    """
+    _run("parts", options)
+
+
+# The gateway
+
+
+@program.group(short_help="Check the settings; list upstream presets.")
+def config() -> None:
+    """Check the settings of the gateway without starting it."""
+
+
+@config.command("check", short_help="Check weft.toml; name the line and key of each mistake.")
+@_config_option("built-in defaults")
+def config_check(**options: Any) -> None:
+    """Read the settings as `weft serve` does, and print a summary.
+
+    Errors and warnings go to standard error, each with its line and key. Secrets are looked up
+    but never printed.
+
+    Exit: 0 if the settings are valid, 1 if not.
+
+    \b
+      weft config check
+      weft config check --config /etc/weft.toml
+    """
+    _run("config", options, "check")
+
+
+@config.command(short_help="List the built-in upstream presets.")
+def presets() -> None:
+    """List the built-in upstream presets.
+
+    An upstream that has the name of a preset, or sets `preset` to it, needs no dialect and no
+    base_url. Unless api_key is set, its key is read from the environment variable shown.
+    """
+    _run("config", {}, "presets")
+
+
+@program.command(short_help="Show a broken stream being converted live.")
+@click.option("--raw", is_flag=True, help="Write only the converted stream.")
+@click.option("--pace", default=8.0, show_default=True, help="Milliseconds between two chunks.")
+def demo(**options: Any) -> None:
+    """Convert a broken stream live: one tool call whose id comes in each of 231 chunks.
+
+    \b
+      weft demo --raw --pace 0
+    """
+    _run("demo", options)
+
+
+@program.command(short_help="Run the gateway.")
+@_config_option("the demo model only")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 is any.  [default: 8787]")
+@click.option("--workers", type=click.IntRange(1), help="Processes.  [default: 1]")
+@click.option("--insecure", is_flag=True, help="Listen beyond this machine without client keys.")
+@click.option(
+    "--reject-lossy", is_flag=True, help="Refuse requests that an upstream cannot take in full."
+)
+def serve(**options: Any) -> None:
+    """Serve OpenAI Responses, Chat Completions, Anthropic Messages and Gemini requests from
+    upstreams of any of these dialects.
+
+    \b
+      weft serve
+      curl http://127.0.0.1:8787/v1/chat/completions -H 'content-type: application/json' \\
+        -d '{"model":"demo/chat","messages":[{"role":"user","content":"hi"}]}'
+
+    SIGTERM lets running responses finish (server.drain); a second SIGTERM stops at once.
+    """
+    _run("serve", options)
+
+
+@program.command(short_help="Check that every stored response equals what was streamed.")
+@_config_option("built-in defaults")
+def verify(**options: Any) -> None:
+    """Check that every stored response equals what was streamed to its client.
+
+    The log of a response must have the digest, the number of events and the size that were
+    recorded when the response ended. The stored record, body and status must match the log. A
+    previous response must belong to the same key. Responses that are still running, or whose log
+    was removed (store.log_retention), are counted but not compared. The server may be running.
+
+    Prints one line for each difference: the id of the response, the part that differs, and how.
+    The number of responses compared goes to standard error.
+
+    Exit: 0 if there is no difference, 1 if there is one, 2 if the store cannot be read.
+
+    \b
+      weft verify
+      weft verify --config /etc/weft.toml
+    """
+    _run("verify", options)
