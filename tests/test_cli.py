@@ -315,7 +315,10 @@ REPAIRS = [
     f"event 2 (byte 426): finding call-id-repeated: {AGAIN}",
     "event 6 (byte 1318): finding call-nameless: call call_2: it never got a name",
 ]
-LOST = "event 6 (byte 1318): finding not-carried: tool-call: the call has no name, or was cut off before it was announced"
+LOST = (
+    "event 6 (byte 1318): finding not-carried: tool-call: the call has no name, or was cut off "
+    "before it was announced"
+)
 
 
 @pytest.mark.parametrize("command", READERS, ids=lambda command: str(command[0]))
