@@ -278,15 +278,20 @@ def end_of_string(data: bytes, start: int) -> int:
 
 def write(value: object) -> bytes:
     """Returns what `msgspec.json.encode` returns, and raises what it raises."""
+    return b"".join(pieces(value))
+
+
+def pieces(value: object) -> list[bytes]:
+    """Returns the same in pieces, for whoever joins them with others."""
     long: list[list[bytes]] = []
     outline = _outlined(value, long)
     if not long:
-        return _encode(value)
+        return [_encode(value)]
     # No JSON has a NUL: what stands between two is the number of a long value.
-    pieces: list[bytes] = []
+    found: list[bytes] = []
     for number, piece in enumerate(_encode(outline).split(b"\0")):
-        pieces += long[int(piece)] if number % 2 else (piece,)
-    return b"".join(pieces)
+        found += long[int(piece)] if number % 2 else (piece,)
+    return found
 
 
 def _outlined(value: object, long: list[list[bytes]]) -> object:

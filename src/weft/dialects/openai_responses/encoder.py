@@ -309,10 +309,10 @@ class ResponsesEncoder:
             type = "response.output_text.done"
             key = b',"logprobs":%b,"text":' % _json(text.logprobs)
         # A long text is encoded for one event at a time.
-        self._events.write(type, text.position, text.locator, key, large_json.write(full_text))
+        self._events.write(type, text.position, text.locator, key, *large_json.pieces(full_text))
         text.item.parts[text.index] = whole = text.render(full_text)
         type, key = "response.content_part.done", b',"part":'
-        self._events.write(type, text.position, text.locator, key, large_json.write(whole))
+        self._events.write(type, text.position, text.locator, key, *large_json.pieces(whole))
         self._items.part_done(text.item)
 
     def _take_text_end(

@@ -56,9 +56,8 @@ class EventWriter:
         number = self.number
         self.number = number + 1
         head = b'{"type":"%b","sequence_number":%d,' % (type.encode(), number)
-        if any(
-            b"\n" in piece or b"\r" in piece for piece in body
-        ):  # a data line cannot contain newlines
+        # A data line cannot contain newlines, which raw JSON may.
+        if any(b"\n" in piece or b"\r" in piece for piece in body):
             body = (msgspec.json.format(b"{%b}" % b"".join(body), indent=-1)[1:-1],)
         self.out.append(Event(type, b"".join((head, *body, b"}")), number))
 
@@ -326,7 +325,7 @@ class OutputWriter:
     def _write_item(self, what: str, item: OutputItem, rendered: schema.RenderedItem) -> None:
         index = b'"output_index":%d,"item":' % item.index
         self.events.write(
-            f"response.output_item.{what}", item.position, index, large_json.write(rendered)
+            f"response.output_item.{what}", item.position, index, *large_json.pieces(rendered)
         )
 
 
