@@ -357,6 +357,8 @@ def was_heard(item: Item, record: Response, heard: Response) -> bool:
             return False
 
 
+ONE_BY_ONE = ("anthropic-messages", "gemini")
+
 DAMAGES: dict[str, Damage] = {
     "no text": without(TextItem),
     "another text": another(TextItem, text="never told"),
@@ -398,10 +400,13 @@ def test_a_failed_answer_whose_record_says_something_else_is_found(
     record = msgspec.json.decode(entry.record or b"", type=Response)
     said = heard(entry, told)
     others = {name: damage(record, said) for name, damage in DAMAGES.items()}
+    # A wire with one item at a time is told nothing behind a call that the error cut: no log says
+    # whether there was more. That the record was changed at all, its checksum says.
+    is_hidden = client in ONE_BY_ONE and any(place < ERROR for place in record.order)
     found = {
         name: examined(recorded(entry, other), blocks)
         for name, other in others.items()
-        if other != record
+        if other != record and not (is_hidden and name.endswith("at the end"))
     }
     assert [name for name, differences in found.items() if not differences] == []
 
