@@ -22,6 +22,11 @@ PATIENCE = 60.0
 READERS = [["parts"], ["assemble"], ["convert", "--to", "openai-responses"], ["check"]]
 
 
+def _interruptible() -> None:
+    """Tests that run in the background of a shell ignore Ctrl-C, and so would their children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class Live:
     """A running `weft` that reads from a pipe."""
 
@@ -32,6 +37,7 @@ class Live:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=ENVIRONMENT,
+            preexec_fn=_interruptible,
         )
         self._held = {1: b"", 2: b""}
 
