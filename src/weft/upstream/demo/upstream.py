@@ -46,6 +46,10 @@ _ADDRESS = re.compile(r"/models/([^/:?]+):(\w+)")
 _COUNTING = ("/count_tokens", ":countTokens")
 
 
+_LARGE = 64 * 1024
+"""Bytes of a request that are not read on the event loop."""
+
+
 class DemoUpstream:
     """The built-in model: no key, no network, and equal answers to equal requests.
 
@@ -64,12 +68,14 @@ class DemoUpstream:
 
     async def ask(self, outgoing: Outgoing) -> "Answer":
         """As Upstream.ask. Any body has an answer: one that cannot be read is a 400."""
-        reply = self._speaker.reply(outgoing)
+        reply = self._speaker.reply
+        large = len(outgoing.body) > _LARGE
+        made = await asyncio.to_thread(reply, outgoing) if large else reply(outgoing)
         limits = self._place.timeouts
-        await self._sleep(min(reply.wait, limits.first_byte))
-        if reply.wait > limits.first_byte:
+        await self._sleep(min(made.wait, limits.first_byte))
+        if made.wait > limits.first_byte:
             raise Unreachable(f"no answer within {limits.first_byte:g} s", "timeout")
-        return Answer(reply, self._sleep, limits.between_events)
+        return Answer(made, self._sleep, limits.between_events)
 
     async def close(self) -> None:
         """There is nothing to close."""
