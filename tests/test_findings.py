@@ -109,3 +109,10 @@ def test_a_finding_says_where_it_was_noticed() -> None:
     assert msgspec.to_builtins(findings.found) == [
         {"code": "event-unknown", "at": 3, "offset": 120, "detail": "'ping': ignored"}
     ]
+
+
+def test_a_finding_is_one_printable_line() -> None:
+    found = Finding("event-unknown", 3, 120, "'a\nb': ignored")
+    assert found.line("x.sse") == (
+        "x.sse:event 3 (byte 120): finding event-unknown: 'a\\nb': ignored"
+    )

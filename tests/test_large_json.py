@@ -48,6 +48,14 @@ class Body(msgspec.Struct):
 TYPES: list[Any] = [Any, Body, dict[str, Raw], dict[str, Any]]
 
 
+PAIRS = [
+    (rb"\ud83d\ude00", b"a"),
+    (rb"\u00e9", rb"\n"),
+    (rb"\"", rb"\\"),
+    ("😀".encode(), "é".encode()),
+]
+
+
 @dataclass(frozen=True)
 class Text:
     """A string: some fragments again and again, behind as many letters as move them."""
@@ -190,3 +198,30 @@ def test_members_and_elements_are_as_they_stand(texts: list[Text]) -> None:
         assert large_json.members(data) == msgspec.json.decode(data, type=dict[str, Raw])
         array = b"[%b,%b]" % (data, escapes)
         assert large_json.elements(array) == msgspec.json.decode(array, type=list[Raw])
+
+
+EXAMPLES = [[Text((one, other), at, 3 * SLICE)] * 8 for at in range(13) for one, other in PAIRS]
+
+
+@pytest.mark.parametrize("texts", EXAMPLES, ids=lambda texts: str(texts[0]))
+def test_examples_are_read_and_written_as_msgspec_does(texts: list[Text]) -> None:
+    body = body_of(texts)
+    for wanted in TYPES:
+        value = large_json.read(body, wanted)
+        assert plain(value) == plain(msgspec.json.decode(body, type=wanted))
+        assert large_json.write(value) == msgspec.json.encode(value)
+
+
+def test_what_has_very_many_escapes_is_skipped_in_slices() -> None:
+    escapes = b'"%b"' % (rb"\"" * (LARGE + 1))
+    assert large_json.members(b'{"a":%b}' % escapes) == {"a": Raw(escapes)}
+    assert large_json.elements(b"[1,%b]" % escapes) == [Raw(b"1"), Raw(escapes)]
+    with pytest.raises(msgspec.DecodeError):
+        large_json.elements(b"[%b,%b]" % (escapes, escapes.replace(rb"\"", rb"\x", 1)))
+
+
+def test_a_backslash_that_a_slice_cuts_off_escapes_what_comes_next() -> None:
+    text = b"x" * 256 + rb"\"" * LARGE
+    assert large_json.read(b'["%b"]' % text, list[str]) == ["x" * 256 + '"' * LARGE]
+    odd = b"x" * 255 + rb"\"" * LARGE
+    assert large_json.read(b'["%b"]' % odd, list[str]) == ["x" * 255 + '"' * LARGE]
