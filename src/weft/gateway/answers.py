@@ -98,8 +98,13 @@ def in_slices(
         yield writer.write(events)
         return
     for event in events:
-        for piece in writer.frame(event):
-            yield from sliced(piece)
+        if len(event.data) <= SLICE:
+            yield writer.write((event,))
+        else:
+            before, data, after = writer.frame(event)
+            yield before
+            yield from sliced(data)
+            yield after
 
 
 async def failure(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:

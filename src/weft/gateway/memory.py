@@ -13,10 +13,10 @@ from weft.gateway.doors import Shut
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-PLAIN = 5
+PLAIN = 6
 """How often a body counts whose text is ASCII."""
 
-WIDE = 10
+WIDE = 12
 """How often any other counts."""
 
 

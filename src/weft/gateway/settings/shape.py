@@ -85,7 +85,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
     memory: Count = 536_870_912
     """What requests of a worker may take in memory while they are received and answered, all
-    together. A body counts five times its size, or ten times if it is not all ASCII: so much it
+    together. A body counts six times its size, or twelve times if it is not all ASCII: so much it
     takes to read and translate it. A request for which there is no room gets 503, a WebSocket
     whose message has none is closed with 1013."""
 
