@@ -8,15 +8,15 @@ from dataclasses import MISSING, fields, is_dataclass
 import msgspec
 from msgspec import NODEFAULT
 
-from weft.gateway.settings.reading import bounds, types_of, words
-from weft.gateway.settings.shape import (
+from weft.gateway.settings.reader import bounds, types_of, words
+from weft.gateway.settings.schema import (
     Days,
     KeySettings,
-    Limits,
+    LimitSettings,
     Seconds,
-    Server,
+    ServerSettings,
     SomeSeconds,
-    Store,
+    StoreSettings,
     UpstreamSettings,
 )
 from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls
@@ -87,10 +87,10 @@ Any other variable that begins with `WEFT_` is an error, unless the file refers 
 """
 
 SECTIONS: dict[str, tuple[type, str]] = {
-    "[server]": (Server, ""),
+    "[server]": (ServerSettings, ""),
     "[server.keys]": (KeySettings, ""),
-    "[server.limits]": (Limits, ""),
-    "[store]": (Store, ""),
+    "[server.limits]": (LimitSettings, ""),
+    "[store]": (StoreSettings, ""),
     "[upstreams.NAME]": (UpstreamSettings, ""),
     "[upstreams.NAME.timeouts]": (Timeouts, "Timeouts of an upstream, in seconds."),
     "[upstreams.NAME.tls]": (

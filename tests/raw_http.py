@@ -27,9 +27,9 @@ from uvicorn._types import (
     Scope,
 )
 
-from weft.gateway import protocol
-from weft.gateway.protocol import DoorLimits
-from weft.gateway.server import Server, listen, serve
+from weft.gateway import http_protocol
+from weft.gateway.http_protocol import ConnectionLimits
+from weft.gateway.server import GatewayServer, listen, serve
 from weft.gateway.workers import supervise
 
 PATIENCE = 20.0
@@ -202,8 +202,8 @@ class Exchange:
         over.set()
 
     @property
-    def door(self) -> protocol.Exchange:
-        exchange: protocol.Exchange = self.scope[protocol.EXCHANGE]  # type: ignore[literal-required]
+    def door(self) -> http_protocol.Exchange:
+        exchange: http_protocol.Exchange = self.scope[http_protocol.EXCHANGE]  # type: ignore[literal-required]
         return exchange
 
     async def flood(self) -> None:
@@ -271,7 +271,7 @@ class Running:
 
     port: int
     tiny: Tiny
-    server: Server
+    server: GatewayServer
     said: "queue.Queue[str]"
 
     def client(self) -> "Client":
@@ -284,14 +284,14 @@ class Running:
 
 @contextmanager
 def running(
-    limits: DoorLimits, *, loop: str = "auto", keep_alive: float = 5.0
+    limits: ConnectionLimits, *, loop: str = "auto", keep_alive: float = 5.0
 ) -> Iterator[Running]:
     """A server with these limits, in a thread."""
     said: queue.Queue[str] = queue.Queue()
     tiny = Tiny(said.put)
     config = uvicorn.Config(
         tiny.app,
-        http=protocol.protocol(limits),
+        http=http_protocol.protocol(limits),
         loop=loop,
         interface="asgi3",
         lifespan="on",
@@ -301,7 +301,7 @@ def running(
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]
     )
     ready = threading.Event()
-    server = Server(config, tiny, drain=0.0, ready=ready.set)
+    server = GatewayServer(config, tiny, drain=0.0, ready=ready.set)
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     thread = threading.Thread(target=server.run, args=(sockets,), daemon=True)

@@ -12,7 +12,7 @@ from tests.gateway_process import Gateway, gateway
 from tests.played import Play, Played
 from tests.test_relay_run import World, place
 from tests.test_relay_run import asked as request
-from weft.gateway.answers import about
+from weft.gateway.http_response import about
 
 SETTINGS = """
 [server.keys]

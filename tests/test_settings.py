@@ -24,17 +24,17 @@ from weft.errors import ClientError
 from weft.gateway.settings import (
     ClientKey,
     KeySettings,
-    Limits,
+    LimitSettings,
     Problem,
-    Server,
+    ServerSettings,
     Settings,
     SettingsError,
-    Store,
+    StoreSettings,
     load,
 )
-from weft.gateway.settings.lines import Lines
-from weft.gateway.settings.reading import options_of, types_of
-from weft.gateway.settings.shape import File
+from weft.gateway.settings.line_numbers import LineNumbers
+from weft.gateway.settings.reader import options_of, types_of
+from weft.gateway.settings.schema import SettingsFile
 from weft.scrub import Scrubber, Secret
 from weft.upstream.base import BreakerPolicy, Place, RetryPolicy, Timeouts, Tls
 from weft.upstream.catalog import HOSTS
@@ -92,8 +92,8 @@ def test_without_a_file_there_is_the_demo_on_loopback(tmp_path: Path) -> None:
         settings = load(None, NOTHING)
     assert settings == Settings(
         path=None,
-        server=Server(),
-        store=Store(),
+        server=ServerSettings(),
+        store=StoreSettings(),
         places=(DEMO,),
         models={},
         keys=(),
@@ -190,7 +190,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
     seek, door, pepper = Secret("s-e-e-k"), Secret("d-o-o-r"), Secret("hunter2")
     assert read(file, WHOLE, environ | {"ANTHROPIC_API_KEY": "a-n-t"}) == Settings(
         path=file,
-        server=Server(
+        server=ServerSettings(
             host="0.0.0.0",
             port=9000,
             workers=2,
@@ -206,9 +206,9 @@ def test_a_whole_file_is_read(file: Path) -> None:
                 "bob": KeySettings(Secret("file:keys/bob")),
                 "carol": carol,
             },
-            limits=Limits(body=1000, duration=60.0),
+            limits=LimitSettings(body=1000, duration=60.0),
         ),
-        store=Store("postgresql://weft:hunter2@db/weft"),
+        store=StoreSettings("postgresql://weft:hunter2@db/weft"),
         places=(
             Place(
                 "deepseek",
@@ -270,7 +270,7 @@ def test_no_secret_is_in_what_is_printed_of_settings(file: Path) -> None:
     ],
 )
 def test_the_server_listens_on_a_name_or_an_address(file: Path, host: str, kept: str) -> None:
-    assert read(file, f'server.host = "{host}"').server == Server(host=kept)
+    assert read(file, f'server.host = "{host}"').server == ServerSettings(host=kept)
 
 
 # Upstreams
@@ -846,18 +846,18 @@ def test_a_secret_in_the_wrong_place_is_not_told(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "server"),
     [
-        ("WEFT_SERVER__PORT", "9000", Server(port=9000)),
-        ("WEFT_SERVER__HOST", "0.0.0.0", Server(host="0.0.0.0")),
-        ("WEFT_SERVER__DRAIN", "1.5", Server(drain=1.5)),
-        ("WEFT_SERVER__WEBSOCKET", "false", Server(websocket=False)),
-        ("WEFT_SERVER__LOG", "error", Server(log="error")),
-        ("WEFT_SERVER__HOSTS", "a, b.example:1", Server(hosts=("a", "b.example:1"))),
-        ("WEFT_SERVER__HOSTS", "", Server()),
-        ("WEFT_SERVER__LIMITS__BODY", "10", Server(limits=Limits(body=10))),
+        ("WEFT_SERVER__PORT", "9000", ServerSettings(port=9000)),
+        ("WEFT_SERVER__HOST", "0.0.0.0", ServerSettings(host="0.0.0.0")),
+        ("WEFT_SERVER__DRAIN", "1.5", ServerSettings(drain=1.5)),
+        ("WEFT_SERVER__WEBSOCKET", "false", ServerSettings(websocket=False)),
+        ("WEFT_SERVER__LOG", "error", ServerSettings(log="error")),
+        ("WEFT_SERVER__HOSTS", "a, b.example:1", ServerSettings(hosts=("a", "b.example:1"))),
+        ("WEFT_SERVER__HOSTS", "", ServerSettings()),
+        ("WEFT_SERVER__LIMITS__BODY", "10", ServerSettings(limits=LimitSettings(body=10))),
     ],
 )
 def test_a_variable_sets_a_key_of_the_server(
-    file: Path, name: str, value: str, server: Server
+    file: Path, name: str, value: str, server: ServerSettings
 ) -> None:
     assert read(file, "", {name: value, "PATH": "/bin"}).server == server
 
@@ -866,8 +866,10 @@ def test_the_environment_wins_over_the_file_and_leaves_the_rest(file: Path) -> N
     text = "[server]\nport = 1\ndrain = 1\nlimits = { body = 1, head = 1 }\n"
     environ = {"WEFT_SERVER__PORT": "2", "WEFT_SERVER__LIMITS__BODY": "2"}
     settings = read(file, text, environ | {"WEFT_STORE__URL": "sqlite:///x.db"})
-    assert settings.server == Server(port=2, drain=1.0, limits=Limits(body=2, head=1))
-    assert settings.store == Store("sqlite:///x.db")
+    assert settings.server == ServerSettings(
+        port=2, drain=1.0, limits=LimitSettings(body=2, head=1)
+    )
+    assert settings.store == StoreSettings("sqlite:///x.db")
 
 
 def test_a_client_key_can_come_from_the_environment_alone(file: Path) -> None:
@@ -1029,7 +1031,7 @@ last = 1'''
     ],
 )
 def test_the_line_of_a_key_is_found(key: tuple[str, ...], line: int | None) -> None:
-    assert Lines(LINED).of(key) == line
+    assert LineNumbers(LINED).of(key) == line
 
 
 NAMES = st.text("abcd.\"'\\ é#=[", min_size=1, max_size=4)
@@ -1061,14 +1063,14 @@ def test_every_key_of_any_file_has_its_line(tables: dict[str, dict[str, str]]) -
             lines += f"{_quoted(name)} = {value}".split("\n")
             expected[(table, name)] = len(lines) - value.count("\n")
         lines += ["", "# [comment] = '"]
-    found = Lines("\n".join(lines))
+    found = LineNumbers("\n".join(lines))
     assert {key: found.of(key) for key in expected} == expected
 
 
 @QUICK
 @given(st.text("ab.\"'\\ #=[]{}\n\r", max_size=40))
 def test_lines_are_counted_in_any_text_whatever(text: str) -> None:
-    line = Lines(text).of(("a",))
+    line = LineNumbers(text).of(("a",))
     assert line is None or 1 <= line <= text.count("\n") + 1
 
 
@@ -1150,7 +1152,7 @@ def test_every_setting_is_explained() -> None:
 def test_every_table_is_on_the_page() -> None:
     """Whatever is declared as a table inside another has a section of its own."""
     shown = {wanted for wanted, _ in SECTIONS.values()}
-    for wanted in (File, *shown):
+    for wanted in (SettingsFile, *shown):
         for hint in types_of(wanted).values():
             inner = [one for part in options_of(hint) for one in (part, *get_args(part))]
             tables = {

@@ -27,7 +27,7 @@ from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
-from weft.gateway import completions, stored
+from weft.gateway import stored_completions, stored_responses
 from weft.gateway.sessions import Sessions, preamble_of
 from weft.parts import (
     ErrorPart,
@@ -180,9 +180,9 @@ def shown(entry: Entry) -> bytes:
     """The answer as it is retrieved."""
     match entry.dialect:
         case "openai-responses":
-            return stored.shown(entry)
+            return stored_responses.shown(entry)
         case "openai-chat":
-            return msgspec.json.encode(completions.shown(entry))
+            return msgspec.json.encode(stored_completions.shown(entry))
         case _:
             return entry.body or b""
 

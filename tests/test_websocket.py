@@ -26,13 +26,13 @@ from tests.gateway_process import gateway
 from tests.open_responses import ERROR_FRAME, EVENT, TERMINAL, Object, problems, terminal
 from tests.raw_http import Client
 from weft.gateway.app import Gateway
-from weft.gateway.memory import Memory
-from weft.gateway.protocol import DoorLimits, protocol
-from weft.gateway.recent import MOST
-from weft.gateway.server import Server, listen
+from weft.gateway.http_protocol import ConnectionLimits, protocol
+from weft.gateway.memory import MemoryBudget
+from weft.gateway.response_cache import MOST
+from weft.gateway.server import GatewayServer, listen
 from weft.gateway.settings import load
-from weft.gateway.sockets import protocol as socket_protocol
-from weft.gateway.websocket import WAITING, ResponsesSocket
+from weft.gateway.websocket import WAITING, ResponsesWebSocket
+from weft.gateway.websocket_protocol import protocol as socket_protocol
 from weft.gateway.writers import SocketWriter
 from weft.sse import DONE, Event
 
@@ -886,13 +886,13 @@ def limited(folder: Path, lifetime: float) -> Iterator[str]:
     app = Limited(Gateway(load(folder / "weft.toml", {})), lifetime)
     config = uvicorn.Config(
         app,
-        http=protocol(DoorLimits()),
-        ws=socket_protocol(Memory(1 << 30)),
+        http=protocol(ConnectionLimits()),
+        ws=socket_protocol(MemoryBudget(1 << 30)),
         lifespan="off",
         log_config=None,
     )
     ready = threading.Event()
-    server = Server(config, app, drain=0.0, ready=ready.set)
+    server = GatewayServer(config, app, drain=0.0, ready=ready.set)
     listening = listen("127.0.0.1", 0)
     port = listening[0].getsockname()[1]
     thread = threading.Thread(target=server.run, args=(listening,), daemon=True)
@@ -910,7 +910,7 @@ class Limited:
     """A gateway whose sockets have another lifetime."""
 
     def __init__(self, gateway: Gateway, lifetime: float) -> None:
-        self._socket = ResponsesSocket(gateway, lifetime=lifetime)
+        self._socket = ResponsesWebSocket(gateway, lifetime=lifetime)
         self.drain = self._socket.drain
 
     @property

@@ -26,7 +26,7 @@ from tests.faults.wires import (
 )
 from tests.faults.world import World, places, until, world
 from tests.raw_http import Client
-from weft.gateway.memory import PLAIN, WIDE, Memory, is_plain, weight
+from weft.gateway.memory import PLAIN, WIDE, MemoryBudget, is_plain, weight
 
 clients = pytest.mark.parametrize("client", DIALECTS)
 codings = pytest.mark.parametrize("coding", ["length", "chunked"])
@@ -297,7 +297,7 @@ def test_many_large_bodies_at_once_stay_below_the_limit(
 
 
 def test_a_reservation_lasts_until_its_last_holder_released_it() -> None:
-    memory = Memory(10)
+    memory = MemoryBudget(10)
     one, two = memory.reservation(), memory.reservation()
     assert one.resize(10)
     assert not two.resize(1)

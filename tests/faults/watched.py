@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from weft.gateway.app import Gateway
-from weft.gateway.protocol import DoorLimits
+from weft.gateway.http_protocol import ConnectionLimits
 from weft.gateway.server import serve
 from weft.gateway.settings import load
 
@@ -136,7 +136,7 @@ def main() -> int:
     parser.add_argument("--port", type=int)
     given = parser.parse_args()
     settings = load(given.config, {})
-    door = DoorLimits(memory=settings.server.limits.memory)
+    door = ConnectionLimits(memory=settings.server.limits.memory)
     return serve(lambda: Watched(Gateway(settings)), host=given.host, port=given.port, limits=door)
 
 

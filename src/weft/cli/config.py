@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from weft.gateway.settings import Settings, SettingsError, load
-from weft.gateway.settings.urls import DEMO, loopback
+from weft.gateway.settings.urls import DEMO, is_loopback
 from weft.upstream.base import Place
 from weft.upstream.catalog import HOSTS
 
@@ -70,7 +70,7 @@ def _server(settings: Settings) -> list[str]:
 def _users(settings: Settings) -> str:
     if settings.keys:
         return "the keys " + ", ".join(key.name for key in settings.keys)
-    if loopback(settings.server.host):
+    if is_loopback(settings.server.host):
         return "anyone on this machine: no keys are set"
     return "anyone who can reach it: no keys are set, so it starts only with --insecure"
 

@@ -19,29 +19,44 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from weft.codec import fresh_context
 from weft.dialects import dialect_of
 from weft.dialects.faults import ErrorClass, fault
-from weft.gateway import answers, logs
-from weft.gateway.bodies import Shape
-from weft.gateway.compacting import Compact
-from weft.gateway.completions import CompletionMessages, Completions, OneCompletion
+from weft.gateway import http_response, logs
+from weft.gateway.auth import HttpRejection, RequestGuard
+from weft.gateway.bodies import JsonLimits
+from weft.gateway.compaction import CompactResponse
 from weft.gateway.conversations import (
+    ConversationEndpoint,
+    ConversationItem,
     ConversationItems,
-    NewConversation,
-    OneConversation,
-    OneItem,
+    CreateConversation,
 )
-from weft.gateway.counting import CountTokens, InputTokens
-from weft.gateway.doors import Doors, Shut
-from weft.gateway.endpoints import Endpoint, Gemini, Messages, Receive, Scope, Send, headers_of
-from weft.gateway.memory import PLAIN, BodyReservation, Reservation
-from weft.gateway.models import Models
-from weft.gateway.protocol import EXCHANGE, Exchange
-from weft.gateway.responses import RememberedMessages, Remembering, Responses
-from weft.gateway.sessions import Policy, Sessions
+from weft.gateway.endpoints import (
+    Endpoint,
+    GeminiEndpoint,
+    MessagesEndpoint,
+    Receive,
+    Scope,
+    Send,
+    headers_of,
+)
+from weft.gateway.http_protocol import EXCHANGE, Exchange
+from weft.gateway.memory import PLAIN, BodyReservation, MemoryReservation
+from weft.gateway.models import ModelsEndpoint
+from weft.gateway.responses import ResponsesEndpoint, StoringEndpoint, StoringMessagesEndpoint
+from weft.gateway.sessions import RetentionPolicy, Sessions
 from weft.gateway.settings import Settings
-from weft.gateway.settings.shape import Store as StoreSettings
-from weft.gateway.stored import LAST_SEEN, Cancel, FindingsOf, InputItems, Resume, Stored
-from weft.gateway.submitting import Submit
-from weft.gateway.websocket import ResponsesSocket
+from weft.gateway.settings.schema import StoreSettings as StoreSettings
+from weft.gateway.stored_completions import CompletionEndpoint, CompletionMessages, ListCompletions
+from weft.gateway.stored_responses import (
+    LAST_SEEN,
+    CancelResponse,
+    InputItems,
+    ResponseFindings,
+    ResumeStream,
+    StoredResponseEndpoint,
+)
+from weft.gateway.token_counting import CountTokens, InputTokens
+from weft.gateway.tool_outputs import SubmitToolOutputs
+from weft.gateway.websocket import ResponsesWebSocket
 from weft.parts import ErrorPart
 from weft.relay.incoming import Failed, IncomingRequest, Limits
 from weft.relay.persistence import Persistence
@@ -74,7 +89,7 @@ class Gateway:
         server = settings.server
         limits = server.limits
         self.limit = limits.body
-        self.shape = Shape(limits.depth, limits.object_keys, limits.array_items, limits.values)
+        self.shape = JsonLimits(limits.depth, limits.object_keys, limits.array_items, limits.values)
         self.keepalive = server.keepalive
         self.reject_lossy = server.reject_lossy
         self.websocket_message = limits.websocket_message
@@ -91,7 +106,7 @@ class Gateway:
         self._per_key = limits.streams_per_key
         self._tool_session = server.tool_session
         keys = {key.name: key.secret.reveal() for key in settings.keys}
-        self._doors = Doors(server.host, server.hosts, keys)
+        self._doors = RequestGuard(server.host, server.hosts, keys)
         self._routing = Routing(
             {place.name: upstream_for(place) for place in settings.places}, settings.models
         )
@@ -103,18 +118,18 @@ class Gateway:
         self._endpoints: dict[str, Endpoint] = {
             "/v1/chat/completions": Endpoint(self, "openai-chat"),
             "/v1/responses": Endpoint(self, "openai-responses"),
-            "/v1/messages": Messages(self, "anthropic-messages"),
+            "/v1/messages": MessagesEndpoint(self, "anthropic-messages"),
         }
-        self._resumes: dict[str, Resume] = {}
+        self._resumes: dict[str, ResumeStream] = {}
         """Where streams are asked for again by the id of an event."""
         if self._sessions is not None:
             self._endpoints, self._resumes = self._remembering(self._sessions)
         """Where nearly every request goes: found at once."""
         sockets = limits.websockets_per_key
-        self._sockets = ResponsesSocket(self, self._sessions, per_key=sockets)
+        self._sockets = ResponsesWebSocket(self, self._sessions, per_key=sockets)
         self._ids = fresh_context().ids
         """Of requests."""
-        self._bodies: dict[str, Reservation] = {}
+        self._bodies: dict[str, MemoryReservation] = {}
         """What the bodies of requests take, by the ids of these."""
         self._runs: set[Run] = set()
         self._draining = False
@@ -124,25 +139,27 @@ class Gateway:
             lifespan=self._lifespan,
         )
 
-    def _remembering(self, sessions: Sessions) -> tuple[dict[str, Endpoint], dict[str, Resume]]:
+    def _remembering(
+        self, sessions: Sessions
+    ) -> tuple[dict[str, Endpoint], dict[str, ResumeStream]]:
         endpoints: dict[str, Endpoint] = {
-            "/v1/chat/completions": Remembering(self, "openai-chat", sessions),
-            "/v1/responses": Responses(self, "openai-responses", sessions),
-            "/v1/messages": RememberedMessages(self, "anthropic-messages", sessions),
+            "/v1/chat/completions": StoringEndpoint(self, "openai-chat", sessions),
+            "/v1/responses": ResponsesEndpoint(self, "openai-responses", sessions),
+            "/v1/messages": StoringMessagesEndpoint(self, "anthropic-messages", sessions),
         }
         resumed = ("/v1/chat/completions", "/v1/messages")
         return endpoints, {
-            path: Resume(sessions, dialect_of(path, {}), self.keepalive) for path in resumed
+            path: ResumeStream(sessions, dialect_of(path, {}), self.keepalive) for path in resumed
         }
 
     def _routes(self, *, websocket: bool) -> list[BaseRoute]:
-        models = Models(self._routing)
+        models = ModelsEndpoint(self._routing)
         tokens = InputTokens(self, self._routing, self._sessions)
         call = "/v1beta/{call:path}"  # some clients leave `models/` out where a name has a slash
         socket = [WebSocketRoute("/v1/responses", self._sockets)] if websocket else []
         return [
             *socket,
-            Route("/v1/responses/compact", Compact(self, self._sessions), methods=POST),
+            Route("/v1/responses/compact", CompactResponse(self, self._sessions), methods=POST),
             Route("/v1/responses/input_tokens", tokens, methods=POST),
             *self._remembered(),
             *(Route(path, endpoint, methods=POST) for path, endpoint in self._endpoints.items()),
@@ -151,7 +168,7 @@ class Gateway:
                 CountTokens(self, self._routing, "anthropic-messages"),
                 methods=POST,
             ),
-            Route(call, Gemini(self, "gemini"), methods=POST),
+            Route(call, GeminiEndpoint(self, "gemini"), methods=POST),
             Route("/v1/models", models, methods=GET),
             Route("/v1/models/{id:path}", models, methods=GET),
             Route("/v1beta/models", models, methods=GET),
@@ -171,18 +188,26 @@ class Gateway:
         talk = "/v1/conversations/{id}"
         done = "/v1/chat/completions"
         return [
-            Route(one, Stored(sessions, self.keepalive), methods=[*GET, "DELETE"]),
+            Route(one, StoredResponseEndpoint(sessions, self.keepalive), methods=[*GET, "DELETE"]),
             Route(f"{one}/input_items", InputItems(sessions), methods=GET),
-            Route(f"{one}/findings", FindingsOf(sessions), methods=GET),
-            Route(f"{one}/cancel", Cancel(sessions), methods=POST),
-            Route(f"{one}/submit_tool_outputs", Submit(self, sessions), methods=POST),
-            Route(done, Completions(self, sessions), methods=GET),
-            Route(f"{done}/{{id}}", OneCompletion(self, sessions), methods=[*GET, *POST, "DELETE"]),
+            Route(f"{one}/findings", ResponseFindings(sessions), methods=GET),
+            Route(f"{one}/cancel", CancelResponse(sessions), methods=POST),
+            Route(f"{one}/submit_tool_outputs", SubmitToolOutputs(self, sessions), methods=POST),
+            Route(done, ListCompletions(self, sessions), methods=GET),
+            Route(
+                f"{done}/{{id}}",
+                CompletionEndpoint(self, sessions),
+                methods=[*GET, *POST, "DELETE"],
+            ),
             Route(f"{done}/{{id}}/messages", CompletionMessages(self, sessions), methods=GET),
-            Route("/v1/conversations", NewConversation(self, sessions), methods=POST),
-            Route(talk, OneConversation(self, sessions), methods=[*GET, *POST, "DELETE"]),
+            Route("/v1/conversations", CreateConversation(self, sessions), methods=POST),
+            Route(talk, ConversationEndpoint(self, sessions), methods=[*GET, *POST, "DELETE"]),
             Route(f"{talk}/items", ConversationItems(self, sessions), methods=[*GET, *POST]),
-            Route(f"{talk}/items/{{item_id}}", OneItem(self, sessions), methods=[*GET, "DELETE"]),
+            Route(
+                f"{talk}/items/{{item_id}}",
+                ConversationItem(self, sessions),
+                methods=[*GET, "DELETE"],
+            ),
         ]
 
     @asynccontextmanager
@@ -219,9 +244,9 @@ class Gateway:
         try:
             method = "WEBSOCKET" if socket else scope["method"]
             caller = self._doors.admit(method, path, headers)
-        except Shut as shut:
+        except HttpRejection as shut:
             if not socket:
-                await answers.failure(send, dialect, shut, answers.about(id))
+                await http_response.failure(send, dialect, shut, http_response.about(id))
             else:
                 await _turned_away(send, shut, dialect)
             return
@@ -240,9 +265,9 @@ class Gateway:
         try:
             body.expect(headers.get(b"content-length"))
             await self._dispatch(scope, headers, body.receive, send)
-        except Shut as shut:
+        except HttpRejection as shut:
             closing = (b"connection", b"close")  # the rest of the body is not read
-            await answers.failure(send, dialect, shut, [*answers.about(id), closing])
+            await http_response.failure(send, dialect, shut, [*http_response.about(id), closing])
         finally:
             self._release(id)
 
@@ -252,29 +277,31 @@ class Gateway:
         """Has a request that was admitted answered."""
         id, path = scope["weft.id"], scope["path"]
         socket = scope["type"] == "websocket"
-        endpoint: Endpoint | Resume | None = self._endpoints.get(path)
+        endpoint: Endpoint | ResumeStream | None = self._endpoints.get(path)
         if LAST_SEEN in headers:
             endpoint = self._resumes.get(path, endpoint)
         if endpoint is not None and not socket and scope["method"] == "POST":
             await endpoint(scope, receive, send)
             return
-        begun = _Begun(send)
+        begun = _StartTracker(send)
         try:
             await self._router(scope, receive, begun)
         except asyncio.CancelledError:
             raise
         except Exception as problem:
-            failed = answers.own_fault(id, problem)
+            failed = http_response.own_fault(id, problem)
             if not begun.begun and not socket:
                 dialect = dialect_of(path, headers)
-                await answers.failure(send, dialect, failed, answers.about(id))
+                await http_response.failure(send, dialect, failed, http_response.about(id))
 
     # What runs
 
     def start(self, incoming: IncomingRequest) -> Run:
         """The one place where a request is let in, and counted."""
         if self._draining:
-            raise Shut(503, fault("overloaded", "the server is shutting down", retry_after=1))
+            raise HttpRejection(
+                503, fault("overloaded", "the server is shutting down", retry_after=1)
+            )
         mine = self._per_key and sum(run.record.caller == incoming.caller for run in self._runs)
         if self._per_key and mine >= self._per_key:
             message = f"{mine} requests of this key are under way; that is the limit"
@@ -364,14 +391,14 @@ def free_bytes(folder: Path) -> int:
 def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions | None:
     if not store.enabled:
         return None
-    policy = Policy(
+    policy = RetentionPolicy(
         store.persist == "all", DAY * store.retention, DAY * store.log_retention, store.lease
     )
     persistence = Persistence(store_at(store.url), required=store.required)
     return Sessions(persistence, window, policy, keepalive)
 
 
-class _Begun:
+class _StartTracker:
     """Remembers whether an answer began."""
 
     __slots__ = ("_send", "begun")
@@ -393,11 +420,11 @@ def _missing(
     request: HttpRequest, status: int, error: ErrorPart, more: Mapping[str, str] | None = None
 ) -> HttpResponse:
     dialect = dialect_of(request.url.path, headers_of(request.scope))
-    about = answers.about(request.scope["weft.id"])
+    about = http_response.about(request.scope["weft.id"])
     headers = {name.decode(): value.decode() for name, value in about} | dict(more or {})
     if dialect == "gemini":  # its body repeats the status
         error = msgspec.structs.replace(error, status=status)
-    body = answers.written(dialect, error)[1]
+    body = http_response.written(dialect, error)[1]
     return HttpResponse(body, status, headers, media_type="application/json")
 
 
@@ -416,10 +443,10 @@ async def _not_this_way(request: HttpRequest, problem: Exception) -> HttpRespons
     return _missing(request, 405, error, allowed)
 
 
-async def _turned_away(send: Send, shut: Shut, dialect: str) -> None:
+async def _turned_away(send: Send, shut: HttpRejection, dialect: str) -> None:
     """Answers the handshake of a WebSocket with a status."""
-    data = answers.written(dialect, shut.error)[1]
-    headers = [answers.JSON]
+    data = http_response.written(dialect, shut.error)[1]
+    headers = [http_response.JSON]
     start = {"type": "websocket.http.response.start", "status": shut.status, "headers": headers}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": data})

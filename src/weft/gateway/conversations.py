@@ -17,9 +17,9 @@ from weft.codec import fresh_context
 from weft.context import Context
 from weft.errors import BadRequest
 from weft.gateway.endpoints import Receive, Scope, body_of, read_as
-from weft.gateway.paths import Metadata, Path, checked, is_descending
 from weft.gateway.sessions import DIALECT
-from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in
+from weft.gateway.store_endpoint import Metadata, StoreEndpoint, checked, is_descending
+from weft.gateway.stored_responses import MOST, PAGE, Query, listed, missing, number_in
 from weft.ids import Ids
 from weft.relay import history
 from weft.relay.incoming import codec_of
@@ -35,25 +35,25 @@ _ID = re.compile(r"[A-Za-z0-9_.:=-]{1,256}")
 _json = msgspec.json.Encoder().encode
 
 
-class _New(msgspec.Struct):
+class _NewConversation(msgspec.Struct):
     items: list[Raw] | None = None
     metadata: Metadata | None = None
 
 
-class _Changed(msgspec.Struct):
+class _ChangedConversation(msgspec.Struct):
     metadata: Metadata | None
 
 
-class _More(msgspec.Struct):
+class _AddedItems(msgspec.Struct):
     items: list[Raw]
 
 
-_new = msgspec.json.Decoder(_New).decode
-_changed = msgspec.json.Decoder(_Changed).decode
-_more = msgspec.json.Decoder(_More).decode
+_new = msgspec.json.Decoder(_NewConversation).decode
+_changed = msgspec.json.Decoder(_ChangedConversation).decode
+_more = msgspec.json.Decoder(_AddedItems).decode
 
 
-class _Conversational(Path):
+class _ConversationEndpoint(StoreEndpoint):
     DIALECT = DIALECT
 
     async def _found(self, scope: Scope) -> Conversation:
@@ -64,7 +64,7 @@ class _Conversational(Path):
         return found
 
 
-class NewConversation(_Conversational):
+class CreateConversation(_ConversationEndpoint):
     """`/v1/conversations`"""
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:
@@ -79,7 +79,7 @@ class NewConversation(_Conversational):
         return shown(made)
 
 
-class OneConversation(_Conversational):
+class ConversationEndpoint(_ConversationEndpoint):
     """`/v1/conversations/{id}`"""
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:
@@ -101,7 +101,7 @@ class OneConversation(_Conversational):
         return shown(msgspec.structs.replace(found, metadata=metadata))
 
 
-class ConversationItems(_Conversational):
+class ConversationItems(_ConversationEndpoint):
     """`/v1/conversations/{id}/items`"""
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:
@@ -130,7 +130,7 @@ class ConversationItems(_Conversational):
         return _listed(page.items, more=page.more)
 
 
-class OneItem(_Conversational):
+class ConversationItem(_ConversationEndpoint):
     """`/v1/conversations/{id}/items/{item_id}`"""
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:

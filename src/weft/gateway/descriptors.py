@@ -16,7 +16,7 @@ RESERVE = 16
 log = logging.getLogger("weft.server")
 
 
-class Descriptors:
+class FileDescriptors:
     """What one process knows of its descriptors."""
 
     def __init__(self) -> None:

@@ -15,9 +15,9 @@ from msgspec import UNSET, Raw
 from weft.dialects import DIALECTS
 from weft.dialects.faults import Extra, fault
 from weft.errors import BadRequest
-from weft.gateway import answers, bodies
-from weft.gateway.doors import Shut
-from weft.gateway.protocol import EXCHANGE, Exchange
+from weft.gateway import bodies, http_response
+from weft.gateway.auth import HttpRejection
+from weft.gateway.http_protocol import EXCHANGE, Exchange
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
@@ -35,15 +35,15 @@ T = TypeVar("T")
 
 Scope = MutableMapping[str, Any]
 Receive = bodies.Receive
-Send = answers.Send
-Client = answers.Client
+Send = http_response.Send
+ClientConnection = http_response.ClientConnection
 
 
-class Host(Protocol):
+class GatewayContext(Protocol):
     """What an endpoint needs of the gateway."""
 
     limit: int
-    shape: bodies.Shape
+    shape: bodies.JsonLimits
     keepalive: float
     reject_lossy: bool
     limits: Limits
@@ -83,13 +83,13 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(scope["headers"])
 
 
-async def body_of(host: Host, scope: Scope, receive: Receive) -> bytes:
-    """Reads a body that may be parsed; raises Shut, BadRequest, ClientGone."""
+async def body_of(host: GatewayContext, scope: Scope, receive: Receive) -> bytes:
+    """Reads a body that may be parsed; raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
     coding = headers.get(b"content-encoding", b"identity").lower()
     if coding != b"identity":
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
-        raise Shut(415, fault("bad-request", message))
+        raise HttpRejection(415, fault("bad-request", message))
     body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
     await for_body(body, bodies.check, body, host.shape)
     return body
@@ -103,7 +103,7 @@ async def parsed(incoming: IncomingRequest, limits: Limits) -> None:
 class Endpoint:
     """Takes requests of one dialect."""
 
-    def __init__(self, host: Host, dialect: str) -> None:
+    def __init__(self, host: GatewayContext, dialect: str) -> None:
         self._host = host
         self._dialect = dialect
 
@@ -111,14 +111,14 @@ class Endpoint:
         id = scope["weft.id"]
         try:
             run = await self._started(await self._incoming(scope, receive), scope, send)
-        except bodies.ClientGone:
+        except bodies.RequestAborted:
             return
         except Failed as failed:
-            await answers.failure(send, self._dialect, failed, answers.about(id))
+            await http_response.failure(send, self._dialect, failed, http_response.about(id))
             return
         except Exception as problem:
-            ours = answers.own_fault(id, problem)
-            await answers.failure(send, self._dialect, ours, answers.about(id))
+            ours = http_response.own_fault(id, problem)
+            await http_response.failure(send, self._dialect, ours, http_response.about(id))
             return
         if run is not None:
             await self._serve(run, scope, send)
@@ -128,8 +128,8 @@ class Endpoint:
         return self._host.start(incoming)
 
     async def _incoming(self, scope: Scope, receive: Receive) -> IncomingRequest:
-        """The request, parsed; raises Failed for what cannot be served, ClientGone if nobody waits
-        for an answer any more."""
+        """Reads and parses the request. Raises Failed if it cannot be served, RequestAborted if the
+        client disconnected."""
         try:
             body = await body_of(self._host, scope, receive)
             incoming = await self._read(scope, body)
@@ -171,12 +171,12 @@ class Endpoint:
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
-        watch, id = Watch(exchange), scope["weft.id"]
+        watch, id = DisconnectWatcher(exchange), scope["weft.id"]
         try:
             if run.record.stream:
-                client = answers.Client(id, self._dialect, send, exchange.write)
+                client = http_response.ClientConnection(id, self._dialect, send, exchange.write)
                 writer = self._writer(scope)
-                await answers.StreamAnswer(run, client, self._host.keepalive, writer).tell()
+                await http_response.StreamResponse(run, client, self._host.keepalive, writer).tell()
             else:
                 await self._whole(run, id, send)
         except asyncio.CancelledError:
@@ -204,9 +204,11 @@ class Endpoint:
         except Failed as failed:
             await self._failed(failed, run, id, send)
         except Exception as problem:
-            await self._failed(answers.own_fault(id, problem), run, id, send)
+            await self._failed(http_response.own_fault(id, problem), run, id, send)
         else:
-            await answers.body(send, status, data, [answers.JSON, *answers.about(id, run)])
+            await http_response.body(
+                send, status, data, [http_response.JSON, *http_response.about(id, run)]
+            )
 
     def _body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         """What a client is told of an answer in one piece."""
@@ -214,11 +216,11 @@ class Endpoint:
 
     async def _failed(self, failed: Failed, run: Run, id: str, send: Send) -> None:
         run.note_failure(failed.error)
-        headers = answers.about(id, run)
-        run.record.status = await answers.failure(send, self._dialect, failed, headers)
+        headers = http_response.about(id, run)
+        run.record.status = await http_response.failure(send, self._dialect, failed, headers)
 
 
-class Watch:
+class DisconnectWatcher:
     """Cancels the task that made it when the client goes away."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -238,7 +240,7 @@ class Watch:
             self._task.uncancel()
 
 
-class Messages(Endpoint):
+class MessagesEndpoint(Endpoint):
     """Threads are kept by the upstream that made them: clients are told, and know what to do."""
 
     def _model(self, preamble: Preamble) -> str:
@@ -254,7 +256,7 @@ class Messages(Endpoint):
         return super()._model(preamble)
 
 
-class Gemini(Endpoint):
+class GeminiEndpoint(Endpoint):
     """The model and the verb are in the path, behind the last colon."""
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
@@ -264,7 +266,7 @@ class Gemini(Endpoint):
         if not name or verb not in _VERBS:
             expected = " or ".join(_VERBS)
             message = f"no {verb[:100]!r} of a model here; expected {expected}"
-            raise Shut(404, fault("not-found", message))
+            raise HttpRejection(404, fault("not-found", message))
         return self._made(scope, body, name, _VERBS[verb])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:

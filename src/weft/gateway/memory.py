@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from weft.dialects.faults import fault
-from weft.gateway.doors import Shut
+from weft.gateway.auth import HttpRejection
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -20,23 +20,23 @@ WIDE = 12
 """How often any other counts."""
 
 
-class Memory:
+class MemoryBudget:
     """What one process may hold of requests, and what it holds."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
 
-    def reservation(self) -> "Reservation":
-        return Reservation(self)
+    def reservation(self) -> "MemoryReservation":
+        return MemoryReservation(self)
 
 
-class Reservation:
+class MemoryReservation:
     """The share of one request or connection. It lasts until its last holder released it."""
 
     __slots__ = ("_memory", "holders", "size")
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: MemoryBudget) -> None:
         self._memory = memory
         self.size = 0
         self.holders = 1
@@ -52,14 +52,14 @@ class Reservation:
         return True
 
     def demand(self, size: int) -> None:
-        """Makes it so large. Raises Shut if there is no room: too large, if there never will be."""
+        """Grows to this size, or raises HttpRejection: 413 if the limit is smaller, else 503."""
         if self.resize(size):
             return
         if size > self._memory.limit:
             message = f"the request takes {size} bytes of memory; server.limits.memory is less"
-            raise Shut(413, fault("too-large", message))
+            raise HttpRejection(413, fault("too-large", message))
         message = "the server has no memory for this request now; try again later"
-        raise Shut(503, fault("overloaded", message, retry_after=1))
+        raise HttpRejection(503, fault("overloaded", message, retry_after=1))
 
     def release(self) -> bool:
         """One holder less; returns whether it was the last, and all is given back."""
@@ -73,7 +73,7 @@ class Reservation:
 class BodyReservation:
     """The share of one body, which is read with `receive`."""
 
-    def __init__(self, memory: Memory, receive: Receive, limit: int) -> None:
+    def __init__(self, memory: MemoryBudget, receive: Receive, limit: int) -> None:
         """Nobody reads more than `limit` bytes of a body."""
         self.reserved = memory.reservation()
         self._receive = receive
@@ -82,14 +82,14 @@ class BodyReservation:
         self._weight = PLAIN
 
     def expect(self, told: bytes | None) -> None:
-        """Reserves what the head says that will come. Raises Shut."""
+        """Reserves what the head says that will come. Raises HttpRejection."""
         size = int(told or 0)
         if size <= self._limit:  # else it is refused unread
             self._expected = size
             self._reserve()
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Returns the next piece of the body. Raises Shut if there is no room for it."""
+        """Returns the next piece of the body. Raises HttpRejection if there is no room for it."""
         message = await self._receive()
         piece = message.get("body", b"")
         if piece:

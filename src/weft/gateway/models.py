@@ -6,13 +6,13 @@ from weft.dialects import dialect_of, http_of
 from weft.dialects.base import ModelListing
 from weft.dialects.faults import fault
 from weft.errors import InternalError
-from weft.gateway import answers
+from weft.gateway import http_response
 from weft.gateway.endpoints import Receive, Scope, Send, headers_of
 from weft.relay.incoming import Failed
 from weft.relay.routing import Routing, UnknownModel
 
 
-class Models:
+class ModelsEndpoint:
     """Lists the models, or tells of one."""
 
     def __init__(self, routing: Routing) -> None:
@@ -20,15 +20,17 @@ class Models:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect = dialect_of(scope["path"], headers_of(scope))
-        about = answers.about(scope["weft.id"])
+        about = http_response.about(scope["weft.id"])
         name = scope["path_params"].get("id")
         try:
             found = self._list(dialect) if name is None else self._one(dialect, name)
         except UnknownModel as problem:
             failed = Failed(fault("not-found", str(problem)))
-            await answers.failure(send, dialect, failed, about)
+            await http_response.failure(send, dialect, failed, about)
             return
-        await answers.body(send, 200, msgspec.json.encode(found), [answers.JSON, *about])
+        await http_response.body(
+            send, 200, msgspec.json.encode(found), [http_response.JSON, *about]
+        )
 
     def _one(self, dialect: str, name: str) -> object:
         self._routing.targets(name)

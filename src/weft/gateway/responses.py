@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from weft.dialects import DIALECTS
 from weft.errors import BadRequest
-from weft.gateway import answers
-from weft.gateway.endpoints import Endpoint, Host, Messages, Scope, Send, read_as
-from weft.gateway.protocol import EXCHANGE
+from weft.gateway import http_response
+from weft.gateway.endpoints import Endpoint, GatewayContext, MessagesEndpoint, Scope, Send, read_as
+from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.sessions import Sessions, preamble_of
-from weft.gateway.stored import follow
+from weft.gateway.stored_responses import follow
 from weft.gateway.writers import EventStreamWriter
 from weft.relay.incoming import Failed, IncomingRequest, bad_request
 from weft.relay.offload import for_body
@@ -18,10 +18,10 @@ from weft.relay.run import Run
 from weft.store.base import StoreError
 
 
-class Remembering(Endpoint):
+class StoringEndpoint(Endpoint):
     """Stored streams go on for a while when their client has left, if the settings say so."""
 
-    def __init__(self, host: Host, dialect: str, sessions: Sessions) -> None:
+    def __init__(self, host: GatewayContext, dialect: str, sessions: Sessions) -> None:
         super().__init__(host, dialect)
         self._sessions = sessions
 
@@ -38,15 +38,17 @@ class Remembering(Endpoint):
     def _following(self, log_id: str | None = None) -> EventStreamWriter:
         return EventStreamWriter(DIALECTS[self._dialect].idle, log_id)
 
-    def _client(self, scope: Scope, send: Send) -> answers.Client:
-        return answers.Client(scope["weft.id"], self._dialect, send, scope[EXCHANGE].write)
+    def _client(self, scope: Scope, send: Send) -> http_response.ClientConnection:
+        return http_response.ClientConnection(
+            scope["weft.id"], self._dialect, send, scope[EXCHANGE].write
+        )
 
 
-class RememberedMessages(Remembering, Messages):
+class StoringMessagesEndpoint(StoringEndpoint, MessagesEndpoint):
     pass
 
 
-class Responses(Remembering):
+class ResponsesEndpoint(StoringEndpoint):
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
         preamble = await for_body(body, read_as, preamble_of, body)
         incoming = self._made(scope, body, self._model(preamble), bool(preamble.stream))
@@ -59,7 +61,7 @@ class Responses(Remembering):
         return None
 
     async def _launch(
-        self, incoming: IncomingRequest, scope: Scope, client: answers.Client
+        self, incoming: IncomingRequest, scope: Scope, client: http_response.ClientConnection
     ) -> None:
         """Has it run in the background."""
         run = self._host.start(replace(incoming, stream=True))
@@ -75,6 +77,6 @@ class Responses(Remembering):
             events = self._sessions.events(incoming.response_id or "")
             await follow(scope, client, events, self._following(), self._host.keepalive)
         else:
-            await answers.body(
-                client.send, 200, snapshot, [answers.JSON, *answers.about(client.id)]
+            await http_response.body(
+                client.send, 200, snapshot, [http_response.JSON, *http_response.about(client.id)]
             )

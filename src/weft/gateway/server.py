@@ -24,8 +24,8 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weft.gateway.descriptors import raise_limit
-from weft.gateway.protocol import Door, DoorLimits, protocol
-from weft.gateway.sockets import protocol as socket_protocol
+from weft.gateway.http_protocol import ConnectionLimits, HttpProtocol, protocol
+from weft.gateway.websocket_protocol import protocol as socket_protocol
 
 CUT = 5.0
 """Seconds between telling the app to cut what is open and cutting it."""
@@ -109,7 +109,7 @@ def serve(
     port: int = 8787,
     sockets: list[socket.socket] | None = None,
     ready: Callable[[], None] | None = None,
-    limits: DoorLimits | None = None,
+    limits: ConnectionLimits | None = None,
     drain: float = 30.0,
     keep_alive: float = 75.0,
     websocket: bool = True,
@@ -123,7 +123,7 @@ def serve(
     """
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
-    http = protocol(limits or DoorLimits())
+    http = protocol(limits or ConnectionLimits())
     raise_limit(2 * http.limits.connections + SPARE_DESCRIPTORS)
     config = uvicorn.Config(
         served.app,
@@ -140,7 +140,7 @@ def serve(
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]
     )
     url = address(host, listening)
-    server = Server(config, served, drain=drain, ready=ready or (lambda: announce(url)))
+    server = GatewayServer(config, served, drain=drain, ready=ready or (lambda: announce(url)))
     try:
         server.run(listening)
     except SystemExit as failure:  # the way uvicorn says that the app did not start
@@ -156,7 +156,7 @@ def release(before: Mapping[int, Handler], *, left: bool) -> None:
         signal.signal(number, signal.SIG_IGN if asked_to_leave else handler)
 
 
-class Server(uvicorn.Server):
+class GatewayServer(uvicorn.Server):
     """uvicorn's server, with its own way to leave."""
 
     def __init__(
@@ -214,7 +214,7 @@ class Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         http = self.config.http_protocol_class
-        lobby = http.lobby if issubclass(http, Door) else None
+        lobby = http.lobby if issubclass(http, HttpProtocol) else None
         with watching(asyncio.get_running_loop()):
             while not self.should_exit:
                 await self.on_tick(0)

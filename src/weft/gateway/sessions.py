@@ -21,9 +21,9 @@ from weft.dialects import DIALECTS
 from weft.dialects.faults import fault
 from weft.errors import BadRequest, InternalError
 from weft.findings import Findings
-from weft.gateway.doors import Shut
+from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import Preamble
-from weft.gateway.pulse import Pulse
+from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
@@ -88,18 +88,18 @@ class ResponsesPreamble(Preamble):
     conversation: Json = UNSET
 
 
-class _Named(msgspec.Struct):
+class _ConversationReference(msgspec.Struct):
     id: str
 
 
 preamble_of = msgspec.json.Decoder(ResponsesPreamble).decode
-_named = msgspec.json.Decoder(_Named).decode
+_named = msgspec.json.Decoder(_ConversationReference).decode
 _name = msgspec.json.Decoder(str).decode
 _json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetentionPolicy:
     """What is kept, and for how long."""
 
     everything: bool = False
@@ -115,7 +115,7 @@ class Policy:
     """Seconds that a server can be silent before another ends what it runs."""
 
 
-KEEP = Policy()
+DEFAULT_POLICY = RetentionPolicy()
 
 
 class Sessions:
@@ -125,7 +125,7 @@ class Sessions:
         self,
         persistence: Persistence,
         window: float = 0.0,
-        policy: Policy = KEEP,
+        policy: RetentionPolicy = DEFAULT_POLICY,
         keepalive: float = 0.0,
     ) -> None:
         """`window`: seconds that a response goes on when nobody listens. `keepalive`: seconds of
@@ -310,7 +310,7 @@ class Sessions:
             told = history.shape(one)
             if told.type == REFERENCE and told.id not in known:
                 message = f"Item with id '{str(told.id)[:100]}' not found."
-                raise Shut(404, fault("bad-request", message, param=f"input[{place}]"))
+                raise HttpRejection(404, fault("bad-request", message, param=f"input[{place}]"))
             found.append(known[told.id] if told.type == REFERENCE and told.id else one)
         return found
 
@@ -327,7 +327,7 @@ class Sessions:
     async def _items(self, owner: str, id: str) -> list[Raw]:
         if await self.store.conversation(owner, id) is None:
             message = f"Conversation with id '{id[:100]}' not found."
-            raise Shut(404, fault("bad-request", message, param="conversation"))
+            raise HttpRejection(404, fault("bad-request", message, param="conversation"))
         items: list[Raw] = []
         after: str | None = None
         while True:
@@ -436,7 +436,7 @@ class DetachedRun:
         writer = run.writer
         if writer is None:
             raise InternalError("what is not stored cannot be followed")
-        pulse = Pulse(sessions.keepalive, self._tell_of_life)
+        pulse = KeepaliveTimer(sessions.keepalive, self._tell_of_life)
 
         def taken(events: list[Event]) -> bool:
             """There is always room where nobody reads."""

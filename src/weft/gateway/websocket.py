@@ -30,10 +30,10 @@ from weft.dialects.faults import fault
 from weft.dialects.faults import headers as error_headers
 from weft.errors import BadRequest
 from weft.findings import Findings
-from weft.gateway import answers, bodies
-from weft.gateway.doors import Shut
-from weft.gateway.endpoints import Host, Receive, Scope, Send, parsed
-from weft.gateway.recent import Recent, State
+from weft.gateway import bodies, http_response
+from weft.gateway.auth import HttpRejection
+from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send, parsed
+from weft.gateway.response_cache import CachedResponse, ResponseCache
 from weft.gateway.sessions import (
     DIALECT,
     RUNNING,
@@ -43,7 +43,7 @@ from weft.gateway.sessions import (
     preamble_of,
     unknown,
 )
-from weft.gateway.sockets import SOCKET, Socket
+from weft.gateway.websocket_protocol import SOCKET, WebSocketProtocol
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
@@ -82,7 +82,7 @@ class _Create(ResponsesPreamble):
     generate: bool = True
 
 
-class _Ended(msgspec.Struct):
+class _FinalResponse(msgspec.Struct):
     """As much of a response as is remembered."""
 
     id: str = ""
@@ -90,7 +90,7 @@ class _Ended(msgspec.Struct):
     output: list[Raw] = []
 
 
-class _Error(msgspec.Struct, omit_defaults=True):
+class _ErrorMessage(msgspec.Struct, omit_defaults=True):
     """How an error is told here: its code is never null."""
 
     type: Literal["error"]
@@ -101,12 +101,12 @@ class _Error(msgspec.Struct, omit_defaults=True):
 
 _create = msgspec.json.Decoder(_Create).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
-_ended = msgspec.json.Decoder(_Ended).decode
+_ended = msgspec.json.Decoder(_FinalResponse).decode
 _json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SocketClose:
     """Why a socket is closed: how it is told, as soon as no response is under way."""
 
     code: int
@@ -115,22 +115,22 @@ class Ending:
     error_code: str | None = None
 
 
-GONE = Ending(1005, "the client left")
-LEAVING = Ending(1001, "the server is shutting down")
+GONE = SocketClose(1005, "the client left")
+LEAVING = SocketClose(1001, "the server is shutting down")
 
 
-def _used_up(seconds: float) -> Ending:
+def _used_up(seconds: float) -> SocketClose:
     message = f"a socket may be used for {seconds / 60:g} minutes; open another one"
     error = fault("bad-request", message)
-    return Ending(1000, "used up", error, "websocket_connection_limit_reached")
+    return SocketClose(1000, "used up", error, "websocket_connection_limit_reached")
 
 
-class ResponsesSocket:
+class ResponsesWebSocket:
     """An ASGI app for sockets."""
 
     def __init__(
         self,
-        host: Host,
+        host: GatewayContext,
         sessions: Sessions | None = None,
         *,
         per_key: int = PER_KEY,
@@ -141,12 +141,12 @@ class ResponsesSocket:
         self._sessions = sessions
         self._per_key = per_key
         self._lifetime = lifetime
-        self._talks: set[_Talk] = set()
+        self._talks: set[_SocketSession] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
-        await socket.accept(headers=answers.about(scope["weft.id"]))
-        talk = _Talk(self._host, socket, self._sessions)
+        await socket.accept(headers=http_response.about(scope["weft.id"]))
+        talk = _SocketSession(self._host, socket, self._sessions)
         mine = sum(one.caller == talk.caller for one in self._talks)
         if mine >= self._per_key:
             await socket.close(1013, f"{mine} sockets of this key are open; that is the limit")
@@ -167,22 +167,22 @@ class ResponsesSocket:
             talk.end(LEAVING)
 
 
-class _Talk:
+class _SocketSession:
     """One socket, from its first message to its end."""
 
-    def __init__(self, host: Host, socket: WebSocket, sessions: Sessions | None) -> None:
+    def __init__(self, host: GatewayContext, socket: WebSocket, sessions: Sessions | None) -> None:
         self.caller: str = socket.scope["weft.caller"]
         self._host = host
         self._socket = socket
         self._sessions = sessions
-        self._recent = Recent()
-        self._connection: Socket = socket.scope[SOCKET]
+        self._recent = ResponseCache()
+        self._connection: WebSocketProtocol = socket.scope[SOCKET]
         self._remembered = self._connection.memory.reservation()
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._size = 0
-        self._ending: Ending | None = None
+        self._ending: SocketClose | None = None
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: SocketClose) -> None:
         """Closes the socket once the response that is under way is told."""
         if self._ending is None:
             self._ending = ending
@@ -228,7 +228,7 @@ class _Talk:
         except (WebSocketDisconnect, ClientDisconnected):
             pass  # noticed by who reads, too
 
-    async def _closed(self, ending: Ending) -> None:
+    async def _closed(self, ending: SocketClose) -> None:
         if ending.error is not None:
             await self._tell(Failed(ending.error), ending.error_code)
         if ending is not GONE:
@@ -252,7 +252,7 @@ class _Talk:
         except (WebSocketDisconnect, ClientDisconnected):
             raise
         except Exception as problem:
-            failed = answers.own_fault(id, problem)
+            failed = http_response.own_fault(id, problem)
         self._recent.forget(create.previous_response_id)
         await self._tell(failed, stream=create.stream_id)
 
@@ -305,7 +305,7 @@ class _Talk:
         return incoming if sessions is None else await sessions.recalled(incoming, preamble)
 
     async def _continued(
-        self, incoming: IncomingRequest, previous: str, state: State
+        self, incoming: IncomingRequest, previous: str, state: CachedResponse
     ) -> IncomingRequest:
         """With what the socket remembers. The store cannot go on from what it has not: a response
         that it keeps all the same has everything in its own input.
@@ -398,15 +398,15 @@ class _Talk:
         self, failed: Failed, code: str | None = None, stream: str | None = None
     ) -> None:
         error = failed.error
-        status, data = answers.written(DIALECT, error)
-        if isinstance(failed, Shut):
+        status, data = http_response.written(DIALECT, error)
+        if isinstance(failed, HttpRejection):
             status = failed.status
         told = msgspec.json.decode(data)["error"]
         told["code"] = code or told.get("code") or told.get("type")
         headers = error_headers(error)
         if headers:
             told["headers"] = headers
-        frame = _Error("error", status, told, stream)
+        frame = _ErrorMessage("error", status, told, stream)
         await self._send([_json(frame)])
 
 
@@ -431,7 +431,7 @@ def _is_stored(incoming: IncomingRequest, run: Run) -> bool:
     return policy is not None and policy.visible and run.record.unstored is None
 
 
-def _decoded(raw: bytes, shape: bodies.Shape) -> tuple[_Create, dict[str, Raw]]:
+def _decoded(raw: bytes, shape: bodies.JsonLimits) -> tuple[_Create, dict[str, Raw]]:
     """A message, and all its fields."""
     bodies.check(raw, shape)
     try:

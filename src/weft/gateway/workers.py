@@ -41,7 +41,7 @@ DEALT = sys.platform == "linux"
 
 
 @dataclass(slots=True)
-class Slot:
+class WorkerSlot:
     """The place of one worker; its process changes."""
 
     number: int
@@ -104,7 +104,7 @@ class Supervisor:
         self._run = run
         self._reserved = reserved
         self._ready: Callable[[], None] | None = ready
-        self._slots = [Slot(number) for number in range(count)]
+        self._slots = [WorkerSlot(number) for number in range(count)]
         self._signals: list[int] = []
         self._leaving = False
         self._code = 0
@@ -176,7 +176,7 @@ class Supervisor:
         dues = [slot.due for slot in self._slots if slot.pid is None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
-    def _hear(self, slot: Slot) -> None:
+    def _hear(self, slot: WorkerSlot) -> None:
         """It is ready, or will never be."""
         assert slot.news is not None
         said = os.read(slot.news, 1)
@@ -195,7 +195,7 @@ class Supervisor:
             if slot.pid is None and slot.due <= now and not self._leaving:
                 self._start(slot)
 
-    def _start(self, slot: Slot) -> None:
+    def _start(self, slot: WorkerSlot) -> None:
         slot.news, tell = os.pipe()
         slot.started = time.monotonic()
         # a signal must not meet a child that still has its parent's handlers
@@ -240,7 +240,7 @@ class Supervisor:
                 if pid:
                     self._ended(slot, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, slot: Slot, code: int) -> None:
+    def _ended(self, slot: WorkerSlot, code: int) -> None:
         pid, slot.pid = slot.pid, None
         if slot.news is not None:
             os.close(slot.news)
@@ -255,7 +255,7 @@ class Supervisor:
             self._put_off(slot)
             log.error("worker %d ended with %d; again in %g s", pid, code, slot.wait)
 
-    def _put_off(self, slot: Slot) -> None:
+    def _put_off(self, slot: WorkerSlot) -> None:
         now = time.monotonic()
         young = now - slot.started < YOUNG
         slot.wait = min(max(2 * slot.wait, SHORTEST), LONGEST) if young else SHORTEST

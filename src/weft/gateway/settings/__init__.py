@@ -17,20 +17,20 @@ from pathlib import Path
 
 from weft.gateway.settings.aliases import aliases
 from weft.gateway.settings.environment import Environment
-from weft.gateway.settings.lines import Lines
-from weft.gateway.settings.places import Places
+from weft.gateway.settings.line_numbers import LineNumbers
 from weft.gateway.settings.problems import Problem, Problems, SettingsError
-from weft.gateway.settings.reading import Reader
-from weft.gateway.settings.secrets import ClientKey, Secrets
-from weft.gateway.settings.served import served, stored
-from weft.gateway.settings.shape import (
-    File,
+from weft.gateway.settings.reader import TableReader
+from weft.gateway.settings.schema import (
     KeySettings,
-    Limits,
-    Server,
-    Store,
+    LimitSettings,
+    ServerSettings,
+    SettingsFile,
+    StoreSettings,
     UpstreamSettings,
 )
+from weft.gateway.settings.secrets import ClientKey, SecretResolver
+from weft.gateway.settings.upstreams import UpstreamBuilder
+from weft.gateway.settings.validation import served, stored
 from weft.scrub import Secret
 from weft.upstream.base import Place
 
@@ -38,12 +38,12 @@ __all__ = [
     "DEFAULT",
     "ClientKey",
     "KeySettings",
-    "Limits",
+    "LimitSettings",
     "Problem",
-    "Server",
+    "ServerSettings",
     "Settings",
     "SettingsError",
-    "Store",
+    "StoreSettings",
     "UpstreamSettings",
     "load",
 ]
@@ -59,8 +59,8 @@ class Settings:
     path: Path | None
     """The file it came from; None: there was none."""
 
-    server: Server
-    store: Store = field(repr=False)  # its address may have a password
+    server: ServerSettings
+    store: StoreSettings = field(repr=False)  # its address may have a password
     places: tuple[Place, ...]
     """The upstreams, in the order of the file."""
 
@@ -89,12 +89,12 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     path = path or _chosen(environ)
     text = "" if path is None else _text(path)
     table = {} if path is None else _parsed(path, text)
-    problems = Problems("defaults" if path is None else str(path), Lines(text))
+    problems = Problems("defaults" if path is None else str(path), LineNumbers(text))
     environment = Environment(environ, problems)
-    file = Reader(problems).table(environment.over(table), File) or File()
+    file = TableReader(problems).table(environment.over(table), SettingsFile) or SettingsFile()
     folder = Path() if path is None else path.parent
-    secrets = Secrets(environment, folder, problems)
-    places = Places(secrets, folder, problems).made(file.upstreams)
+    secrets = SecretResolver(environment, folder, problems)
+    places = UpstreamBuilder(secrets, folder, problems).made(file.upstreams)
     keys = secrets.clients(file.server.keys)
     models = aliases(file.models, _names(table, places), problems)
     server = served(file.server, problems)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from weft.gateway.settings.problems import Problems
-from weft.gateway.settings.reading import Spelled
+from weft.gateway.settings.reader import EnvironmentText
 
 PREFIX = "WEFT_"
 CONFIG = "WEFT_CONFIG"
@@ -30,7 +30,7 @@ class Environment:
             if name.startswith(PREFIX) and len(key) > 1 and key[0] in _TABLES and all(key):
                 self._known.add(name)
                 self._problems.variables[key] = name
-                table = _with(table, key, Spelled(text))
+                table = _with(table, key, EnvironmentText(text))
         return table
 
     def unknown(self) -> None:

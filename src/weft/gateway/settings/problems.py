@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from weft.errors import ClientError
-from weft.gateway.settings.lines import Key, Lines
+from weft.gateway.settings.line_numbers import Key, LineNumbers
 
 ENVIRONMENT = "environment"
 
@@ -42,7 +42,7 @@ class Problems:
     """Collects what is wrong, so that one look finds everything."""
 
     path: str
-    lines: Lines
+    lines: LineNumbers
     variables: dict[Key, str] = field(default_factory=dict)
     """The settings that came from the environment, with the names of their variables."""
 

@@ -1,4 +1,4 @@
-"""Secrets of the settings: `env:NAME`, `file:PATH`, or the text itself."""
+"""SecretResolver of the settings: `env:NAME`, `file:PATH`, or the text itself."""
 
 import re
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from weft.gateway.settings.environment import Environment
-from weft.gateway.settings.lines import Key
+from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems
-from weft.gateway.settings.shape import KeySettings
+from weft.gateway.settings.schema import KeySettings
 from weft.scrub import Secret
 
 _LEGAL = re.compile(r"[\x21-\x7e]+")
@@ -24,7 +24,7 @@ class ClientKey:
     secret: Secret
 
 
-class Secrets:
+class SecretResolver:
     """Finds the secrets that the settings speak of, and remembers them for the Scrubber."""
 
     def __init__(self, environment: Environment, folder: Path, problems: Problems) -> None:

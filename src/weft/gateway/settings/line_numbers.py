@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 )
 
 
-class Lines:
+class LineNumbers:
     """The lines of all keys and tables of a file that the parser accepts.
 
     A key inside an inline table has the line of that table's own key.

@@ -7,9 +7,9 @@ in a header.
 import msgspec
 
 from weft.dialects.faults import fault
-from weft.gateway import answers
-from weft.gateway.bodies import ClientGone
-from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
+from weft.gateway import http_response
+from weft.gateway.bodies import RequestAborted
+from weft.gateway.endpoints import Endpoint, GatewayContext, Receive, Scope, Send, read_as
 from weft.gateway.sessions import DIALECT, Sessions, preamble_of
 from weft.relay.incoming import Failed, IncomingRequest
 from weft.relay.offload import for_body
@@ -60,26 +60,26 @@ class CountTokens(Endpoint):
     PATH = "/v1/messages/count_tokens"
     """Where an upstream is asked."""
 
-    def __init__(self, host: Host, routing: Routing, dialect: str) -> None:
+    def __init__(self, host: GatewayContext, routing: Routing, dialect: str) -> None:
         super().__init__(host, dialect)
         self._routing = routing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        about = answers.about(scope["weft.id"])
+        about = http_response.about(scope["weft.id"])
         try:
             incoming = await self._incoming(scope, receive)
             data, more = await self._counted(incoming)
-        except ClientGone:
+        except RequestAborted:
             return
         except Failed as failed:
-            await answers.failure(send, self._dialect, failed, about)
+            await http_response.failure(send, self._dialect, failed, about)
         else:
-            await answers.body(send, 200, data, [answers.JSON, *about, *more])
+            await http_response.body(send, 200, data, [http_response.JSON, *about, *more])
 
     async def _check(self, incoming: IncomingRequest) -> None:
         """What is counted need not be a whole request: it may have no limit, for one."""
 
-    async def _counted(self, incoming: IncomingRequest) -> tuple[bytes, answers.Headers]:
+    async def _counted(self, incoming: IncomingRequest) -> tuple[bytes, http_response.Headers]:
         try:
             target = self._routing.targets(incoming.model)[0]
         except UnknownModel as problem:
@@ -110,7 +110,7 @@ class InputTokens(CountTokens):
 
     PATH = "/responses/input_tokens"
 
-    def __init__(self, host: Host, routing: Routing, sessions: Sessions | None) -> None:
+    def __init__(self, host: GatewayContext, routing: Routing, sessions: Sessions | None) -> None:
         super().__init__(host, routing, DIALECT)
         self._sessions = sessions
 

@@ -18,7 +18,7 @@ _json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CachedResponse:
     """How things stood after a response."""
 
     said: bytes
@@ -32,21 +32,21 @@ class State:
         return given(Raw(self.said))
 
 
-class Recent:
+class ResponseCache:
     """States by the ids of their responses. The oldest are forgotten where there is no room."""
 
     def __init__(self, most: int = MOST, size: int = SIZE) -> None:
         self._most = most
         self._size = size
-        self._states: dict[str, State] = {}
+        self._states: dict[str, CachedResponse] = {}
 
-    def __getitem__(self, id: str) -> State | None:
+    def __getitem__(self, id: str) -> CachedResponse | None:
         return self._states.get(id)
 
     def keep(self, id: str, items: Sequence[Raw], *, stored: bool) -> None:
         """Remembers a response, unless it alone is too large."""
         self.forget(id)
-        self._states[id] = State(_json(items), stored)
+        self._states[id] = CachedResponse(_json(items), stored)
         while len(self._states) > self._most or self.size > self._size:
             self.forget_oldest()
 

@@ -6,14 +6,14 @@ from ipaddress import ip_address
 from msgspec.structs import replace
 
 from weft.gateway.settings.problems import Problems
-from weft.gateway.settings.shape import Server, Store
+from weft.gateway.settings.schema import ServerSettings, StoreSettings
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _NAMED = re.compile(r"(?:[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _STORES = ("sqlite:///", "postgresql://", "postgres://")
 
 
-def served(server: Server, problems: Problems) -> Server:
+def served(server: ServerSettings, problems: Problems) -> ServerSettings:
     """Returns the server with the names of its hosts in small letters, as they are compared."""
     if not _can_listen(server.host):
         problems.add(("server", "host"), "expected an address or a name, without scheme and port")
@@ -23,7 +23,7 @@ def served(server: Server, problems: Problems) -> Server:
     return replace(server, host=server.host.strip("[]"), hosts=hosts)
 
 
-def stored(store: Store, problems: Problems) -> None:
+def stored(store: StoreSettings, problems: Problems) -> None:
     if not store.url.startswith(_STORES):
         problems.add(("store", "url"), "expected sqlite:///PATH or postgresql://…")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.gateway.heads import Headers, fault_of, has_body, longest, plain
+from weft.gateway.request_head import Headers, fault_of, has_body, longest, plain
 
 HOST = (b"host", b"a:80")
 SPOKEN = "HTTP/1.1 and HTTP/1.0 are spoken here."

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 
-class Pulse:
+class KeepaliveTimer:
     """Acts after so many seconds of silence; never if they are none."""
 
     def __init__(self, seconds: float, act: Callable[[], None]) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from weft.dialects import DIALECTS, http_of
-from weft.gateway.settings.lines import Key
+from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, nearest, unknown
-from weft.gateway.settings.reading import Reader
-from weft.gateway.settings.secrets import Secrets
-from weft.gateway.settings.shape import UpstreamSettings
-from weft.gateway.settings.urls import DEMO, Address, address_of
+from weft.gateway.settings.reader import TableReader
+from weft.gateway.settings.schema import UpstreamSettings
+from weft.gateway.settings.secrets import SecretResolver
+from weft.gateway.settings.urls import DEMO, BaseUrl, parse_base_url
 from weft.scrub import MARK, Secret
 from weft.upstream.base import Place, Tls
 from weft.upstream.catalog import HOSTS, Accent, Host
@@ -47,10 +47,10 @@ class _Headers(dict[str, str]):
         return MARK if self else "{}"
 
 
-class Places:
+class UpstreamBuilder:
     """Makes a place of every upstream that can be one."""
 
-    def __init__(self, secrets: Secrets, folder: Path, problems: Problems) -> None:
+    def __init__(self, secrets: SecretResolver, folder: Path, problems: Problems) -> None:
         self._secrets = secrets
         self._folder = folder
         self._problems = problems
@@ -110,12 +110,12 @@ class Places:
             self._problems.add(key, message)
         return found
 
-    def _address(self, told: UpstreamSettings, host: Host | None, key: Key) -> Address | None:
+    def _address(self, told: UpstreamSettings, host: Host | None, key: Key) -> BaseUrl | None:
         text = host.base_url if told.base_url is None and host else told.base_url
         if text is None:
             return None
         try:
-            return address_of(text)
+            return parse_base_url(text)
         except ValueError as problem:
             self._problems.add(key, str(problem))
             return None
@@ -140,7 +140,7 @@ class Places:
         if isinstance(told, str):
             return self._preset_quirks(told, dialect, key)
         kind = cast("type[Accent]", DIALECTS[dialect].quirks)
-        given = Reader(self._problems).given(told, kind, key)
+        given = TableReader(self._problems).given(told, kind, key)
         checked = cast("dict[str, Any]", given)  # by the types of these very fields
         return replace(own or kind(), **checked)
 
@@ -208,7 +208,7 @@ class Places:
         elif not place.dialect:
             self._problems.add(key, f"dialect is missing; there are {', '.join(SPOKEN)}")
 
-    def _doubt(self, place: Place, address: Address, key: Key) -> None:
+    def _doubt(self, place: Place, address: BaseUrl, key: Key) -> None:
         where = (*key, "base_url")
         for tail in http_of(place.dialect).tails if place.dialect else ():
             if address.url.endswith(tail):
@@ -235,6 +235,6 @@ def _unplaced(name: str, host: Host | None) -> str:
     return f"there is no preset of this name; {hint}"
 
 
-def _listed(address: Address | None) -> tuple[str, ...]:
+def _listed(address: BaseUrl | None) -> tuple[str, ...]:
     """The models of an upstream that names none: only those of the demo are known."""
     return tuple(MODELS) if address is not None and address.origin == "demo" else ()

@@ -12,15 +12,15 @@ from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origi
 import msgspec
 from msgspec import Meta
 
-from weft.gateway.settings.lines import Key
+from weft.gateway.settings.line_numbers import Key
 from weft.gateway.settings.problems import Problems, unknown
-from weft.gateway.settings.shape import NAMED, RANGES
+from weft.gateway.settings.schema import NAMED, RANGES
 from weft.scrub import Secret
 
 T = TypeVar("T")
 
 
-class Spelled(str):
+class EnvironmentText(str):
     """The value of a variable: a text that may stand for a number, a choice, or a list."""
 
     __slots__ = ()
@@ -30,7 +30,7 @@ _UNFIT = object()
 """Instead of a value that cannot be used; the problem is noted."""
 
 
-class Reader:
+class TableReader:
     """Reads tables as Structs and dataclasses, by the types of their fields."""
 
     def __init__(self, problems: Problems) -> None:
@@ -59,7 +59,7 @@ class Reader:
 
     def _value(self, value: object, wanted: object, key: Key) -> object:
         options = options_of(wanted)
-        if isinstance(value, Spelled) and any(get_origin(one) is tuple for one in options):
+        if isinstance(value, EnvironmentText) and any(get_origin(one) is tuple for one in options):
             value = [one.strip() for one in value.split(",") if one.strip()]
         if isinstance(value, str) and Secret in options:
             return Secret(str(value))
@@ -76,7 +76,7 @@ class Reader:
     def _plain(self, value: object, wanted: object, key: Key) -> object:
         """A value that is neither a table nor a secret."""
         try:
-            if isinstance(value, Spelled):
+            if isinstance(value, EnvironmentText):
                 return msgspec.convert(str(value), wanted, strict=False)
             return msgspec.convert(value, wanted)
         except msgspec.ValidationError as problem:
@@ -144,7 +144,7 @@ def _is_named(option: object) -> bool:
 
 _KINDS: Mapping[type, str] = {
     str: "text",
-    Spelled: "text",
+    EnvironmentText: "text",
     bool: "true or false",
     int: "a whole number",
     float: "a number",

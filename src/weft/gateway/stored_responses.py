@@ -1,5 +1,5 @@
-"""Stored responses: read, listed, resumed, cancelled, deleted. Whatever belongs to another key is
-not there.
+"""Endpoints of stored responses: retrieve, list, resume, cancel, delete. A response of another key
+is a 404.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from weft.dialects.faults import fault
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.errors import BadRequest
 from weft.findings import Finding, Findings
-from weft.gateway import answers
-from weft.gateway.doors import Shut
-from weft.gateway.endpoints import Client, Receive, Scope, Send, Watch
-from weft.gateway.protocol import EXCHANGE
+from weft.gateway import http_response
+from weft.gateway.auth import HttpRejection
+from weft.gateway.endpoints import ClientConnection, DisconnectWatcher, Receive, Scope, Send
+from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.sessions import DIALECT, RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
@@ -46,16 +46,16 @@ _json = msgspec.json.Encoder().encode
 Query = dict[str, list[str]]
 
 
-class _Recorded(msgspec.Struct):
+class _StoredRecord(msgspec.Struct):
     findings: list[Finding] = []
 
 
-_recorded = msgspec.json.Decoder(_Recorded).decode
+_recorded = msgspec.json.Decoder(_StoredRecord).decode
 
 
-def missing(what: str, id: str) -> Shut:
+def missing(what: str, id: str) -> HttpRejection:
     """What a client is told of what is not there, or not its own."""
-    return Shut(404, fault("bad-request", f"{what} with id '{id[:100]}' not found."))
+    return HttpRejection(404, fault("bad-request", f"{what} with id '{id[:100]}' not found."))
 
 
 def number_in(query: Query, name: str, default: int, low: int, high: int) -> int:
@@ -101,11 +101,11 @@ async def refused(
         case Failed():
             failed = problem
         case _:
-            failed = answers.own_fault(id, problem)
-    await answers.failure(send, dialect, failed, answers.about(id))
+            failed = http_response.own_fault(id, problem)
+    await http_response.failure(send, dialect, failed, http_response.about(id))
 
 
-class Stored:
+class StoredResponseEndpoint:
     """One endpoint of a stored response, by its id in the path."""
 
     def __init__(self, sessions: Sessions, keepalive: float = 0.0) -> None:
@@ -136,7 +136,9 @@ class Stored:
                 await self._told(scope, send, await for_body(entry.body or b"", shown, entry))
 
     async def _told(self, scope: Scope, send: Send, data: bytes) -> None:
-        await answers.body(send, 200, data, [answers.JSON, *answers.about(scope["weft.id"])])
+        await http_response.body(
+            send, 200, data, [http_response.JSON, *http_response.about(scope["weft.id"])]
+        )
 
     async def _deleted(self, scope: Scope, send: Send, entry: Entry) -> None:
         if entry.status in RUNNING:
@@ -149,7 +151,9 @@ class Stored:
         after = number_in(query, "starting_after", -1, -1, 10**9 - 1)
         if entry.pruned and entry.stream:
             raise missing("The log of the response", entry.id)
-        client = answers.Client(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
+        client = http_response.ClientConnection(
+            scope["weft.id"], DIALECT, send, scope[EXCHANGE].write
+        )
         told = self._sessions.events(entry.id) if entry.stream else self._in_one_piece(entry.id)
         writer = EventStreamWriter(DIALECTS[DIALECT].idle)
         await follow(scope, client, unseen(told, after), writer, self._keepalive)
@@ -163,7 +167,7 @@ class Stored:
             yield await for_body(entry.body or b"", as_events, entry)
 
 
-class InputItems(Stored):
+class InputItems(StoredResponseEndpoint):
     async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
@@ -173,7 +177,7 @@ class InputItems(Stored):
         await self._told(scope, send, await for_body(entry.input, page))
 
 
-class FindingsOf(Stored):
+class ResponseFindings(StoredResponseEndpoint):
     """What was repaired in a stored answer, and what its client's dialect could not carry. There
     are those of every dialect: whoever has the id may ask."""
 
@@ -190,7 +194,7 @@ class FindingsOf(Stored):
         await self._told(scope, send, _json({"object": "list", "data": found}))
 
 
-class Cancel(Stored):
+class CancelResponse(StoredResponseEndpoint):
     async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
         if not entry.background:
             message = "only a response in the background can be cancelled"
@@ -201,7 +205,7 @@ class Cancel(Stored):
         await self._told(scope, send, await for_body(found.body or b"", shown, found))
 
 
-class Resume:
+class ResumeStream:
     """A stream that is asked for again, from behind the event whose id its client saw last."""
 
     def __init__(self, sessions: Sessions, dialect: str, keepalive: float) -> None:
@@ -213,7 +217,7 @@ class Resume:
         id = scope["weft.id"]
         told = dict(scope["headers"]).get(LAST_SEEN, b"").decode("latin-1")
         name, _, number = told.rpartition("/")
-        client = answers.Client(id, self._dialect, send, scope[EXCHANGE].write)
+        client = http_response.ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
         try:
             entry = await self._sessions.store.owned(scope["weft.caller"], name)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
@@ -254,15 +258,15 @@ async def unseen(events: AsyncIterator[list[Event]], after: int) -> AsyncIterato
 
 async def follow(
     scope: Scope,
-    client: Client,
+    client: ClientConnection,
     events: AsyncIterator[list[Event]],
     writer: EventStreamWriter,
     keepalive: float,
     run: Run | None = None,
 ) -> None:
     """Tells events that were told before, or are told elsewhere."""
-    watch = Watch(scope[EXCHANGE])
-    headers = [*answers.STREAM, *answers.about(client.id, run)]
+    watch = DisconnectWatcher(scope[EXCHANGE])
+    headers = [*http_response.STREAM, *http_response.about(client.id, run)]
     await client.send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
         await _tell(client, events, writer, keepalive)
@@ -275,7 +279,7 @@ async def follow(
 
 
 async def _tell(
-    client: Client,
+    client: ClientConnection,
     events: AsyncIterator[list[Event]],
     writer: EventStreamWriter,
     keepalive: float,
@@ -294,9 +298,9 @@ async def _tell(
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
                 await coming
-        for data in answers.in_slices(writer, some):
+        for data in http_response.in_slices(writer, some):
             await _send(client, data)
 
 
-async def _send(client: Client, data: bytes) -> None:
+async def _send(client: ClientConnection, data: bytes) -> None:
     await client.send({"type": "http.response.body", "body": data, "more_body": True})

@@ -9,11 +9,11 @@ connect and say nothing, whoever has a key comes in.
 import asyncio
 from typing import Protocol
 
-from weft.gateway.descriptors import Descriptors
-from weft.gateway.memory import Memory
+from weft.gateway.descriptors import FileDescriptors
+from weft.gateway.memory import MemoryBudget
 
 
-class Connection(Protocol):
+class TrackedConnection(Protocol):
     """A connection, as far as it matters here."""
 
     @property
@@ -25,21 +25,21 @@ class Connection(Protocol):
         ...
 
 
-class Lobby:
+class ConnectionRegistry:
     """The limits of one process, and how far they are used."""
 
     def __init__(self, connections: int, strangers: int, memory: int) -> None:
-        self.memory = Memory(memory)
-        self.descriptors = Descriptors()
+        self.memory = MemoryBudget(memory)
+        self.descriptors = FileDescriptors()
         self.crowd = 0
         """Connections above the limit, that wait for their refusal."""
 
         self._most = connections
         self._most_strangers = strangers
-        self._strangers: dict[Connection, None] = {}
+        self._strangers: dict[TrackedConnection, None] = {}
         """Oldest first."""
 
-    def enter(self, one: Connection, others: int) -> bool:
+    def enter(self, one: TrackedConnection, others: int) -> bool:
         """A new connection beside so many others; returns whether there is room for it, perhaps
         because an older one was dropped."""
         is_full = others - self.crowd >= self._most
@@ -51,7 +51,7 @@ class Lobby:
         self._strangers[one] = None
         return True
 
-    def leave(self, one: Connection) -> None:
+    def leave(self, one: TrackedConnection) -> None:
         """It is no stranger any more, or gone."""
         self._strangers.pop(one, None)
 

@@ -12,22 +12,22 @@ from msgspec import UNSET, Raw
 
 from weft.errors import BadRequest
 from weft.gateway.endpoints import Receive, Scope, body_of, read_as
-from weft.gateway.paths import Metadata, Path, checked, is_descending
 from weft.gateway.sessions import COMPLETIONS
-from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in, page_of
+from weft.gateway.store_endpoint import Metadata, StoreEndpoint, checked, is_descending
+from weft.gateway.stored_responses import MOST, PAGE, Query, listed, missing, number_in, page_of
 from weft.parts import Json
 from weft.relay.offload import for_body
 from weft.store.records import Entry
 
 AT_A_TIME = 100
-"""Completions that are looked through at once."""
+"""ListCompletions that are looked through at once."""
 
 _FILTER = re.compile(r"metadata\[(.+)\]")
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class _Changed(msgspec.Struct):
+class _NewMetadata(msgspec.Struct):
     metadata: Metadata | None
 
 
@@ -37,7 +37,7 @@ class _Described(msgspec.Struct):
     metadata: Metadata | None = None
 
 
-class _Asked(msgspec.Struct):
+class _StoredRequest(msgspec.Struct):
     messages: list[Raw] = []
 
 
@@ -49,14 +49,14 @@ class _Kind(msgspec.Struct):
     content: Json = UNSET
 
 
-_changed = msgspec.json.Decoder(_Changed).decode
+_changed = msgspec.json.Decoder(_NewMetadata).decode
 _described = msgspec.json.Decoder(_Described).decode
-_asked = msgspec.json.Decoder(_Asked).decode
+_asked = msgspec.json.Decoder(_StoredRequest).decode
 _model = msgspec.json.Decoder(_Model).decode
 _kind = msgspec.json.Decoder(_Kind).decode
 
 
-class _Path(Path):
+class _CompletionEndpoint(StoreEndpoint):
     DIALECT = COMPLETIONS
 
     async def _found(self, scope: Scope) -> Entry:
@@ -67,7 +67,7 @@ class _Path(Path):
         return entry
 
 
-class Completions(_Path):
+class ListCompletions(_CompletionEndpoint):
     """`/v1/chat/completions`"""
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:
@@ -100,7 +100,7 @@ class Completions(_Path):
         return entry
 
 
-class OneCompletion(_Path):
+class CompletionEndpoint(_CompletionEndpoint):
     """`/v1/chat/completions/{id}`"""
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:
@@ -124,7 +124,7 @@ class OneCompletion(_Path):
         return await for_body(entry.body or b"", _written, changed)
 
 
-class CompletionMessages(_Path):
+class CompletionMessages(_CompletionEndpoint):
     """`/v1/chat/completions/{id}/messages`: what was asked, message by message."""
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:

@@ -17,7 +17,7 @@ from weft.dialects.envelope import sealed_summary
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
-from weft.gateway.endpoints import Endpoint, Host, Scope, Send, parsed, read_as
+from weft.gateway.endpoints import Endpoint, GatewayContext, Scope, Send, parsed, read_as
 from weft.gateway.sessions import DIALECT, Sessions, given_in, preamble_of, unknown
 from weft.parts import Usage
 from weft.relay import history
@@ -35,7 +35,7 @@ Answer with the summary alone."""
 _json = msgspec.json.Encoder().encode
 
 
-class _Asking(msgspec.Struct):
+class _CompactRequest(msgspec.Struct):
     """What a client may ask."""
 
     instructions: str | None = None
@@ -43,25 +43,25 @@ class _Asking(msgspec.Struct):
     prompt_cache_key: str | None = None
 
 
-class _Call(msgspec.Struct):
+class _ToolCallItem(msgspec.Struct):
     call_id: str
     name: str
     arguments: str = ""
     input: str = ""
 
 
-class _Output(msgspec.Struct):
+class _ToolOutputItem(msgspec.Struct):
     call_id: str | None = None
     output: str | list[Raw] = ""
 
 
-_asking = msgspec.json.Decoder(_Asking).decode
-_call = msgspec.json.Decoder(_Call).decode
-_output = msgspec.json.Decoder(_Output).decode
+_asking = msgspec.json.Decoder(_CompactRequest).decode
+_call = msgspec.json.Decoder(_ToolCallItem).decode
+_output = msgspec.json.Decoder(_ToolOutputItem).decode
 
 
-class Compact(Endpoint):
-    def __init__(self, host: Host, sessions: Sessions | None) -> None:
+class CompactResponse(Endpoint):
+    def __init__(self, host: GatewayContext, sessions: Sessions | None) -> None:
         super().__init__(host, DIALECT)
         self._sessions = sessions
 
@@ -94,14 +94,14 @@ class Compact(Endpoint):
             reject_lossy=incoming.reject_lossy,
         )
         await parsed(asking, self._host.limits)
-        await _Compaction(self._host, items)._serve(self._host.start(asking), scope, send)
+        await _CompactionRun(self._host, items)._serve(self._host.start(asking), scope, send)
         return None
 
 
-class _Compaction(Endpoint):
+class _CompactionRun(Endpoint):
     """One answer: the run has a model sum up what was said."""
 
-    def __init__(self, host: Host, items: list[Raw]) -> None:
+    def __init__(self, host: GatewayContext, items: list[Raw]) -> None:
         super().__init__(host, DIALECT)
         self._items = items
 

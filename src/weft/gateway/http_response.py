@@ -15,8 +15,8 @@ from weft.dialects import DIALECTS
 from weft.dialects.faults import fault
 from weft.dialects.faults import headers as error_headers
 from weft.errors import InternalError
-from weft.gateway.doors import Shut
-from weft.gateway.pulse import Pulse
+from weft.gateway.auth import HttpRejection
+from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart
 from weft.relay.incoming import Failed
@@ -110,7 +110,7 @@ def in_slices(
 async def failure(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
     """Sends an error in the client's dialect; returns its status."""
     status, data = written(dialect, failed.error)
-    if isinstance(failed, Shut):
+    if isinstance(failed, HttpRejection):
         status = failed.status
     more = [(name.encode(), value.encode()) for name, value in error_headers(failed.error).items()]
     if status == 401:
@@ -136,7 +136,7 @@ def own_fault(id: str, problem: Exception) -> Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientConnection:
     """Who is told: one request over HTTP."""
 
     id: str
@@ -146,13 +146,13 @@ class Client:
     """Writes to a body that has begun, at once; tells whether there is room for more."""
 
 
-class StreamAnswer:
+class StreamResponse:
     """Tells one run to one client, as it comes."""
 
     def __init__(
         self,
         run: Run,
-        client: Client,
+        client: ClientConnection,
         keepalive: float,
         writer: EventStreamWriter | JsonArrayWriter,
     ) -> None:
@@ -164,7 +164,7 @@ class StreamAnswer:
         self._begun = False
         self._writing = False
         self._beats: set[asyncio.Task[None]] = set()
-        self._pulse = Pulse(keepalive, self._beat)
+        self._pulse = KeepaliveTimer(keepalive, self._beat)
 
     async def tell(self) -> None:
         run, writer = self._run, self._writer

@@ -8,7 +8,7 @@ from weft.dialects.faults import ErrorClass, fault
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ErrorResponse:
     """What a client is told that goes no further."""
 
     status: int
@@ -17,19 +17,19 @@ class Refusal:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-MALFORMED = Refusal(400, "The request is not valid HTTP/1.1.")
-SLOW_HEAD = Refusal(408, "The head of the request did not come in time.")
-SLOW_BODY = Refusal(408, "The body of the request came too slowly.")
-LONG_HEAD = Refusal(431, "The request line and headers are too large.")
-MANY_FIELDS = Refusal(431, "The request has too many header fields.")
+MALFORMED = ErrorResponse(400, "The request is not valid HTTP/1.1.")
+SLOW_HEAD = ErrorResponse(408, "The head of the request did not come in time.")
+SLOW_BODY = ErrorResponse(408, "The body of the request came too slowly.")
+LONG_HEAD = ErrorResponse(431, "The request line and headers are too large.")
+MANY_FIELDS = ErrorResponse(431, "The request has too many header fields.")
 _LATER = ((b"retry-after", b"1"),)
-CROWDED = Refusal(503, "Too many connections; try again later.", "overloaded", _LATER)
-LEAVING = Refusal(503, "The server is shutting down; try again.", "overloaded", _LATER)
+CROWDED = ErrorResponse(503, "Too many connections; try again later.", "overloaded", _LATER)
+LEAVING = ErrorResponse(503, "The server is shutting down; try again.", "overloaded", _LATER)
 
 _CLOSING = ((b"content-type", b"application/json"), (b"connection", b"close"))
 
 
-def answer(refusal: Refusal, target: bytes, more: list[tuple[bytes, bytes]]) -> bytes:
+def answer(refusal: ErrorResponse, target: bytes, more: list[tuple[bytes, bytes]]) -> bytes:
     """Returns the whole HTTP answer, in the error shape of the dialect that the target names."""
     write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
@@ -41,9 +41,9 @@ def answer(refusal: Refusal, target: bytes, more: list[tuple[bytes, bytes]]) -> 
     return b"\r\n".join([*lines, b"", body])
 
 
-class TurnedAway(Exception):
+class StopParsing(Exception):
     """Raised inside a callback of the parser, which then stops."""
 
-    def __init__(self, refusal: Refusal) -> None:
+    def __init__(self, refusal: ErrorResponse) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal

@@ -9,7 +9,7 @@ UNSENT = 65536
 """Bytes for one client that the kernel takes before it has sent them."""
 
 
-class Outlet(asyncio.Transport):
+class BufferedTransport(asyncio.Transport):
     """The transport of one connection. Counts what it is given; its owner says how it closes."""
 
     def __init__(self, inner: asyncio.Transport, close: Callable[[], None], now: float) -> None:

@@ -1,21 +1,19 @@
-"""The outermost door: what a connection may do before any code of the app runs.
+"""HTTP/1 connections: uvicorn's protocol, with limits that apply before the application runs.
 
-uvicorn speaks HTTP/1 here; `Door` adds what it leaves open:
+- Time: a head must arrive in time and a body must keep its rate, otherwise 408. The clock stands
+  still while we do not read.
+- Size: a head or trailer that is too large, or has too many fields, is 431.
+- Request smuggling: what two parsers could split differently is 400. httptools refuses bad
+  lengths, bare CR and LF, folded lines and spaces before colons; `request_head.py` has the rest.
+  An unsupported upgrade is ignored, as RFC 9110 (7.8) allows: httptools alone would take the body
+  for the next request.
+- Number: above the limit of connections, or without file descriptors for more, a new connection
+  gets 503, unless an idle one without a key can be closed for it: the oldest makes room. Those
+  without a key have a smaller limit of their own, so they cannot lock out one that has a key.
+- A client that does not read is disconnected.
 
-- time: a head is there in time and a body keeps coming, else 408. While we do not read, nobody is
-  late;
-- size: of a head, of a trailer, number of fields, else 431;
-- smuggling: whatever two readers could cut differently is 400. The parser refuses bad lengths,
-  bare CR and LF, folded lines and spaces before colons; `heads.py` has the rest. An upgrade that
-  nobody here speaks is ignored, as if it was not asked for: the parser alone would take the body
-  for the next request;
-- number: above so many connections, or without descriptors for more, a new one gets 503; unless
-  there is one that has shown no key and waits for nothing: the oldest of those makes room. Those
-  without a key have a smaller limit of their own, so they never shut out one that has a key;
-- a client that does not read is dropped.
-
-A refusal is the last answer of its connection. It waits for the answers before it, and replaces
-that of the request it is about, unless that has begun: then the connection just ends.
+An error response is the last response of its connection. It waits for the responses before it and
+replaces that of its own request; if that has begun, the connection is closed without it.
 """
 
 import asyncio
@@ -33,10 +31,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from weft.gateway.heads import fault_of, has_body, longest, plain
-from weft.gateway.lobby import Lobby
-from weft.gateway.outlet import Outlet, tune
-from weft.gateway.refusals import (
+from weft.gateway.buffered_transport import BufferedTransport, tune
+from weft.gateway.connections import ConnectionRegistry
+from weft.gateway.error_responses import (
     CROWDED,
     LEAVING,
     LONG_HEAD,
@@ -44,10 +41,11 @@ from weft.gateway.refusals import (
     MANY_FIELDS,
     SLOW_BODY,
     SLOW_HEAD,
-    Refusal,
-    TurnedAway,
+    ErrorResponse,
+    StopParsing,
     answer,
 )
+from weft.gateway.request_head import fault_of, has_body, longest, plain
 
 SPARE = 262144
 """Bytes of a body that are read after its answer, so that the connection can be used again."""
@@ -73,7 +71,7 @@ log = logging.getLogger("weft.door")
 
 
 @dataclass(frozen=True, slots=True)
-class DoorLimits:
+class ConnectionLimits:
     """Times are seconds, sizes are bytes."""
 
     head_time: float = 10.0
@@ -104,7 +102,7 @@ class DoorLimits:
     further."""
 
 
-class Phase(Enum):
+class ReadPhase(Enum):
     """What is read from a connection next."""
 
     REST = auto()  # nothing is due
@@ -116,15 +114,15 @@ class Phase(Enum):
     LOST = auto()
 
 
-REST, HEAD, BODY, ASIDE, DEAF, SOCKET, LOST = Phase
+REST, HEAD, BODY, ASIDE, DEAF, SOCKET, LOST = ReadPhase
 _OVER = (DEAF, SOCKET, LOST)
 
 
-class Pace:
+class BodyRateLimit:
     """How long a body may still take: time takes from that, bytes give to it, up to where it
     began. While we do not read, or have not said that we will, it stays full."""
 
-    def __init__(self, limits: DoorLimits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         self.received = 0
         """Bytes since the last look."""
 
@@ -154,7 +152,9 @@ class Exchange:
 
     __slots__ = ("_cycle", "_door", "_left", "_outlet", "memory")
 
-    def __init__(self, door: "Door", cycle: RequestResponseCycle, outlet: Outlet) -> None:
+    def __init__(
+        self, door: "HttpProtocol", cycle: RequestResponseCycle, outlet: BufferedTransport
+    ) -> None:
         self._door = weakref.ref(door)
         self._cycle = weakref.ref(cycle)  # which has the scope, which has this
         self._outlet = outlet
@@ -194,13 +194,13 @@ class Exchange:
             left()
 
 
-class Door(HttpToolsProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """One connection. Use `protocol(limits)`."""
 
-    limits: ClassVar[DoorLimits]
-    lobby: ClassVar[Lobby]
+    limits: ClassVar[ConnectionLimits]
+    lobby: ClassVar[ConnectionRegistry]
 
-    transport: Outlet
+    transport: BufferedTransport
 
     def __init__(
         self,
@@ -216,11 +216,11 @@ class Door(HttpToolsProtocol):
         self._pending = 0  # bytes since the head began, or since the parser last told of the body
         self._fields = 0
         self._spare = 0
-        self._pace = Pace(self.limits)
+        self._pace = BodyRateLimit(self.limits)
         self._answers: deque[RequestResponseCycle] = deque()  # not complete, in their order
         self._greeted = 0  # bytes written when the WebSocket took over
         self._held = bytearray()
-        self._unwelcome: Refusal | None = None
+        self._unwelcome: ErrorResponse | None = None
         self._last_word: bytes | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -228,7 +228,7 @@ class Door(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         others = len(self.connections)
-        super().connection_made(Outlet(transport, self._end, self.loop.time()))
+        super().connection_made(BufferedTransport(transport, self._end, self.loop.time()))
         tune(transport, self.limits.buffer)
         self._expect_head()
         self._look()
@@ -252,7 +252,7 @@ class Door(HttpToolsProtocol):
             self._refuse(CROWDED)
             self.transport.inner.close()
 
-    def _hear_and_refuse(self, refusal: Refusal) -> None:
+    def _hear_and_refuse(self, refusal: ErrorResponse) -> None:
         self._unwelcome = refusal
         self._due = min(self._due, self.loop.time() + LINGER)
         self._look()
@@ -333,17 +333,17 @@ class Door(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += 1
         if self._fields > self.limits.fields:
-            raise TurnedAway(MANY_FIELDS)
+            raise StopParsing(MANY_FIELDS)
         if self._phase is HEAD:  # else a trailer, after all checks: nobody may see it
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
         if self._unwelcome is not None:
-            raise TurnedAway(self._unwelcome)
+            raise StopParsing(self._unwelcome)
         wrong = fault_of(version, self.parser.get_method(), self.url, self.headers)
         if wrong is not None:
-            raise TurnedAway(Refusal(400, wrong))
+            raise StopParsing(ErrorResponse(400, wrong))
         if self.parser.should_upgrade():
             self._consider_upgrade()
             return
@@ -393,9 +393,11 @@ class Door(HttpToolsProtocol):
             self._phase = ASIDE
             return
         if has_body(self.headers) or self._answers or self.parser.get_method() != b"GET":
-            raise TurnedAway(Refusal(400, "A WebSocket begins alone, with a GET without a body."))
+            raise StopParsing(
+                ErrorResponse(400, "A WebSocket begins alone, with a GET without a body.")
+            )
         if longest(self.url, self.headers) > LINE:
-            raise TurnedAway(LONG_HEAD)
+            raise StopParsing(LONG_HEAD)
         self._phase = SOCKET
         super().on_headers_complete()
 
@@ -440,7 +442,7 @@ class Door(HttpToolsProtocol):
         elif self._phase is BODY and self.expect_100_continue:
             self.transport.close()  # whether the client still sends its body, nobody can know
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: ErrorResponse) -> None:
         log.info("refused: %d %s", refusal.status, refusal.message)
         said = answer(refusal, self.url, self.server_state.default_headers)
         answered = self._phase is BODY and self._forget()
@@ -540,16 +542,18 @@ class Door(HttpToolsProtocol):
             self._refuse(self._unwelcome or SLOW_HEAD)
 
 
-def protocol(limits: DoorLimits) -> type[Door]:
+def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
     """Returns the class of protocols with these limits, for `uvicorn.Config(http=…)`. They share
     a lobby."""
 
-    class LimitedDoor(Door):
+    class LimitedHttpProtocol(HttpProtocol):
         pass
 
-    LimitedDoor.limits = limits
-    LimitedDoor.lobby = Lobby(limits.connections, limits.connections_without_key, limits.memory)
-    return LimitedDoor
+    LimitedHttpProtocol.limits = limits
+    LimitedHttpProtocol.lobby = ConnectionRegistry(
+        limits.connections, limits.connections_without_key, limits.memory
+    )
+    return LimitedHttpProtocol
 
 
 def _leave(cycle: RequestResponseCycle) -> None:
@@ -561,9 +565,9 @@ def _leave(cycle: RequestResponseCycle) -> None:
     exchange.end()
 
 
-def _refusal(error: httptools.HttpParserError) -> Refusal:
+def _refusal(error: httptools.HttpParserError) -> ErrorResponse:
     cause = error.__context__
-    if isinstance(cause, TurnedAway):
+    if isinstance(cause, StopParsing):
         return cause.refusal
     if cause is not None:
         log.error("a request could not be read", exc_info=cause)

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from weft.errors import BadRequest
-from weft.gateway import answers
-from weft.gateway.bodies import ClientGone
-from weft.gateway.endpoints import Host, Receive, Scope, Send
+from weft.gateway import http_response
+from weft.gateway.bodies import RequestAborted
+from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send
 from weft.gateway.sessions import Sessions
-from weft.gateway.stored import REFUSED, Query, refused
+from weft.gateway.stored_responses import REFUSED, Query, refused
 from weft.store.base import Store
 
 PAIRS = 16
@@ -19,12 +19,12 @@ VALUE = 512
 Metadata = dict[str, str]
 
 
-class Path(ABC):
+class StoreEndpoint(ABC):
     """One path: reads what is asked, and tells what `_answer` has for it."""
 
     DIALECT: ClassVar[str]
 
-    def __init__(self, host: Host, sessions: Sessions) -> None:
+    def __init__(self, host: GatewayContext, sessions: Sessions) -> None:
         self._host = host
         self._sessions = sessions
 
@@ -36,16 +36,18 @@ class Path(ABC):
         id = scope["weft.id"]
         try:
             data = await self._answer(scope, receive)
-        except ClientGone:
+        except RequestAborted:
             return
         except REFUSED as problem:
             await refused(send, self.DIALECT, id, problem)
         else:
-            await answers.body(send, 200, data, [answers.JSON, *answers.about(id)])
+            await http_response.body(
+                send, 200, data, [http_response.JSON, *http_response.about(id)]
+            )
 
     @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        """Raises BadRequest, Failed, StoreError, ClientGone."""
+        """Raises BadRequest, Failed, StoreError, RequestAborted."""
 
 
 def checked(metadata: Metadata | None) -> Metadata:

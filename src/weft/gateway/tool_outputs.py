@@ -20,12 +20,19 @@ from weft.assembler import Failure
 from weft.codec import fresh_context
 from weft.dialects.faults import fault
 from weft.errors import BadRequest, InternalError
-from weft.gateway import answers
-from weft.gateway.endpoints import Client, Host, Scope, Send, Watch, read_as
-from weft.gateway.protocol import EXCHANGE
-from weft.gateway.responses import Responses
+from weft.gateway import http_response
+from weft.gateway.endpoints import (
+    ClientConnection,
+    DisconnectWatcher,
+    GatewayContext,
+    Scope,
+    Send,
+    read_as,
+)
+from weft.gateway.http_protocol import EXCHANGE
+from weft.gateway.responses import ResponsesEndpoint
 from weft.gateway.sessions import DIALECT, RUNNING, Sessions, preamble_of, queued
-from weft.gateway.stored import as_events, follow, missing, shown
+from weft.gateway.stored_responses import as_events, follow, missing, shown
 from weft.parts import ErrorPart, Json
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest
@@ -61,7 +68,7 @@ OUTPUTS = {
 }
 """What a client is asked for, and what it answers with."""
 
-Told = Mapping[str, Raw]
+ToolOutput = Mapping[str, Raw]
 
 
 class _Submission(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,26 +76,26 @@ class _Submission(msgspec.Struct, forbid_unknown_fields=True):
     stream: bool | None = None
 
 
-class _PendingCall(msgspec.Struct, frozen=True):
+class _RequiredCall(msgspec.Struct, frozen=True):
     id: str
 
 
-class _PendingCalls(msgspec.Struct, frozen=True):
-    tool_calls: tuple[_PendingCall, ...] = ()
+class _RequiredCalls(msgspec.Struct, frozen=True):
+    tool_calls: tuple[_RequiredCall, ...] = ()
 
 
-class _Action(msgspec.Struct, frozen=True):
-    submit_tool_outputs: _PendingCalls = _PendingCalls()
+class _RequiredAction(msgspec.Struct, frozen=True):
+    submit_tool_outputs: _RequiredCalls = _RequiredCalls()
 
 
-class _Answer(msgspec.Struct):
+class _StoredResponse(msgspec.Struct):
     """As much of a response object as says what it waits for."""
 
     output: list[Raw] = []
-    required_action: _Action | None = None
+    required_action: _RequiredAction | None = None
 
 
-class _Choice(msgspec.Struct):
+class _ToolChoice(msgspec.Struct):
     type: str = ""
     mode: str = ""
 
@@ -98,8 +105,8 @@ class _Record(msgspec.Struct):
 
 
 _submission = msgspec.json.Decoder(_Submission).decode
-_answer = msgspec.json.Decoder(_Answer).decode
-_choice: Callable[[Raw], _Choice | str] = msgspec.json.Decoder(_Choice | str).decode
+_answer = msgspec.json.Decoder(_StoredResponse).decode
+_choice: Callable[[Raw], _ToolChoice | str] = msgspec.json.Decoder(_ToolChoice | str).decode
 _record = msgspec.json.Decoder(_Record).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _text = msgspec.json.Decoder(str).decode
@@ -109,12 +116,12 @@ _json = msgspec.json.Encoder().encode
 # What a response waits for, and what comes of it
 
 
-class Pending:
+class PendingCalls:
     """The calls of a response that its client can answer, and those that it must."""
 
     def __init__(self, first: Entry) -> None:
         self._first = first.id
-        told = _answer(first.body or b"{}") if first.status in ANSWERED else _Answer()
+        told = _answer(first.body or b"{}") if first.status in ANSWERED else _StoredResponse()
         found = [history.shape(one) for one in told.output]
         answered = {one.call_id for one in found if one.is_output}
         self._types: dict[str, str] = {}
@@ -131,7 +138,7 @@ class Pending:
         listed = () if action is None else action.submit_tool_outputs.tool_calls
         self._required = [one.id for one in listed if one.id in self._types] or list(self._types)
 
-    def answered(self, outputs: Sequence[Told]) -> list[Raw]:
+    def answered(self, outputs: Sequence[ToolOutput]) -> list[Raw]:
         """The items that these outputs are, in the order of their calls. Raises BadRequest."""
         if not self._types:
             raise BadRequest("tool_outputs", f"{self._first} waits for no outputs")
@@ -153,7 +160,7 @@ class Pending:
         return [items[id] for id in self._types if id in items]
 
 
-def _named(told: Told, path: str) -> tuple[str, str]:
+def _named(told: ToolOutput, path: str) -> tuple[str, str]:
     """Which call is answered, and where that is said."""
     given = {name: told[name] for name in _NAMES if name in told}
     try:
@@ -166,7 +173,7 @@ def _named(told: Told, path: str) -> tuple[str, str]:
     return next(iter(given)), ids.pop()
 
 
-def _item(type: str, id: str, told: Told, path: str) -> Raw:
+def _item(type: str, id: str, told: ToolOutput, path: str) -> Raw:
     """The item that answers a call of this type."""
     fields = {name: value for name, value in told.items() if name not in (*_NAMES, "type")}
     wanted = "approve" if type == APPROVAL else "output"
@@ -208,10 +215,10 @@ def _forces(choice: Json) -> bool:
 # The endpoint
 
 
-class Submit(Responses):
+class SubmitToolOutputs(ResponsesEndpoint):
     """Takes the outputs of the calls of one response."""
 
-    def __init__(self, host: Host, sessions: Sessions) -> None:
+    def __init__(self, host: GatewayContext, sessions: Sessions) -> None:
         super().__init__(host, DIALECT, sessions)
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
@@ -219,7 +226,7 @@ class Submit(Responses):
         first, stream = await self._first(scope), bool(submission.stream)
 
         def going_on() -> bytes:
-            items = Pending(first).answered(submission.tool_outputs)
+            items = PendingCalls(first).answered(submission.tool_outputs)
             return continued(first, items, stream)
 
         largest = max(body, first.body or b"", first.request, key=len)
@@ -239,7 +246,7 @@ class Submit(Responses):
         return entry
 
     async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        client = Client(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
+        client = ClientConnection(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
         while True:
             id, found = await self._next(incoming.previous or "")
             if found is None:
@@ -315,7 +322,7 @@ class Submit(Responses):
     # Who brings the same
 
     async def _repeat(
-        self, found: Entry, incoming: IncomingRequest, scope: Scope, client: Client
+        self, found: Entry, incoming: IncomingRequest, scope: Scope, client: ClientConnection
     ) -> None:
         """Tells what these outputs have led to already, or are leading to."""
         if incoming.store is None or not _same(found.input, incoming.store.input):
@@ -333,7 +340,7 @@ class Submit(Responses):
 
     async def _waited(self, id: str, scope: Scope) -> Entry | None:
         """A response, once it has ended; None if the client did not wait."""
-        watch = Watch(scope[EXCHANGE])
+        watch = DisconnectWatcher(scope[EXCHANGE])
         try:
             return await self._ended(id)
         except asyncio.CancelledError:
@@ -357,21 +364,23 @@ class Submit(Responses):
                 return entry
             await asyncio.sleep(POLL)
 
-    async def _tell(self, entry: Entry, incoming: IncomingRequest, client: Client) -> None:
+    async def _tell(
+        self, entry: Entry, incoming: IncomingRequest, client: ClientConnection
+    ) -> None:
         """Tells a response as it stands; one that failed as the error it was."""
-        headers = answers.about(client.id)
+        headers = http_response.about(client.id)
         if entry.status in ANSWERED:
             await resumed(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:
-            await answers.failure(client.send, DIALECT, Failed(_error(failure)), headers)
+            await http_response.failure(client.send, DIALECT, Failed(_error(failure)), headers)
         elif incoming.stream:
             events = await for_body(entry.body or b"", as_events, entry)
             written = self._following().write(events)
-            await answers.body(client.send, 200, written, [*answers.STREAM, *headers])
+            await http_response.body(client.send, 200, written, [*http_response.STREAM, *headers])
         else:
             data = await for_body(entry.body or b"", shown, entry)
-            await answers.body(client.send, 200, data, [answers.JSON, *headers])
+            await http_response.body(client.send, 200, data, [http_response.JSON, *headers])
 
 
 async def _announced(run: Run, incoming: IncomingRequest) -> None:

@@ -19,7 +19,7 @@ from tests.strategies import QUICK
 from weft.context import Context
 from weft.dialects import DIALECTS as CODECS
 from weft.dialects.envelope import opened_summary, sealed_summary
-from weft.gateway.compacting import ORDER
+from weft.gateway.compaction import ORDER
 from weft.request import Message, OpaqueContent, TextContent
 
 PATIENCE = 30.0

@@ -1,4 +1,4 @@
-"""WebSocket connections: uvicorn speaks the protocol; `Socket` adds what it leaves open.
+"""WebSocket connections: uvicorn speaks the protocol; `WebSocketProtocol` adds what it leaves open.
 
 - What a client may not send ends the connection with its close code: 1007 for a text that is not
   UTF-8, 1009 for a message that is too large, 1013 if there is no memory for it now. The client
@@ -16,7 +16,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from weft.gateway.memory import PLAIN, Memory, weight
+from weft.gateway.memory import PLAIN, MemoryBudget, weight
 
 LINGER = 10.0
 """Seconds for a client to read why the connection ends, and to stop writing."""
@@ -27,13 +27,13 @@ PIECE = 262_144
 NO_ROOM = "the server has no memory for this message now; try again later"
 
 SOCKET = "weft.socket"
-"""Where a scope has its Socket."""
+"""Where a scope has its WebSocketProtocol."""
 
 
-class Socket(WebSocketsSansIOProtocol):
+class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One connection. Use `protocol(memory)`."""
 
-    memory: ClassVar[Memory]
+    memory: ClassVar[MemoryBudget]
 
     def __init__(
         self,
@@ -137,11 +137,11 @@ class Socket(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(LINGER, self.transport.close)
 
 
-def protocol(memory: Memory) -> type[Socket]:
+def protocol(memory: MemoryBudget) -> type[WebSocketProtocol]:
     """Returns the class of protocols that share a memory, for `uvicorn.Config(ws=…)`."""
 
-    class LimitedSocket(Socket):
+    class LimitedWebSocketProtocol(WebSocketProtocol):
         pass
 
-    LimitedSocket.memory = memory
-    return LimitedSocket
+    LimitedWebSocketProtocol.memory = memory
+    return LimitedWebSocketProtocol
