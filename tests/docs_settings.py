@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 import msgspec
 from msgspec import NODEFAULT
 
-from weft.gateway.settings.reader import bounds, types_of, words
+from weft.gateway.settings.reader import describe_range, describe_type, field_types
 from weft.gateway.settings.schema import (
     Days,
     KeySettings,
@@ -158,7 +158,7 @@ def section(title: str, wanted: type, purpose: str) -> str:
 
 def rows(wanted: type) -> Iterator[str]:
     said, defaults = sentences(wanted), dict(_defaults(wanted))
-    for name, hint in types_of(wanted).items():
+    for name, hint in field_types(wanted).items():
         yield f"| `{name}` | {_cell(_kind(hint))} | {_cell(defaults[name])} | {_cell(said[name])} |"
 
 
@@ -168,7 +168,7 @@ def _kind(hint: object) -> str:
         return "a number"
     if hint == SomeSeconds:
         return "a number, more than 0"
-    return ", ".join(filter(None, (words(hint), bounds(hint))))
+    return ", ".join(filter(None, (describe_type(hint), describe_range(hint))))
 
 
 def sentences(wanted: type) -> dict[str, str]:

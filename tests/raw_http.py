@@ -75,7 +75,7 @@ class Tiny:
             await self._socket(scope["path"], receive, send)
         else:
             exchange = Exchange(self, scope, receive, send)
-            exchange.door.admit()
+            exchange.exchange.mark_authenticated()
             await getattr(exchange, scope["path"].strip("/").replace("/", "_") or "echo")()
 
     async def _live(self, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
@@ -165,7 +165,7 @@ class Exchange:
         self.tiny.say("waiting")
         await self._body()
         over = asyncio.Event()
-        self.door.watch(lambda: self._left(over))
+        self.exchange.on_disconnect(lambda: self._left(over))
         await self._start(200)
         await self._piece(b"one,", more=True)
         self.tiny.say("streaming")
@@ -176,33 +176,33 @@ class Exchange:
             task.cancel()
         await self._piece(b"two", more=False)
         if not over.is_set():
-            self.door.watch(lambda: self.tiny.say("left, though answered"))
+            self.exchange.on_disconnect(lambda: self.tiny.say("left, though answered"))
         self.tiny.say("told")
 
     async def watched_late(self) -> None:
         """Watches the client when it is told to."""
         self.tiny.say("waiting")
         await self.tiny.going_on.wait()
-        self.door.watch(lambda: self.tiny.say("left"))
+        self.exchange.on_disconnect(lambda: self.tiny.say("left"))
         self.tiny.say("watched")
 
     async def poured(self) -> None:
         """As much as there is room for, written at once; then the rest."""
         await self._start(200)
         await self._piece(b"one,", more=True)
-        while self.door.write(bytes(16384)):
+        while self.exchange.write(bytes(16384)):
             self.tiny.sent += 16384
         self.tiny.sent += 16384
         self.tiny.say("full")
         await self._piece(b",two", more=False)
-        self.tiny.say("more" if self.door.write(b"three") else "over")
+        self.tiny.say("more" if self.exchange.write(b"three") else "over")
 
     def _left(self, over: asyncio.Event) -> None:
         self.tiny.say("left" if not over.is_set() else "left again")
         over.set()
 
     @property
-    def door(self) -> http_protocol.Exchange:
+    def exchange(self) -> http_protocol.Exchange:
         exchange: http_protocol.Exchange = self.scope[http_protocol.EXCHANGE]  # type: ignore[literal-required]
         return exchange
 

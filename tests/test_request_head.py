@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.gateway.request_head import Headers, fault_of, has_body, longest, plain
+from weft.gateway.request_head import Headers, has_body, head_error, longest_line, without_upgrade
 
 HOST = (b"host", b"a:80")
 SPOKEN = "HTTP/1.1 and HTTP/1.0 are spoken here."
@@ -62,7 +62,7 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
 def test_a_head_has_one_host_one_framing_and_one_target(
     version: str, method: bytes, target: bytes, headers: Headers, wrong: str | None
 ) -> None:
-    assert fault_of(version, method, target, headers) == wrong
+    assert head_error(version, method, target, headers) == wrong
 
 
 def test_what_asks_for_an_upgrade_is_left_out_and_nothing_else() -> None:
@@ -74,7 +74,7 @@ def test_what_asks_for_an_upgrade_is_left_out_and_nothing_else() -> None:
         (b"x", b""),
         (b"connection", b"upgrade"),
     ]
-    assert plain(headers) == [HOST, (b"connection", b"close"), (b"x", b"")]
+    assert without_upgrade(headers) == [HOST, (b"connection", b"close"), (b"x", b"")]
 
 
 def test_a_body_is_told_by_its_framing() -> None:
@@ -83,4 +83,8 @@ def test_a_body_is_told_by_its_framing() -> None:
 
 
 def test_the_longest_line_may_be_the_target() -> None:
-    assert (longest(b"/" * 9, [HOST]), longest(b"/", [HOST]), longest(b"/", [])) == (9, 8, 1)
+    assert (longest_line(b"/" * 9, [HOST]), longest_line(b"/", [HOST]), longest_line(b"/", [])) == (
+        9,
+        8,
+        1,
+    )

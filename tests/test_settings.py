@@ -33,7 +33,7 @@ from weft.gateway.settings import (
     load,
 )
 from weft.gateway.settings.line_numbers import LineNumbers
-from weft.gateway.settings.reader import options_of, types_of
+from weft.gateway.settings.reader import field_types, union_members
 from weft.gateway.settings.schema import SettingsFile
 from weft.scrub import Scrubber, Secret
 from weft.upstream.base import BreakerPolicy, Place, RetryPolicy, Timeouts, Tls
@@ -69,12 +69,12 @@ def problems(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> lis
 
 
 def doubts(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> list[str]:
-    found = read(file, text, environ).doubts
+    found = read(file, text, environ).warnings
     return [str(one).replace(f"{file.parent}/", "") for one in found]
 
 
 def place(file: Path, lines: str, environ: Mapping[str, str] = NOTHING) -> Place:
-    (found,) = read(file, f"[upstreams.here]\n{lines}", environ).places
+    (found,) = read(file, f"[upstreams.here]\n{lines}", environ).upstreams
     return found
 
 
@@ -94,7 +94,7 @@ def test_without_a_file_there_is_the_demo_on_loopback(tmp_path: Path) -> None:
         path=None,
         server=ServerSettings(),
         store=StoreSettings(),
-        places=(DEMO,),
+        upstreams=(DEMO,),
         models={},
         keys=(),
         agents={},
@@ -120,8 +120,8 @@ def test_the_environment_names_a_file_and_the_command_line_another(file: Path) -
 
 
 def test_a_file_without_upstreams_has_the_demo(file: Path) -> None:
-    assert read(file, "[server]\nport = 1\n").places == (DEMO,)
-    assert read(file, "[upstreams]\n").places == (DEMO,)
+    assert read(file, "[server]\nport = 1\n").upstreams == (DEMO,)
+    assert read(file, "[upstreams]\n").upstreams == (DEMO,)
 
 
 # A whole file
@@ -209,7 +209,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
             limits=LimitSettings(body=1000, duration=60.0),
         ),
         store=StoreSettings("postgresql://weft:hunter2@db/weft"),
-        places=(
+        upstreams=(
             Place(
                 "deepseek",
                 "openai-chat",
@@ -251,7 +251,7 @@ def test_no_secret_is_in_what_is_printed_of_settings(file: Path) -> None:
     headers = { X-Door = "env:DOOR" }
     """
     settings = read(file, text, {"DOOR": "the-key-of-the-door"})
-    assert settings.places[0].headers == {"x-door": "the-key-of-the-door"}
+    assert settings.upstreams[0].headers == {"x-door": "the-key-of-the-door"}
     assert len(settings.secrets) == 5
     for secret in settings.secrets:
         assert secret.reveal() not in repr(settings)
@@ -277,7 +277,7 @@ def test_the_server_listens_on_a_name_or_an_address(file: Path, host: str, kept:
 
 
 def test_the_name_of_an_upstream_is_its_preset(file: Path) -> None:
-    (found,) = read(file, "[upstreams.ollama]\n").places
+    (found,) = read(file, "[upstreams.ollama]\n").upstreams
     host = HOSTS["ollama"]
     assert found == Place(
         "ollama",
@@ -290,7 +290,7 @@ def test_the_name_of_an_upstream_is_its_preset(file: Path) -> None:
 
 def test_an_upstream_with_an_address_takes_nothing_from_its_name(file: Path) -> None:
     text = '[upstreams.deepseek]\ndialect = "openai-chat"\nbase_url = "http://[::1]:99"\n'
-    (found,) = read(file, text, {"DEEPSEEK_API_KEY": "x-y-z"}).places
+    (found,) = read(file, text, {"DEEPSEEK_API_KEY": "x-y-z"}).upstreams
     assert found == Place("deepseek", "openai-chat", "http://[::1]:99", origin="[::1]:99")
 
 
@@ -301,18 +301,18 @@ def test_every_preset_makes_a_place(file: Path, name: str) -> None:
     lines = f'preset = "{name}"\n' + ("" if host.base_url else f'base_url = "{base_url}"\n')
     environ = {host.variable: "s-e-c-r-e-t"} if host.variable else {}
     settings = read(file, f"[upstreams.here]\n{lines}", environ)
-    (found,) = settings.places
+    (found,) = settings.upstreams
     assert (found.dialect, found.base_url, found.quirks) == (host.dialect, base_url, host.quirks)
     assert found.key == (Secret("s-e-c-r-e-t") if host.variable else None)
-    assert settings.doubts == ()
+    assert settings.warnings == ()
 
 
 def test_the_usual_key_may_be_missing(file: Path) -> None:
     text = '[upstreams.vllm]\n[upstreams.groq]\nmodels = ["m"]\n'
     for environ in (NOTHING, {"GROQ_API_KEY": " "}):
         settings = read(file, text, environ)
-        assert [one.key for one in settings.places] == [None, None]
-        assert [(one.line, one.key, one.message) for one in settings.doubts] == [
+        assert [one.key for one in settings.upstreams] == [None, None]
+        assert [(one.line, one.key, one.message) for one in settings.warnings] == [
             (
                 2,
                 "upstreams.groq.api_key",
@@ -811,7 +811,7 @@ def test_a_secret_that_is_named_must_be_there(file: Path, told: str, said: str) 
 def test_a_secret_that_is_used_twice_is_one(file: Path) -> None:
     text = "[upstreams.openai]\n[upstreams.openai-chat]\n"
     settings = read(file, text, {"OPENAI_API_KEY": "x-y-z"})
-    assert [one.key for one in settings.places] == [Secret("x-y-z")] * 2
+    assert [one.key for one in settings.upstreams] == [Secret("x-y-z")] * 2
     assert settings.secrets == (Secret("x-y-z"),)
 
 
@@ -1119,7 +1119,7 @@ def test_any_file_is_read_or_refused_with_every_key_named(table: dict[str, objec
         path = Path(folder) / "weft.toml"
         path.write_text("\n".join(lines), "utf-8")
         with contextlib.suppress(SettingsError):
-            assert load(path, NOTHING).places
+            assert load(path, NOTHING).upstreams
             return
         with pytest.raises(SettingsError) as caught:
             load(path, NOTHING)
@@ -1138,8 +1138,8 @@ def test_the_examples_of_the_page_can_be_used(file: Path) -> None:
     whole = whole.replace("/run/secrets/deepseek", str(key))
     environ = {"ALICE_KEY": "alices-key-is-a-long-one", "OPENAI_API_KEY": "the-key-of-openai"}
     settings = read(file, whole, environ)
-    assert [one.name for one in settings.places] == ["openai", "deepseek", "local", "house"]
-    assert settings.doubts == ()
+    assert [one.name for one in settings.upstreams] == ["openai", "deepseek", "local", "house"]
+    assert settings.warnings == ()
     upstreams = "[upstreams.openai]\n[upstreams.deepseek]\n"
     assert list(read(file, upstreams + models, environ).models) == ["fast", "gpt-5.1"]
 
@@ -1153,8 +1153,8 @@ def test_every_table_is_on_the_page() -> None:
     """Whatever is declared as a table inside another has a section of its own."""
     shown = {wanted for wanted, _ in SECTIONS.values()}
     for wanted in (SettingsFile, *shown):
-        for hint in types_of(wanted).values():
-            inner = [one for part in options_of(hint) for one in (part, *get_args(part))]
+        for hint in field_types(wanted).values():
+            inner = [one for part in union_members(hint) for one in (part, *get_args(part))]
             tables = {
                 one for one in inner if isinstance(one, type) and hasattr(one, "__match_args__")
             }

@@ -28,10 +28,10 @@ from tests.raw_http import Client
 from weft.gateway.app import Gateway
 from weft.gateway.http_protocol import ConnectionLimits, protocol
 from weft.gateway.memory import MemoryBudget
-from weft.gateway.response_cache import MOST
+from weft.gateway.response_cache import MAX_RESPONSES
 from weft.gateway.server import GatewayServer, listen
 from weft.gateway.settings import load
-from weft.gateway.websocket import WAITING, ResponsesWebSocket
+from weft.gateway.websocket import MAX_QUEUED, ResponsesWebSocket
 from weft.gateway.websocket_protocol import protocol as socket_protocol
 from weft.gateway.writers import SocketWriter
 from weft.sse import DONE, Event
@@ -498,7 +498,7 @@ def test_what_was_deleted_is_not_gone_on_from(world: World, socket: Connection) 
 def test_a_socket_remembers_so_many_responses(socket: Connection) -> None:
     ids = [
         answered(socket, {**CREATE, "store": False, "input": f"Number {number}"})["id"]
-        for number in range(MOST + 1)
+        for number in range(MAX_RESPONSES + 1)
     ]
     more = {**CREATE, "store": False}
     assert refused(socket, {**more, "previous_response_id": ids[0]}) == (
@@ -735,7 +735,7 @@ def test_too_many_messages_that_wait_close_the_socket(world: World, socket: Conn
     model = world.upstream.script((STREAM, SILENCE))
     say(socket, chat(model))
     exchange = world.upstream.exchange(model)
-    for _ in range(WAITING):
+    for _ in range(MAX_QUEUED):
         say(socket, CREATE)
     assert not exchange.is_gone
     say(socket, CREATE)

@@ -136,8 +136,13 @@ def main() -> int:
     parser.add_argument("--port", type=int)
     given = parser.parse_args()
     settings = load(given.config, {})
-    door = ConnectionLimits(memory=settings.server.limits.memory)
-    return serve(lambda: Watched(Gateway(settings)), host=given.host, port=given.port, limits=door)
+    connection_limits = ConnectionLimits(memory=settings.server.limits.memory)
+    return serve(
+        lambda: Watched(Gateway(settings)),
+        host=given.host,
+        port=given.port,
+        limits=connection_limits,
+    )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ def check(config: Path | None) -> None:
         for problem in error.problems:
             click.echo(str(problem), err=True)
         sys.exit(WRONG)
-    for doubt in settings.doubts:
-        click.echo(f"warning: {doubt}", err=True)
+    for warning in settings.warnings:
+        click.echo(f"warning: {warning}", err=True)
     click.echo(summary(settings), nl=False)
 
 
@@ -42,7 +42,7 @@ def presets() -> None:
 def summary(settings: Settings) -> str:
     """Returns what the settings come to, in a few lines, without any secret."""
     sections = (
-        ("upstreams", columns(map(_place, settings.places))),
+        ("upstreams", columns(map(_place, settings.upstreams))),
         ("models", columns((name, ", then ".join(one)) for name, one in settings.models.items())),
         ("server", _server(settings)),
     )

@@ -52,7 +52,7 @@ def _settings(config: Path | None) -> Settings:
 
 def _serve(settings: Settings) -> int:
     server, limits = settings.server, settings.server.limits
-    door = ConnectionLimits(
+    connection_limits = ConnectionLimits(
         head_time=limits.head_time,
         body_time=limits.body_time,
         body_rate=limits.body_rate,
@@ -72,7 +72,7 @@ def _serve(settings: Settings) -> int:
             port=server.port,
             sockets=sockets,
             ready=ready,
-            limits=door,
+            limits=connection_limits,
             drain=server.drain,
             websocket=server.websocket,
             websocket_message=limits.websocket_message,

@@ -39,7 +39,7 @@ from weft.gateway.endpoints import (
     headers_of,
 )
 from weft.gateway.http_protocol import EXCHANGE, Exchange
-from weft.gateway.memory import PLAIN, BodyReservation, MemoryReservation
+from weft.gateway.memory import ASCII_FACTOR, BodyReservation, MemoryReservation
 from weft.gateway.models import ModelsEndpoint
 from weft.gateway.responses import ResponsesEndpoint, StoringEndpoint, StoringMessagesEndpoint
 from weft.gateway.sessions import RetentionPolicy, Sessions
@@ -47,7 +47,7 @@ from weft.gateway.settings import Settings
 from weft.gateway.settings.schema import StoreSettings as StoreSettings
 from weft.gateway.stored_completions import CompletionEndpoint, CompletionMessages, ListCompletions
 from weft.gateway.stored_responses import (
-    LAST_SEEN,
+    LAST_EVENT_ID,
     CancelResponse,
     InputItems,
     ResponseFindings,
@@ -70,7 +70,7 @@ from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 
 DAY = 86_400
-LEAST_DISK = 16 * 1024 * 1024
+MIN_FREE_DISK = 16 * 1024 * 1024
 """Bytes that are free on the disk of a store which is ready: below that, small writes may still
 find room in its files while an answer does not."""
 
@@ -88,8 +88,10 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         server = settings.server
         limits = server.limits
-        self.limit = limits.body
-        self.shape = JsonLimits(limits.depth, limits.object_keys, limits.array_items, limits.values)
+        self.max_body = limits.body
+        self.json_limits = JsonLimits(
+            limits.depth, limits.object_keys, limits.array_items, limits.values
+        )
         self.keepalive = server.keepalive
         self.reject_lossy = server.reject_lossy
         self.websocket_message = limits.websocket_message
@@ -106,9 +108,9 @@ class Gateway:
         self._per_key = limits.streams_per_key
         self._tool_session = server.tool_session
         keys = {key.name: key.secret.reveal() for key in settings.keys}
-        self._doors = RequestGuard(server.host, server.hosts, keys)
+        self._guard = RequestGuard(server.host, server.hosts, keys)
         self._routing = Routing(
-            {place.name: upstream_for(place) for place in settings.places}, settings.models
+            {place.name: upstream_for(place) for place in settings.upstreams}, settings.models
         )
         self._sessions = _sessions(settings.store, server.resume_window, server.keepalive)
         self._disk = disk_of(settings.store.url) if self._sessions is not None else None
@@ -243,10 +245,10 @@ class Gateway:
         dialect = dialect_of(path, headers)
         try:
             method = "WEBSOCKET" if socket else scope["method"]
-            caller = self._doors.admit(method, path, headers)
+            caller = self._guard.authorize(method, path, headers)
         except HttpRejection as shut:
             if not socket:
-                await http_response.failure(send, dialect, shut, http_response.about(id))
+                await http_response.send_error(send, dialect, shut, http_response.weft_headers(id))
             else:
                 await _turned_away(send, shut, dialect)
             return
@@ -255,19 +257,21 @@ class Gateway:
             await self._dispatch(scope, headers, receive, send)
             return
         if caller is not None:
-            scope[EXCHANGE].admit()
+            scope[EXCHANGE].mark_authenticated()
         if b"content-length" not in headers and b"transfer-encoding" not in headers:
             await self._dispatch(scope, headers, receive, send)
             return
         exchange: Exchange = scope[EXCHANGE]
-        body = BodyReservation(exchange.memory, receive, self.limit)
+        body = BodyReservation(exchange.memory, receive, self.max_body)
         self._bodies[id] = body.reserved
         try:
             body.expect(headers.get(b"content-length"))
             await self._dispatch(scope, headers, body.receive, send)
         except HttpRejection as shut:
             closing = (b"connection", b"close")  # the rest of the body is not read
-            await http_response.failure(send, dialect, shut, [*http_response.about(id), closing])
+            await http_response.send_error(
+                send, dialect, shut, [*http_response.weft_headers(id), closing]
+            )
         finally:
             self._release(id)
 
@@ -278,7 +282,7 @@ class Gateway:
         id, path = scope["weft.id"], scope["path"]
         socket = scope["type"] == "websocket"
         endpoint: Endpoint | ResumeStream | None = self._endpoints.get(path)
-        if LAST_SEEN in headers:
+        if LAST_EVENT_ID in headers:
             endpoint = self._resumes.get(path, endpoint)
         if endpoint is not None and not socket and scope["method"] == "POST":
             await endpoint(scope, receive, send)
@@ -289,10 +293,12 @@ class Gateway:
         except asyncio.CancelledError:
             raise
         except Exception as problem:
-            failed = http_response.own_fault(id, problem)
+            failed = http_response.internal_error(id, problem)
             if not begun.begun and not socket:
                 dialect = dialect_of(path, headers)
-                await http_response.failure(send, dialect, failed, http_response.about(id))
+                await http_response.send_error(
+                    send, dialect, failed, http_response.weft_headers(id)
+                )
 
     # What runs
 
@@ -308,7 +314,7 @@ class Gateway:
             raise Failed(fault("rate", message, retry_after=1))
         body = self._bodies.get(incoming.id)
         if body is not None:  # with earlier turns, it may be more than came
-            body.demand(max(body.size, PLAIN * len(incoming.body.raw)))
+            body.reserve(max(body.size, ASCII_FACTOR * len(incoming.body.raw)))
         try:
             targets = self._routing.targets(incoming.model)
         except UnknownModel as problem:
@@ -317,7 +323,7 @@ class Gateway:
             incoming = replace(incoming, tool_session=True)
         writer = None
         if self._sessions is not None:
-            incoming = self._sessions.with_policy(incoming)
+            incoming = self._sessions.with_store_policy(incoming)
             writer = self._sessions.persistence.writer(incoming)
         run = Run(incoming, targets, self.limits, self.scrub, (self._log,), writer, self._reasoning)
         self._runs.add(run)
@@ -325,7 +331,7 @@ class Gateway:
             body.holders += 1  # one in the background outlives its request
         return run
 
-    def ended(self, run: Run) -> None:
+    def end_run(self, run: Run) -> None:
         if run in self._runs:
             self._runs.remove(run)
             self._release(run.record.id)
@@ -369,9 +375,9 @@ class Gateway:
         sessions = self._sessions
         if self._draining:
             return "the server is shutting down"
-        if sessions is not None and sessions.trouble is not None:
-            return f"the store takes no writes: {sessions.trouble}"
-        if self._disk is not None and free_bytes(self._disk) < LEAST_DISK:
+        if sessions is not None and sessions.lease_error is not None:
+            return f"the store takes no writes: {sessions.lease_error}"
+        if self._disk is not None and free_bytes(self._disk) < MIN_FREE_DISK:
             return "the disk of the store is full"
         return None
 
@@ -420,11 +426,11 @@ def _missing(
     request: HttpRequest, status: int, error: ErrorPart, more: Mapping[str, str] | None = None
 ) -> HttpResponse:
     dialect = dialect_of(request.url.path, headers_of(request.scope))
-    about = http_response.about(request.scope["weft.id"])
+    about = http_response.weft_headers(request.scope["weft.id"])
     headers = {name.decode(): value.decode() for name, value in about} | dict(more or {})
     if dialect == "gemini":  # its body repeats the status
         error = msgspec.structs.replace(error, status=status)
-    body = http_response.written(dialect, error)[1]
+    body = http_response.render_error(dialect, error)[1]
     return HttpResponse(body, status, headers, media_type="application/json")
 
 
@@ -445,8 +451,8 @@ async def _not_this_way(request: HttpRequest, problem: Exception) -> HttpRespons
 
 async def _turned_away(send: Send, shut: HttpRejection, dialect: str) -> None:
     """Answers the handshake of a WebSocket with a status."""
-    data = http_response.written(dialect, shut.error)[1]
-    headers = [http_response.JSON]
+    data = http_response.render_error(dialect, shut.error)[1]
+    headers = [http_response.JSON_TYPE]
     start = {"type": "websocket.http.response.start", "status": shut.status, "headers": headers}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": data})

@@ -16,15 +16,15 @@ from weft.gateway.settings.urls import is_loopback
 from weft.parts import ErrorPart
 from weft.relay.incoming import Failed
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-OPEN = frozenset(("/health", "/ready"))
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+PUBLIC_PATHS = frozenset(("/health", "/ready"))
 """Paths that need no key."""
 
-PROBED = frozenset(("/", "/api/hello"))
+PROBE_PATHS = frozenset(("/", "/api/hello"))
 """Where clients look whether there is a server, before they show a key."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECASE)
-_SAFE = ("GET", "HEAD")
+_SAFE_METHODS = ("GET", "HEAD")
 
 
 class HttpRejection(Failed):
@@ -41,22 +41,22 @@ class RequestGuard:
     def __init__(self, bound: str, hosts: Iterable[str], keys: Mapping[str, str]) -> None:
         """`keys` are the secrets of clients, by their names."""
         named = tuple(host.lower() for host in hosts)
-        self._hosts = frozenset((*LOOPBACK, *named) if is_loopback(bound) else named)
+        self._hosts = frozenset((*LOOPBACK_HOSTS, *named) if is_loopback(bound) else named)
         self._keys = [(sha256(secret.encode()).digest(), name) for name, secret in keys.items()]
 
-    def admit(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
+    def authorize(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> str | None:
         """Returns the name of the key that asks, the empty one if there are no keys; None where
         everybody may ask without a key. Raises HttpRejection."""
-        host = self._host(headers)
+        host = self._check_host(headers)
         self._origin(method, host, headers)
-        if path in OPEN or (method == "HEAD" and path in PROBED):
+        if path in PUBLIC_PATHS or (method == "HEAD" and path in PROBE_PATHS):
             return None
         if not self._keys:
             self._is_json(method, headers)
             return ""
         return self._name(headers)
 
-    def _host(self, headers: Mapping[bytes, bytes]) -> str:
+    def _check_host(self, headers: Mapping[bytes, bytes]) -> str:
         told = headers.get(b"host", b"").decode("latin-1")
         found = _HOST.fullmatch(told)
         if found is None:
@@ -67,7 +67,7 @@ class RequestGuard:
         return told.lower()
 
     def _origin(self, method: str, host: str, headers: Mapping[bytes, bytes]) -> None:
-        if method in _SAFE:
+        if method in _SAFE_METHODS:
             return
         origin = headers.get(b"origin")
         if origin is not None:
@@ -91,7 +91,7 @@ class RequestGuard:
             raise HttpRejection(415, fault("bad-request", message))
 
     def _name(self, headers: Mapping[bytes, bytes]) -> str:
-        told = shown_keys(headers)
+        told = request_keys(headers)
         if not told:
             message = "no key; expected Authorization: Bearer, x-api-key or x-goog-api-key"
             raise HttpRejection(401, fault("auth", message))
@@ -105,7 +105,7 @@ class RequestGuard:
         return found[0]
 
 
-def shown_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:
+def request_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:
     """Returns the keys that a request shows, in whichever headers its client has for them."""
     scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
     bearer = token.strip() if scheme.lower() == b"bearer" else b""

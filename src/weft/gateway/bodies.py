@@ -27,7 +27,7 @@ _OTHERS = bytes(set(range(256)) - set(b"[]{},"))
 _LARGE_NUMBER = re.compile(rb"\d{19}|[eE][+-]?\d{3}")
 _NUMERIC = frozenset(b"0123456789.eE+-")
 _COMMA = ord(",")
-_LONGEST_NUMBER = 1000
+_MAX_NUMBER_LENGTH = 1000
 _INTEGERS = range(-(2**63), 2**63)
 
 
@@ -48,7 +48,7 @@ async def read(receive: Receive, told: bytes | None, limit: int) -> bytes:
     """Returns the body; raises HttpRejection if it is too large, RequestAborted if the client
     disconnected before its end."""
     if told is not None and int(told) > limit:
-        raise _too_large(limit)
+        raise _body_too_large(limit)
     pieces: list[bytes] = []
     size, more = 0, True
     while more:
@@ -59,12 +59,12 @@ async def read(receive: Receive, told: bytes | None, limit: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise _too_large(limit)
+            raise _body_too_large(limit)
         more = message.get("more_body", False)
     return b"".join(pieces)
 
 
-def _too_large(limit: int) -> HttpRejection:
+def _body_too_large(limit: int) -> HttpRejection:
     return HttpRejection(413, fault("too-large", f"the body is over {limit} bytes"))
 
 
@@ -187,7 +187,7 @@ class _JsonScanner:
         if is_integer and (len(text) > 20 or int(text) not in _INTEGERS):
             raise BadRequest(self._path(member=True), "the integer has more than 64 bits")
         with suppress(ValueError):  # the parser says so
-            if len(text) > _LONGEST_NUMBER or isinf(float(text)):
+            if len(text) > _MAX_NUMBER_LENGTH or isinf(float(text)):
                 raise BadRequest(self._path(member=True), "the number is out of range")
 
     def _path(self, *, member: bool = False) -> str:

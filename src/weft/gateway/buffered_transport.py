@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-UNSENT = 65536
+MAX_UNSENT = 65536
 """Bytes for one client that the kernel takes before it has sent them."""
 
 
@@ -17,9 +17,9 @@ class BufferedTransport(asyncio.Transport):
         self.inner = inner
         self.written = 0
         self._head: bytes | None = None
-        self._taken = 0
-        self._moved = now
-        self.reader: asyncio.BaseProtocol | None = None
+        self._sent = 0
+        self._last_progress = now
+        self.protocol: asyncio.BaseProtocol | None = None
         self._close: Callable[[], None] | None = close
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -32,7 +32,7 @@ class BufferedTransport(asyncio.Transport):
             self.inner.write(head + bytes(data))
         elif data[:5] == b"HTTP/" and data[-4:] == b"\r\n\r\n":
             self._head = bytes(data)
-            asyncio.get_running_loop().call_soon(self._let_go)
+            asyncio.get_running_loop().call_soon(self._flush_head)
         else:
             self.inner.write(data)
 
@@ -40,41 +40,41 @@ class BufferedTransport(asyncio.Transport):
         """Sends a piece of a body that has no length."""
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
         self.written += len(chunk)
-        self._let_go()
+        self._flush_head()
         self.inner.write(chunk)
 
-    def _let_go(self) -> None:
+    def _flush_head(self) -> None:
         """Nothing followed."""
         if self._head is not None:
             head, self._head = self._head, None
             self.inner.write(head)
 
-    def stuck_for(self, now: float) -> float:
+    def stalled_for(self, now: float) -> float:
         """Returns the seconds for which nothing was taken of what waits, as far as looks tell."""
         waiting = self.inner.get_write_buffer_size()
         taken = self.written - waiting
-        if not waiting or taken != self._taken:
-            self._taken, self._moved = taken, now
-        return now - self._moved
+        if not waiting or taken != self._sent:
+            self._sent, self._last_progress = taken, now
+        return now - self._last_progress
 
     def is_closing(self) -> bool:
         return self._close is None or self.inner.is_closing()
 
     def close(self) -> None:
-        self._let_go()
+        self._flush_head()
         if not self.is_closing() and self._close is not None:
             close, self._close = self._close, None
             close()
 
-    def release(self) -> None:
+    def detach(self) -> None:
         """The connection is lost: its owner and its reader, which hold this, are let go of."""
-        self._close = self.reader = None
+        self._close = self.protocol = None
 
     def abort(self) -> None:
         self.inner.abort()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.reader = protocol
+        self.protocol = protocol
         self.inner.set_protocol(protocol)
 
     def pause_reading(self) -> None:
@@ -87,7 +87,7 @@ class BufferedTransport(asyncio.Transport):
         return self.inner.can_write_eof()
 
     def write_eof(self) -> None:
-        self._let_go()
+        self._flush_head()
         self.inner.write_eof()
 
     def get_write_buffer_size(self) -> int:
@@ -97,7 +97,7 @@ class BufferedTransport(asyncio.Transport):
         return self.inner.get_extra_info(name, default)
 
 
-def tune(transport: asyncio.Transport, buffer: int) -> None:
+def set_buffer_limits(transport: asyncio.Transport, buffer: int) -> None:
     """Small events leave at once. When more than `buffer` bytes wait for a client that does not
     read, writing is paused.
     """
@@ -107,4 +107,4 @@ def tune(transport: asyncio.Transport, buffer: int) -> None:
         return
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+        channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MAX_UNSENT)

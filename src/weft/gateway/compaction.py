@@ -17,8 +17,14 @@ from weft.dialects.envelope import sealed_summary
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
-from weft.gateway.endpoints import Endpoint, GatewayContext, Scope, Send, parsed, read_as
-from weft.gateway.sessions import DIALECT, Sessions, given_in, preamble_of, unknown
+from weft.gateway.endpoints import Endpoint, GatewayContext, Scope, Send, decode_body, parse_request
+from weft.gateway.sessions import (
+    DIALECT,
+    Sessions,
+    input_items_of,
+    parse_preamble,
+    previous_not_found,
+)
 from weft.parts import Usage
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
@@ -26,7 +32,7 @@ from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.relay.stream import Stream
 
-ORDER = """\
+INSTRUCTION = """\
 Stop here and sum up this conversation, for an assistant that goes on with it and has seen none of \
 it but what the user wrote. Tell what was asked, what was done and found out, with all names, \
 numbers, paths and quotations that may matter, what was decided and why, and what is left to do. \
@@ -65,22 +71,22 @@ class CompactResponse(Endpoint):
         super().__init__(host, DIALECT)
         self._sessions = sessions
 
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         """The request, with all that was said as its input."""
-        preamble = await for_body(body, read_as, preamble_of, body)
-        incoming = self._made(scope, body, self._model(preamble), False)
+        preamble = await for_body(body, decode_body, parse_preamble, body)
+        incoming = self._build_request(scope, body, self._model_name(preamble), False)
         if self._sessions is not None:
-            incoming = await self._sessions.recalled(incoming, preamble)
+            incoming = await self._sessions.with_history(incoming, preamble)
         elif preamble.previous_response_id is not None:
-            raise Failed(unknown(preamble.previous_response_id))
+            raise Failed(previous_not_found(preamble.previous_response_id))
         raw = incoming.body.raw
-        if not await for_body(raw, given_in, raw):
+        if not await for_body(raw, input_items_of, raw):
             raise BadRequest("input", "missing; there is nothing to sum up")
         return incoming
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         raw = incoming.body.raw
-        items = await for_body(raw, given_in, raw)
+        items = await for_body(raw, input_items_of, raw)
         try:
             body = await for_body(raw, _summing_up, incoming, items)
         except BadRequest as problem:
@@ -93,8 +99,8 @@ class CompactResponse(Endpoint):
             caller=incoming.caller,
             reject_lossy=incoming.reject_lossy,
         )
-        await parsed(asking, self._host.limits)
-        await _CompactionRun(self._host, items)._serve(self._host.start(asking), scope, send)
+        await parse_request(asking, self._gateway.limits)
+        await _CompactionRun(self._gateway, items)._serve(self._gateway.start(asking), scope, send)
         return None
 
 
@@ -105,17 +111,17 @@ class _CompactionRun(Endpoint):
         super().__init__(host, DIALECT)
         self._items = items
 
-    def _body(self, run: Run, stream: Stream, body: bytes) -> bytes:
+    def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         return _compacted(run, stream, self._items)
 
 
 def _summing_up(incoming: IncomingRequest, said: list[Raw]) -> bytes:
     """The request that has a model sum up what was said."""
-    asking = read_as(_asking, incoming.body.raw)
+    asking = decode_body(_asking, incoming.body.raw)
     items = [told for item in said for told in _told(item)]
     body: dict[str, object] = {
         "model": incoming.model,
-        "input": [*items, _message("user", ORDER)],
+        "input": [*items, _message("user", INSTRUCTION)],
         "store": False,
     }
     options = {

@@ -31,34 +31,34 @@ class ConnectionRegistry:
     def __init__(self, connections: int, strangers: int, memory: int) -> None:
         self.memory = MemoryBudget(memory)
         self.descriptors = FileDescriptors()
-        self.crowd = 0
+        self.overflow = 0
         """Connections above the limit, that wait for their refusal."""
 
         self._most = connections
-        self._most_strangers = strangers
-        self._strangers: dict[TrackedConnection, None] = {}
+        self._max_unauthenticated = strangers
+        self._unauthenticated: dict[TrackedConnection, None] = {}
         """Oldest first."""
 
-    def enter(self, one: TrackedConnection, others: int) -> bool:
+    def admit(self, one: TrackedConnection, others: int) -> bool:
         """A new connection beside so many others; returns whether there is room for it, perhaps
         because an older one was dropped."""
-        is_full = others - self.crowd >= self._most
+        is_full = others - self.overflow >= self._most
         channel = one.transport.get_extra_info("socket")
         is_short = channel is not None and not self.descriptors.take(channel.fileno())
-        is_crowded = len(self._strangers) >= self._most_strangers
+        is_crowded = len(self._unauthenticated) >= self._max_unauthenticated
         if (is_full or is_short or is_crowded) and not self._drop_oldest():
             return False
-        self._strangers[one] = None
+        self._unauthenticated[one] = None
         return True
 
-    def leave(self, one: TrackedConnection) -> None:
+    def forget(self, one: TrackedConnection) -> None:
         """It is no stranger any more, or gone."""
-        self._strangers.pop(one, None)
+        self._unauthenticated.pop(one, None)
 
     def _drop_oldest(self) -> bool:
-        oldest = next((one for one in self._strangers if one.is_idle), None)
+        oldest = next((one for one in self._unauthenticated if one.is_idle), None)
         if oldest is None:
             return False
-        self.leave(oldest)
+        self.forget(oldest)
         oldest.transport.abort()
         return True

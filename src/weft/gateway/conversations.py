@@ -16,17 +16,24 @@ from msgspec import Raw
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.errors import BadRequest
-from weft.gateway.endpoints import Receive, Scope, body_of, read_as
+from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
 from weft.gateway.sessions import DIALECT
-from weft.gateway.store_endpoint import Metadata, StoreEndpoint, checked, is_descending
-from weft.gateway.stored_responses import MOST, PAGE, Query, listed, missing, number_in
+from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, validate_metadata
+from weft.gateway.stored_responses import (
+    MAX_PAGE_SIZE,
+    PAGE_SIZE,
+    Query,
+    int_param,
+    list_object,
+    not_found,
+)
 from weft.ids import Ids
 from weft.relay import history
 from weft.relay.incoming import codec_of
 from weft.store.base import Absent, Taken
 from weft.store.records import Conversation, Item
 
-AT_ONCE = 20
+MAX_NEW_ITEMS = 20
 """Items that may be added by one request."""
 
 _ID = re.compile(r"[A-Za-z0-9_.:=-]{1,256}")
@@ -56,19 +63,19 @@ _more = msgspec.json.Decoder(_AddedItems).decode
 class _ConversationEndpoint(StoreEndpoint):
     DIALECT = DIALECT
 
-    async def _found(self, scope: Scope) -> Conversation:
+    async def _find(self, scope: Scope) -> Conversation:
         id = scope["path_params"]["id"]
         found = await self._store.conversation(scope["weft.caller"], id)
         if found is None:
-            raise missing("Conversation", id)
+            raise not_found("Conversation", id)
         return found
 
 
 class CreateConversation(_ConversationEndpoint):
     """`/v1/conversations`"""
 
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        asked = read_as(_new, await body_of(self._host, scope, receive))
+    async def _handle(self, scope: Scope, receive: Receive) -> bytes:
+        asked = decode_body(_new, await read_body(self._gateway, scope, receive))
         items, metadata = new_items(asked.items or ()), _metadata(asked.metadata)
         id = fresh_context().ids.mint("conv")
         made = Conversation(id, scope["weft.caller"], time.time(), metadata)
@@ -76,52 +83,55 @@ class CreateConversation(_ConversationEndpoint):
             await self._store.create_conversation(made, items)
         except Taken as problem:
             raise BadRequest("items", str(problem)) from None
-        return shown(made)
+        return conversation_object(made)
 
 
 class ConversationEndpoint(_ConversationEndpoint):
     """`/v1/conversations/{id}`"""
 
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        found = await self._found(scope)
+    async def _handle(self, scope: Scope, receive: Receive) -> bytes:
+        found = await self._find(scope)
         match scope["method"]:
             case "DELETE":
                 await self._store.delete_conversation(found.owner, found.id)
                 gone = {"id": found.id, "object": "conversation.deleted", "deleted": True}
                 return _json(gone)
             case "POST":
-                return await self._change(found, await body_of(self._host, scope, receive))
+                return await self._change(found, await read_body(self._gateway, scope, receive))
             case _:
-                return shown(found)
+                return conversation_object(found)
 
     async def _change(self, found: Conversation, body: bytes) -> bytes:
-        metadata = _metadata(read_as(_changed, body).metadata)
+        metadata = _metadata(decode_body(_changed, body).metadata)
         if not await self._store.set_metadata(found.owner, found.id, metadata):
-            raise missing("Conversation", found.id)
-        return shown(msgspec.structs.replace(found, metadata=metadata))
+            raise not_found("Conversation", found.id)
+        return conversation_object(msgspec.structs.replace(found, metadata=metadata))
 
 
 class ConversationItems(_ConversationEndpoint):
     """`/v1/conversations/{id}/items`"""
 
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        found = await self._found(scope)
+    async def _handle(self, scope: Scope, receive: Receive) -> bytes:
+        found = await self._find(scope)
         if scope["method"] == "POST":
-            return await self._add(found, await body_of(self._host, scope, receive))
+            return await self._add(found, await read_body(self._gateway, scope, receive))
         return await self._page(found, parse_qs(scope["query_string"].decode("latin-1")))
 
     async def _add(self, found: Conversation, body: bytes) -> bytes:
-        items = new_items(read_as(_more, body).items)
+        items = new_items(decode_body(_more, body).items)
         try:
             await self._store.add_items(found.id, items)
         except Absent:
-            raise missing("Conversation", found.id) from None
+            raise not_found("Conversation", found.id) from None
         except Taken as problem:
             raise BadRequest("items", str(problem)) from None
         return _listed(items, more=False)
 
     async def _page(self, found: Conversation, query: Query) -> bytes:
-        limit, descending = number_in(query, "limit", PAGE, 1, MOST), is_descending(query, "desc")
+        limit, descending = (
+            int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE),
+            is_descending(query, "desc"),
+        )
         after = query.get("after", [None])[-1]
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
@@ -133,15 +143,15 @@ class ConversationItems(_ConversationEndpoint):
 class ConversationItem(_ConversationEndpoint):
     """`/v1/conversations/{id}/items/{item_id}`"""
 
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        found, id = await self._found(scope), scope["path_params"]["item_id"]
+    async def _handle(self, scope: Scope, receive: Receive) -> bytes:
+        found, id = await self._find(scope), scope["path_params"]["item_id"]
         if scope["method"] == "DELETE":
             if not await self._store.delete_item(found.id, id):
-                raise missing("Item", id)
-            return shown(found)
+                raise not_found("Item", id)
+            return conversation_object(found)
         item = await self._store.item(found.id, id)
         if item is None:
-            raise missing("Item", id)
+            raise not_found("Item", id)
         return _json(_shown(item))
 
 
@@ -150,8 +160,8 @@ class ConversationItem(_ConversationEndpoint):
 
 def new_items(items: Sequence[Raw]) -> list[Item]:
     """Items to be kept, each under its own id or a new one. Raises BadRequest."""
-    if len(items) > AT_ONCE:
-        raise BadRequest("items", f"{len(items)}; expected at most {AT_ONCE} at a time")
+    if len(items) > MAX_NEW_ITEMS:
+        raise BadRequest("items", f"{len(items)}; expected at most {MAX_NEW_ITEMS} at a time")
     try:
         body = {"model": "any", "input": items}
         codec_of(DIALECT).parse(_json(body), Context())
@@ -175,13 +185,13 @@ def _item(raw: Raw, path: str, ids: Ids) -> Item:
 
 
 def _metadata(told: Metadata | None) -> bytes:
-    return _json(checked(told))
+    return _json(validate_metadata(told))
 
 
 # What is told
 
 
-def shown(conversation: Conversation) -> bytes:
+def conversation_object(conversation: Conversation) -> bytes:
     return _json(
         {
             "id": conversation.id,
@@ -193,7 +203,7 @@ def shown(conversation: Conversation) -> bytes:
 
 
 def _listed(items: Sequence[Item], *, more: bool) -> bytes:
-    return listed([_shown(one) for one in items], [one.id for one in items], more=more)
+    return list_object([_shown(one) for one in items], [one.id for one in items], more=more)
 
 
 def _shown(item: Item) -> dict[str, Raw]:

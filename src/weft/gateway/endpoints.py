@@ -42,8 +42,8 @@ ClientConnection = http_response.ClientConnection
 class GatewayContext(Protocol):
     """What an endpoint needs of the gateway."""
 
-    limit: int
-    shape: bodies.JsonLimits
+    max_body: int
+    json_limits: bodies.JsonLimits
     keepalive: float
     reject_lossy: bool
     limits: Limits
@@ -52,7 +52,7 @@ class GatewayContext(Protocol):
         """Raises Failed if the request may not run."""
         ...
 
-    def ended(self, run: Run) -> None: ...
+    def end_run(self, run: Run) -> None: ...
 
 
 class Preamble(msgspec.Struct):
@@ -67,7 +67,7 @@ _preamble = msgspec.json.Decoder(Preamble).decode
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
-def read_as(decode: Callable[[bytes], T], body: bytes) -> T:
+def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
     """Reads a body; raises BadRequest where it is not of that shape."""
     try:
         return decode(body)
@@ -83,19 +83,19 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(scope["headers"])
 
 
-async def body_of(host: GatewayContext, scope: Scope, receive: Receive) -> bytes:
+async def read_body(host: GatewayContext, scope: Scope, receive: Receive) -> bytes:
     """Reads a body that may be parsed; raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
     coding = headers.get(b"content-encoding", b"identity").lower()
     if coding != b"identity":
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
         raise HttpRejection(415, fault("bad-request", message))
-    body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
-    await for_body(body, bodies.check, body, host.shape)
+    body = await bodies.read(receive, headers.get(b"content-length"), host.max_body)
+    await for_body(body, bodies.check, body, host.json_limits)
     return body
 
 
-async def parsed(incoming: IncomingRequest, limits: Limits) -> None:
+async def parse_request(incoming: IncomingRequest, limits: Limits) -> None:
     """Parses a request, once for all targets. Raises Failed."""
     await for_body(incoming.body.raw, incoming.checked, limits)
 
@@ -104,55 +104,61 @@ class Endpoint:
     """Takes requests of one dialect."""
 
     def __init__(self, host: GatewayContext, dialect: str) -> None:
-        self._host = host
+        self._gateway = host
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
         try:
-            run = await self._started(await self._incoming(scope, receive), scope, send)
+            run = await self._start(await self._receive_request(scope, receive), scope, send)
         except bodies.RequestAborted:
             return
         except Failed as failed:
-            await http_response.failure(send, self._dialect, failed, http_response.about(id))
+            await http_response.send_error(
+                send, self._dialect, failed, http_response.weft_headers(id)
+            )
             return
         except Exception as problem:
-            ours = http_response.own_fault(id, problem)
-            await http_response.failure(send, self._dialect, ours, http_response.about(id))
+            ours = http_response.internal_error(id, problem)
+            await http_response.send_error(
+                send, self._dialect, ours, http_response.weft_headers(id)
+            )
             return
         if run is not None:
             await self._serve(run, scope, send)
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         """What answers, if that is to be told; raises Failed."""
-        return self._host.start(incoming)
+        return self._gateway.start(incoming)
 
-    async def _incoming(self, scope: Scope, receive: Receive) -> IncomingRequest:
+    async def _receive_request(self, scope: Scope, receive: Receive) -> IncomingRequest:
         """Reads and parses the request. Raises Failed if it cannot be served, RequestAborted if the
         client disconnected."""
         try:
-            body = await body_of(self._host, scope, receive)
-            incoming = await self._read(scope, body)
+            body = await read_body(self._gateway, scope, receive)
+            incoming = await self._parse_request(scope, body)
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
-        await self._check(incoming)
+        await self._validate(incoming)
         return incoming
 
-    async def _check(self, incoming: IncomingRequest) -> None:
+    async def _validate(self, incoming: IncomingRequest) -> None:
         """Raises Failed for a request that cannot be read."""
-        await parsed(incoming, self._host.limits)
+        await parse_request(incoming, self._gateway.limits)
 
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         """Raises BadRequest, or Failed."""
-        preamble = await for_body(body, read_as, _preamble, body)
-        return self._made(scope, body, self._model(preamble), bool(preamble.stream))
+        preamble = await for_body(body, decode_body, _preamble, body)
+        return self._build_request(scope, body, self._model_name(preamble), bool(preamble.stream))
 
-    def _model(self, preamble: Preamble) -> str:
+    def _model_name(self, preamble: Preamble) -> str:
         if not preamble.model:
             raise BadRequest("model", "missing; expected the name of a model")
         return preamble.model
 
-    def _made(self, scope: Scope, body: bytes, model: str, stream: bool) -> IncomingRequest:
+    def _build_request(
+        self, scope: Scope, body: bytes, model: str, stream: bool
+    ) -> IncomingRequest:
         headers = headers_of(scope)
         betas = headers.get(b"anthropic-beta", b"").decode("latin-1")
         version = headers.get(b"anthropic-version", b"").decode("latin-1")
@@ -165,85 +171,87 @@ class Endpoint:
             version=version if _WORD.fullmatch(version) else None,
             id=scope["weft.id"],
             caller=scope["weft.caller"],
-            reject_lossy=self._host.reject_lossy,
+            reject_lossy=self._gateway.reject_lossy,
             resumable=stream and headers.get(b"weft-resume") == b"1" and is_resumable,
         )
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
         exchange: Exchange = scope[EXCHANGE]
-        watch, id = DisconnectWatcher(exchange), scope["weft.id"]
+        watcher, id = DisconnectWatcher(exchange), scope["weft.id"]
         try:
             if run.record.stream:
                 client = http_response.ClientConnection(id, self._dialect, send, exchange.write)
                 writer = self._writer(scope)
-                await http_response.StreamResponse(run, client, self._host.keepalive, writer).tell()
+                await http_response.StreamResponse(
+                    run, client, self._gateway.keepalive, writer
+                ).send()
             else:
-                await self._whole(run, id, send)
+                await self._send_whole(run, id, send)
         except asyncio.CancelledError:
-            if not watch.gone:
+            if not watcher.disconnected:
                 raise
         finally:
-            watch.end()
+            watcher.stop()
             try:
                 await run.close()
             finally:
-                self._host.ended(run)
+                self._gateway.end_run(run)
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         """How a stream is told."""
         return EventStreamWriter(DIALECTS[self._dialect].idle)
 
-    async def _whole(self, run: Run, id: str, send: Send) -> None:
+    async def _send_whole(self, run: Run, id: str, send: Send) -> None:
         try:
             stream = await run.open()
             status, data = await stream.whole()
             if status == 200:
-                data = self._body(run, stream, data)
+                data = self._render_body(run, stream, data)
             run.record.status = status
             run.record.bytes_out = len(data)
         except Failed as failed:
-            await self._failed(failed, run, id, send)
+            await self._send_failure(failed, run, id, send)
         except Exception as problem:
-            await self._failed(http_response.own_fault(id, problem), run, id, send)
+            await self._send_failure(http_response.internal_error(id, problem), run, id, send)
         else:
-            await http_response.body(
-                send, status, data, [http_response.JSON, *http_response.about(id, run)]
+            await http_response.send_body(
+                send, status, data, [http_response.JSON_TYPE, *http_response.weft_headers(id, run)]
             )
 
-    def _body(self, run: Run, stream: Stream, body: bytes) -> bytes:
+    def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
         """What a client is told of an answer in one piece."""
         return body
 
-    async def _failed(self, failed: Failed, run: Run, id: str, send: Send) -> None:
+    async def _send_failure(self, failed: Failed, run: Run, id: str, send: Send) -> None:
         run.note_failure(failed.error)
-        headers = http_response.about(id, run)
-        run.record.status = await http_response.failure(send, self._dialect, failed, headers)
+        headers = http_response.weft_headers(id, run)
+        run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
 
 
 class DisconnectWatcher:
     """Cancels the task that made it when the client goes away."""
 
     def __init__(self, exchange: Exchange) -> None:
-        self.gone = False
+        self.disconnected = False
         self._task = asyncio.current_task()
         self._exchange = exchange
-        exchange.watch(self._left)
+        exchange.on_disconnect(self._on_disconnect)
 
-    def _left(self) -> None:
-        self.gone = True
+    def _on_disconnect(self) -> None:
+        self.disconnected = True
         if self._task is not None:
             self._task.cancel()
 
-    def end(self) -> None:
-        self._exchange.watch(None)
-        if self.gone and self._task is not None:
+    def stop(self) -> None:
+        self._exchange.on_disconnect(None)
+        if self.disconnected and self._task is not None:
             self._task.uncancel()
 
 
 class MessagesEndpoint(Endpoint):
     """Threads are kept by the upstream that made them: clients are told, and know what to do."""
 
-    def _model(self, preamble: Preamble) -> str:
+    def _model_name(self, preamble: Preamble) -> str:
         if isinstance(preamble.thread, Raw) and bytes(preamble.thread) != b"null":
             extra = Extra(param="thread", error_code="thread_unsupported_request")
             error = ErrorPart(
@@ -253,21 +261,21 @@ class MessagesEndpoint(Endpoint):
                 extra=msgspec.Raw(msgspec.json.encode(extra)),
             )
             raise Failed(error)
-        return super()._model(preamble)
+        return super()._model_name(preamble)
 
 
 class GeminiEndpoint(Endpoint):
     """The model and the verb are in the path, behind the last colon."""
 
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         called = scope["path_params"]["call"].removeprefix("models/")
         name, _, verb = called.rpartition(":")
-        await for_body(body, read_as, _preamble, body)
+        await for_body(body, decode_body, _preamble, body)
         if not name or verb not in _VERBS:
             expected = " or ".join(_VERBS)
             message = f"no {verb[:100]!r} of a model here; expected {expected}"
             raise HttpRejection(404, fault("not-found", message))
-        return self._made(scope, body, name, _VERBS[verb])
+        return self._build_request(scope, body, name, _VERBS[verb])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         is_events = b"alt=sse" in scope["query_string"].split(b"&")

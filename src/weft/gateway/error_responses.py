@@ -21,15 +21,19 @@ MALFORMED = ErrorResponse(400, "The request is not valid HTTP/1.1.")
 SLOW_HEAD = ErrorResponse(408, "The head of the request did not come in time.")
 SLOW_BODY = ErrorResponse(408, "The body of the request came too slowly.")
 LONG_HEAD = ErrorResponse(431, "The request line and headers are too large.")
-MANY_FIELDS = ErrorResponse(431, "The request has too many header fields.")
-_LATER = ((b"retry-after", b"1"),)
-CROWDED = ErrorResponse(503, "Too many connections; try again later.", "overloaded", _LATER)
-LEAVING = ErrorResponse(503, "The server is shutting down; try again.", "overloaded", _LATER)
+TOO_MANY_FIELDS = ErrorResponse(431, "The request has too many header fields.")
+_RETRY_LATER = ((b"retry-after", b"1"),)
+TOO_MANY_CONNECTIONS = ErrorResponse(
+    503, "Too many connections; try again later.", "overloaded", _RETRY_LATER
+)
+SHUTTING_DOWN = ErrorResponse(
+    503, "The server is shutting down; try again.", "overloaded", _RETRY_LATER
+)
 
-_CLOSING = ((b"content-type", b"application/json"), (b"connection", b"close"))
+_CLOSE_HEADERS = ((b"content-type", b"application/json"), (b"connection", b"close"))
 
 
-def answer(refusal: ErrorResponse, target: bytes, more: list[tuple[bytes, bytes]]) -> bytes:
+def render(refusal: ErrorResponse, target: bytes, more: list[tuple[bytes, bytes]]) -> bytes:
     """Returns the whole HTTP answer, in the error shape of the dialect that the target names."""
     write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
@@ -37,7 +41,7 @@ def answer(refusal: ErrorResponse, target: bytes, more: list[tuple[bytes, bytes]
     length = (b"content-length", b"%d" % len(body))
     phrase = http.HTTPStatus(refusal.status).phrase.encode()
     lines = [b"HTTP/1.1 %d %s" % (refusal.status, phrase)]
-    lines += [b"%s: %s" % pair for pair in (*more, *refusal.headers, *_CLOSING, length)]
+    lines += [b"%s: %s" % pair for pair in (*more, *refusal.headers, *_CLOSE_HEADERS, length)]
     return b"\r\n".join([*lines, b"", body])
 
 

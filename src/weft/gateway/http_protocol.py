@@ -31,43 +31,43 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from weft.gateway.buffered_transport import BufferedTransport, tune
+from weft.gateway.buffered_transport import BufferedTransport, set_buffer_limits
 from weft.gateway.connections import ConnectionRegistry
 from weft.gateway.error_responses import (
-    CROWDED,
-    LEAVING,
     LONG_HEAD,
     MALFORMED,
-    MANY_FIELDS,
+    SHUTTING_DOWN,
     SLOW_BODY,
     SLOW_HEAD,
+    TOO_MANY_CONNECTIONS,
+    TOO_MANY_FIELDS,
     ErrorResponse,
     StopParsing,
-    answer,
+    render,
 )
-from weft.gateway.request_head import fault_of, has_body, longest, plain
+from weft.gateway.request_head import has_body, head_error, longest_line, without_upgrade
 
-SPARE = 262144
+MAX_UNREAD_BODY = 262144
 """Bytes of a body that are read after its answer, so that the connection can be used again."""
 
-SPARE_REQUESTS = 65536
+MAX_PIPELINED = 65536
 """Bytes of further requests that are read while one is answered."""
 
 LINGER = 2.0
 """Seconds to read on after the last answer: closed at once, the kernel would send a reset, and
 the client would lose the answer while it still writes."""
 
-LINE = 8000
+MAX_WEBSOCKET_LINE = 8000
 """Bytes of one header, or of the target, of a request for a WebSocket: the reader of those gives
 no answer to longer lines, and does not close."""
 
 EXCHANGE = "weft.exchange"
 """Where a scope has its Exchange."""
 
-SHORTEST = 0.01
+MIN_CHECK_INTERVAL = 0.01
 """Seconds between two looks at one connection, at least."""
 
-log = logging.getLogger("weft.door")
+log = logging.getLogger("weft.http")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,17 @@ class ConnectionLimits:
 class ReadPhase(Enum):
     """What is read from a connection next."""
 
-    REST = auto()  # nothing is due
+    IDLE = auto()  # nothing is due
     HEAD = auto()
     BODY = auto()
-    ASIDE = auto()  # a head with an upgrade to ignore: it is read again without it
-    DEAF = auto()  # what comes is thrown away
-    SOCKET = auto()  # a WebSocket reads it
-    LOST = auto()
+    REPARSING = auto()  # a head with an upgrade to ignore: it is read again without it
+    DISCARDING = auto()  # what comes is thrown away
+    WEBSOCKET = auto()  # a WebSocket reads it
+    CLOSED = auto()
 
 
-REST, HEAD, BODY, ASIDE, DEAF, SOCKET, LOST = ReadPhase
-_OVER = (DEAF, SOCKET, LOST)
+IDLE, HEAD, BODY, REPARSING, DISCARDING, WEBSOCKET, CLOSED = ReadPhase
+_NOT_PARSING = (DISCARDING, WEBSOCKET, CLOSED)
 
 
 class BodyRateLimit:
@@ -127,21 +127,21 @@ class BodyRateLimit:
         """Bytes since the last look."""
 
         self.left = limits.body_time
-        self._full = limits.body_time
+        self._allowance = limits.body_time
         self._rate = limits.body_rate
-        self._looked = 0.0
+        self._updated = 0.0
 
     def start(self, now: float) -> None:
-        self.left, self.received, self._looked = self._full, 0, now
+        self.left, self.received, self._updated = self._allowance, 0, now
 
-    def look(self, now: float, waited: bool) -> float:
+    def remaining(self, now: float, waited: bool) -> float:
         """Returns the seconds that are left."""
         if waited or not self._rate:
-            self.left = self._full
+            self.left = self._allowance
         else:
-            earned = self.received / self._rate - (now - self._looked)
-            self.left = min(self._full, self.left + earned)
-        self.received, self._looked = 0, now
+            earned = self.received / self._rate - (now - self._updated)
+            self.left = min(self._allowance, self.left + earned)
+        self.received, self._updated = 0, now
         return self.left
 
 
@@ -150,23 +150,23 @@ class Exchange:
     of the loop to write, nor keep a task to learn that the client left.
     """
 
-    __slots__ = ("_cycle", "_door", "_left", "_outlet", "memory")
+    __slots__ = ("_callback", "_cycle", "_protocol", "_transport", "memory")
 
     def __init__(
         self, door: "HttpProtocol", cycle: RequestResponseCycle, outlet: BufferedTransport
     ) -> None:
-        self._door = weakref.ref(door)
+        self._protocol = weakref.ref(door)
         self._cycle = weakref.ref(cycle)  # which has the scope, which has this
-        self._outlet = outlet
-        self._left: Callable[[], None] | None = None
-        self.memory = door.lobby.memory
+        self._transport = outlet
+        self._callback: Callable[[], None] | None = None
+        self.memory = door.registry.memory
         """Where the app reserves room for what it reads."""
 
-    def admit(self) -> None:
+    def mark_authenticated(self) -> None:
         """The request may come in: its connection is one of those that have a key."""
-        door = self._door()
+        door = self._protocol()
         if door is not None:
-            door.lobby.leave(door)
+            door.registry.forget(door)
 
     def write(self, data: bytes) -> bool:
         """Sends a piece of a body that has begun, and has no length; tells whether there is room
@@ -174,22 +174,22 @@ class Exchange:
         cycle = self._cycle()
         if cycle is None or cycle.disconnected or cycle.response_complete:
             return False
-        self._outlet.write_chunk(data)
+        self._transport.write_chunk(data)
         return not cycle.flow.write_paused
 
-    def watch(self, left: Callable[[], None] | None) -> None:
+    def on_disconnect(self, left: Callable[[], None] | None) -> None:
         """Has this called when the client leaves before it was answered; at once, if it has."""
-        self._left = left
+        self._callback = left
         cycle = self._cycle()
         if cycle is None:  # answered
             return
         cycle.flow.resume_reading()  # who does not read does not notice
         if cycle.disconnected:
-            self.end()
+            self.notify_disconnect()
 
-    def end(self) -> None:
+    def notify_disconnect(self) -> None:
         """The client left."""
-        left, self._left = self._left, None
+        left, self._callback = self._callback, None
         if left is not None:
             left()
 
@@ -198,7 +198,7 @@ class HttpProtocol(HttpToolsProtocol):
     """One connection. Use `protocol(limits)`."""
 
     limits: ClassVar[ConnectionLimits]
-    lobby: ClassVar[ConnectionRegistry]
+    registry: ClassVar[ConnectionRegistry]
 
     transport: BufferedTransport
 
@@ -211,69 +211,69 @@ class HttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.url = b""
-        self._phase = REST
-        self._due = math.inf  # of a head, or of the end of lingering
+        self._phase = IDLE
+        self._deadline = math.inf  # of a head, or of the end of lingering
         self._pending = 0  # bytes since the head began, or since the parser last told of the body
         self._fields = 0
-        self._spare = 0
-        self._pace = BodyRateLimit(self.limits)
-        self._answers: deque[RequestResponseCycle] = deque()  # not complete, in their order
-        self._greeted = 0  # bytes written when the WebSocket took over
-        self._held = bytearray()
-        self._unwelcome: ErrorResponse | None = None
-        self._last_word: bytes | None = None
+        self._unread_allowance = 0
+        self._body_rate = BodyRateLimit(self.limits)
+        self._responses: deque[RequestResponseCycle] = deque()  # not complete, in their order
+        self._written_at_upgrade = 0  # bytes written when the WebSocket took over
+        self._pipelined = bytearray()
+        self._rejection: ErrorResponse | None = None
+        self._final_response: bytes | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     # Connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         others = len(self.connections)
-        super().connection_made(BufferedTransport(transport, self._end, self.loop.time()))
-        tune(transport, self.limits.buffer)
+        super().connection_made(BufferedTransport(transport, self._close, self.loop.time()))
+        set_buffer_limits(transport, self.limits.buffer)
         self._expect_head()
-        self._look()
-        if not self.lobby.enter(self, others):
-            self._turn_away()
+        self._check_deadlines()
+        if not self.registry.admit(self, others):
+            self._reject_overflow()
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is being answered, and nobody was refused."""
-        return self._phase in (REST, HEAD, BODY) and not self._answers and self._unwelcome is None
+        return self._phase in (IDLE, HEAD, BODY) and not self._responses and self._rejection is None
 
-    def _turn_away(self) -> None:
+    def _reject_overflow(self) -> None:
         """Above the limit there is a little room to hear the request before the answer, which
         clients understand better; above that there is none."""
-        self.lobby.crowd += 1
-        self._hear_and_refuse(CROWDED)
+        self.registry.overflow += 1
+        self._reject_after_head(TOO_MANY_CONNECTIONS)
         if (
-            self.lobby.crowd > max(16, self.limits.connections // 8)
-            or self.lobby.descriptors.are_short
+            self.registry.overflow > max(16, self.limits.connections // 8)
+            or self.registry.descriptors.are_short
         ):
-            self._refuse(CROWDED)
+            self._reject(TOO_MANY_CONNECTIONS)
             self.transport.inner.close()
 
-    def _hear_and_refuse(self, refusal: ErrorResponse) -> None:
-        self._unwelcome = refusal
-        self._due = min(self._due, self.loop.time() + LINGER)
-        self._look()
+    def _reject_after_head(self, refusal: ErrorResponse) -> None:
+        self._rejection = refusal
+        self._deadline = min(self._deadline, self.loop.time() + LINGER)
+        self._check_deadlines()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._phase = LOST
-        self._stop_looking()
+        self._phase = CLOSED
+        self._cancel_timer()
         self._unset_keepalive_if_required()
-        self.lobby.leave(self)
-        if self._unwelcome is CROWDED:
-            self.lobby.crowd -= 1
+        self.registry.forget(self)
+        if self._rejection is TOO_MANY_CONNECTIONS:
+            self.registry.overflow -= 1
         super().connection_lost(exc)
-        for cycle in self._answers:  # uvicorn tells only the last of a pipeline
-            _leave(cycle)
-        self.transport.release()
+        for cycle in self._responses:  # uvicorn tells only the last of a pipeline
+            _disconnect(cycle)
+        self.transport.detach()
 
     def shutdown(self) -> None:
         """Ends the connection: at once when it is idle, else after the answers that are due. A
         request that is just coming in hears that it is too late."""
-        if self._phase is HEAD and self._pending and not self._answers:
-            self._hear_and_refuse(LEAVING)
+        if self._phase is HEAD and self._pending and not self._responses:
+            self._reject_after_head(SHUTTING_DOWN)
         else:
             super().shutdown()
 
@@ -282,50 +282,50 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
         rest = memoryview(data)
-        while rest and self._phase not in _OVER:
-            if self.pipeline or self._held:
-                self._hold(rest)
+        while rest and self._phase not in _NOT_PARSING:
+            if self.pipeline or self._pipelined:
+                self._buffer_pipelined(rest)
                 return
-            rest = self._read(rest)
+            rest = self._parse(rest)
 
-    def _hold(self, data: memoryview) -> None:
+    def _buffer_pipelined(self, data: memoryview) -> None:
         """Keeps what comes while a request waits for its turn. Reading goes on for a while: who
         does not read does not notice that the client left."""
-        self._held += data
-        if len(self._held) > SPARE_REQUESTS:
+        self._pipelined += data
+        if len(self._pipelined) > MAX_PIPELINED:
             self.flow.pause_reading()
 
-    def _catch_up(self) -> None:
-        held, self._held = bytes(self._held), bytearray()
+    def _parse_pipelined(self) -> None:
+        held, self._pipelined = bytes(self._pipelined), bytearray()
         self.data_received(held)
 
-    def _read(self, data: memoryview) -> memoryview:
+    def _parse(self, data: memoryview) -> memoryview:
         """Reads a piece no longer than a head may be, and returns the rest."""
-        if self._phase is REST:
+        if self._phase is IDLE:
             self._expect_head()
         room = self.limits.head
         if self._phase is HEAD:
             room -= self._pending
         size = min(room, len(data))
         self._pending += size
-        self._pace.received += size
+        self._body_rate.received += size
         try:
             self.parser.feed_data(data[:size])
         except httptools.HttpParserUpgrade as upgrade:
             return self._upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
-            self._refuse(_refusal(error))
-        if self._pending >= self.limits.head and self._phase not in _OVER:
-            self._refuse(LONG_HEAD)
+            self._reject(_error_response(error))
+        if self._pending >= self.limits.head and self._phase not in _NOT_PARSING:
+            self._reject(LONG_HEAD)
         return data[size:]
 
     def _expect_head(self) -> None:
         self._phase = HEAD
-        self._due = self.loop.time() + self.limits.head_time
+        self._deadline = self.loop.time() + self.limits.head_time
         self._pending = 0
 
     def on_message_begin(self) -> None:
-        if self._phase is REST:  # in the same piece as the end of the request before
+        if self._phase is IDLE:  # in the same piece as the end of the request before
             self._expect_head()
         self._fields = 0
         super().on_message_begin()
@@ -333,19 +333,19 @@ class HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += 1
         if self._fields > self.limits.fields:
-            raise StopParsing(MANY_FIELDS)
+            raise StopParsing(TOO_MANY_FIELDS)
         if self._phase is HEAD:  # else a trailer, after all checks: nobody may see it
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
-        if self._unwelcome is not None:
-            raise StopParsing(self._unwelcome)
-        wrong = fault_of(version, self.parser.get_method(), self.url, self.headers)
+        if self._rejection is not None:
+            raise StopParsing(self._rejection)
+        wrong = head_error(version, self.parser.get_method(), self.url, self.headers)
         if wrong is not None:
             raise StopParsing(ErrorResponse(400, wrong))
         if self.parser.should_upgrade():
-            self._consider_upgrade()
+            self._begin_upgrade()
             return
         self._expect_body()
         if version == "1.0":
@@ -353,21 +353,21 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         exchange = Exchange(self, self.cycle, self.transport)
         self.scope[EXCHANGE] = exchange  # type: ignore[literal-required]
-        self._answers.append(self.cycle)
+        self._responses.append(self.cycle)
         if self.pipeline:
-            self.flow.resume_reading()  # see _hold
+            self.flow.resume_reading()  # see _buffer_pipelined
 
     def _expect_body(self) -> None:
-        self._phase, self._due = BODY, math.inf
-        self._pending, self._spare = 0, SPARE
-        self._pace.start(self.loop.time())
+        self._phase, self._deadline = BODY, math.inf
+        self._pending, self._unread_allowance = 0, MAX_UNREAD_BODY
+        self._body_rate.start(self.loop.time())
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
         super().on_body(body)
         if self.cycle.response_complete:
-            self._spare -= len(body)
-            if self._spare < 0:
+            self._unread_allowance -= len(body)
+            if self._unread_allowance < 0:
                 self.transport.close()
 
     def on_chunk_header(self) -> None:
@@ -376,10 +376,10 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._phase is not BODY:
             return
-        self._phase = REST
+        self._phase = IDLE
         self._pending = 0
         super().on_message_complete()
-        if not self._answers and not self.transport.is_closing():
+        if not self._responses and not self.transport.is_closing():
             # answered before its body was there: uvicorn's own timer was stopped by the body
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(
@@ -388,158 +388,160 @@ class HttpProtocol(HttpToolsProtocol):
 
     # Upgrades
 
-    def _consider_upgrade(self) -> None:
+    def _begin_upgrade(self) -> None:
         if not self._should_upgrade():
-            self._phase = ASIDE
+            self._phase = REPARSING
             return
-        if has_body(self.headers) or self._answers or self.parser.get_method() != b"GET":
+        if has_body(self.headers) or self._responses or self.parser.get_method() != b"GET":
             raise StopParsing(
                 ErrorResponse(400, "A WebSocket begins alone, with a GET without a body.")
             )
-        if longest(self.url, self.headers) > LINE:
+        if longest_line(self.url, self.headers) > MAX_WEBSOCKET_LINE:
             raise StopParsing(LONG_HEAD)
-        self._phase = SOCKET
+        self._phase = WEBSOCKET
         super().on_headers_complete()
 
     def _upgrade(self, rest: memoryview) -> memoryview:
-        if self._phase is ASIDE:
-            self._read_again()
+        if self._phase is REPARSING:
+            self._reparse_without_upgrade()
             return rest
-        self._due = self.loop.time() + self.limits.head_time
-        self._greeted = self.transport.written
-        self.lobby.leave(self)  # the app decides by the head alone, and at once
+        self._deadline = self.loop.time() + self.limits.head_time
+        self._written_at_upgrade = self.transport.written
+        self.registry.forget(self)  # the app decides by the head alone, and at once
         self.handle_websocket_upgrade()
         self.parser = None  # type: ignore[assignment]  # it holds the door, as in connection_lost
         return rest[:0]
 
-    def _read_again(self) -> None:
+    def _reparse_without_upgrade(self) -> None:
         """Reads the head once more, by a new parser and without its upgrade."""
         head = b"%s %s HTTP/%s\r\n" % (
             self.parser.get_method(),
             self.url,
             self.parser.get_http_version().encode(),
         )
-        head += b"".join(b"%s: %s\r\n" % pair for pair in plain(self.headers))
+        head += b"".join(b"%s: %s\r\n" % pair for pair in without_upgrade(self.headers))
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._expect_head()
         try:
             self.parser.feed_data(head + b"\r\n")
         except httptools.HttpParserError as error:
-            self._refuse(_refusal(error))
+            self._reject(_error_response(error))
 
     # Answers
 
     def on_response_complete(self) -> None:
-        self._answers.popleft()
+        self._responses.popleft()
         super().on_response_complete()
-        if self._held and not self.pipeline:
-            self.loop.call_soon(self._catch_up)
-        if self._answers or self.transport.is_closing():
+        if self._pipelined and not self.pipeline:
+            self.loop.call_soon(self._parse_pipelined)
+        if self._responses or self.transport.is_closing():
             return
-        if self._last_word is not None:
-            self._say(self._last_word)
+        if self._final_response is not None:
+            self._send_final_response(self._final_response)
         elif self._phase is BODY and self.expect_100_continue:
             self.transport.close()  # whether the client still sends its body, nobody can know
 
-    def _refuse(self, refusal: ErrorResponse) -> None:
+    def _reject(self, refusal: ErrorResponse) -> None:
         log.info("refused: %d %s", refusal.status, refusal.message)
-        said = answer(refusal, self.url, self.server_state.default_headers)
-        answered = self._phase is BODY and self._forget()
-        self._phase, self._due = DEAF, math.inf
+        said = render(refusal, self.url, self.server_state.default_headers)
+        answered = self._phase is BODY and self._drop_current_response()
+        self._phase, self._deadline = DISCARDING, math.inf
         if answered:
             self.transport.close()
-        elif self._answers:
-            self._last_word = said
+        elif self._responses:
+            self._final_response = said
         else:
-            self._say(said)
+            self._send_final_response(said)
 
-    def _forget(self) -> bool:
+    def _drop_current_response(self) -> bool:
         """Takes the answer of the request being read from those to come; returns whether the
         client has seen any of it."""
-        if not self._answers or self._answers[-1] is not self.cycle:
+        if not self._responses or self._responses[-1] is not self.cycle:
             return True  # all of it
-        self._answers.pop()
+        self._responses.pop()
         if self.pipeline and self.pipeline[0][0] is self.cycle:
             self.pipeline.popleft()
             return False
-        _leave(self.cycle)
+        _disconnect(self.cycle)
         return self.cycle.response_started
 
-    def _say(self, last_word: bytes) -> None:
-        self._last_word = None
+    def _send_final_response(self, last_word: bytes) -> None:
+        self._final_response = None
         self.transport.write(last_word)
         self.transport.close()
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         """How the transport closes: at once, or when the client had time to read the answer."""
         self._unset_keepalive_if_required()
         inner = self.transport.inner
-        if self._phase in (SOCKET, LOST):
+        if self._phase in (WEBSOCKET, CLOSED):
             inner.close()
-        elif self._phase in (BODY, DEAF) and inner.can_write_eof():
-            self._phase, self._due = DEAF, self.loop.time() + LINGER
+        elif self._phase in (BODY, DISCARDING) and inner.can_write_eof():
+            self._phase, self._deadline = DISCARDING, self.loop.time() + LINGER
             inner.write_eof()
             self.flow.resume_reading()
-            self._look()
+            self._check_deadlines()
         else:
-            self._phase, self._due = DEAF, math.inf
+            self._phase, self._deadline = DISCARDING, math.inf
             inner.close()
 
     # Time
 
-    def _look(self) -> None:
+    def _check_deadlines(self) -> None:
         """Looks whether the client is late or stuck, and when to look again.
 
         What is due is never due sooner than the next look, so that no byte moves the timer.
         """
-        self._stop_looking()
+        self._cancel_timer()
         now = self.loop.time()
-        if self.transport.stuck_for(now) >= self.limits.stalled:
+        if self.transport.stalled_for(now) >= self.limits.stalled:
             log.info("dropped: the client took nothing for %g s", self.limits.stalled)
             self.transport.abort()
-        elif self._late(now):
-            self._too_late()
-        if self._gone():
-            self.transport.release()
+        elif self._is_late(now):
+            self._on_timeout()
+        if self._is_gone():
+            self.transport.detach()
         elif self._timer is None:  # refusing may have looked already
             limits = self.limits
             later = now + min(limits.head_time, limits.body_time, limits.stalled / 4)
-            due = self._due if self._phase is not BODY else now + self._pace.left
-            self._timer = self.loop.call_at(max(min(due, later), now + SHORTEST), self._look)
+            due = self._deadline if self._phase is not BODY else now + self._body_rate.left
+            self._timer = self.loop.call_at(
+                max(min(due, later), now + MIN_CHECK_INTERVAL), self._check_deadlines
+            )
 
-    def _stop_looking(self) -> None:
+    def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _gone(self) -> bool:
-        reader = self.transport.reader
-        return self._phase is LOST or (reader is not None and reader not in self.connections)
+    def _is_gone(self) -> bool:
+        reader = self.transport.protocol
+        return self._phase is CLOSED or (reader is not None and reader not in self.connections)
 
-    def _late(self, now: float) -> bool:
+    def _is_late(self, now: float) -> bool:
         if self._phase is BODY:
-            waited = self._paused() or self.cycle.waiting_for_100_continue
-            return self._pace.look(now, waited) <= 0
-        if self._phase is HEAD and self._paused():
-            self._due = now + self.limits.head_time
-        if self._phase is SOCKET and self.transport.written > self._greeted:
-            self._due = math.inf
-        return now >= self._due
+            waited = self._is_paused() or self.cycle.waiting_for_100_continue
+            return self._body_rate.remaining(now, waited) <= 0
+        if self._phase is HEAD and self._is_paused():
+            self._deadline = now + self.limits.head_time
+        if self._phase is WEBSOCKET and self.transport.written > self._written_at_upgrade:
+            self._deadline = math.inf
+        return now >= self._deadline
 
-    def _paused(self) -> bool:
+    def _is_paused(self) -> bool:
         return self.flow.read_paused or bool(self.pipeline)
 
-    def _too_late(self) -> None:
-        if self._phase is SOCKET:
+    def _on_timeout(self) -> None:
+        if self._phase is WEBSOCKET:
             self.transport.abort()
-        elif self._phase is DEAF:
-            self._due = math.inf
+        elif self._phase is DISCARDING:
+            self._deadline = math.inf
             self.transport.inner.close()
         elif self._phase is BODY:
-            self._refuse(SLOW_BODY)
+            self._reject(SLOW_BODY)
         else:
-            self._refuse(self._unwelcome or SLOW_HEAD)
+            self._reject(self._rejection or SLOW_HEAD)
 
 
 def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
@@ -550,22 +552,22 @@ def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
         pass
 
     LimitedHttpProtocol.limits = limits
-    LimitedHttpProtocol.lobby = ConnectionRegistry(
+    LimitedHttpProtocol.registry = ConnectionRegistry(
         limits.connections, limits.connections_without_key, limits.memory
     )
     return LimitedHttpProtocol
 
 
-def _leave(cycle: RequestResponseCycle) -> None:
+def _disconnect(cycle: RequestResponseCycle) -> None:
     """Tells the app that its client is gone."""
     if not cycle.response_complete:
         cycle.disconnected = True
     cycle.message_event.set()
     exchange: Exchange = cycle.scope[EXCHANGE]  # type: ignore[literal-required]
-    exchange.end()
+    exchange.notify_disconnect()
 
 
-def _refusal(error: httptools.HttpParserError) -> ErrorResponse:
+def _error_response(error: httptools.HttpParserError) -> ErrorResponse:
     cause = error.__context__
     if isinstance(cause, StopParsing):
         return cause.refusal

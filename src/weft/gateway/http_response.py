@@ -28,13 +28,13 @@ log = logging.getLogger("weft.gateway")
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-JSON = (b"content-type", b"application/json")
-STREAM: Headers = [
+JSON_TYPE = (b"content-type", b"application/json")
+STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
-ARRAY: Headers = [JSON, *STREAM[1:]]
+ARRAY_HEADERS: Headers = [JSON_TYPE, *STREAM_HEADERS[1:]]
 SLICE = 256 * 1024
 """Bytes that are sent at a time: what is large leaves as fast as its client reads it."""
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")
@@ -43,7 +43,7 @@ _FINDINGS = 2048
 head of the answer."""
 
 
-def about(id: str, run: Run | None = None) -> Headers:
+def weft_headers(id: str, run: Run | None = None) -> Headers:
     """The headers that say which request this is, who answers, and what got lost on the way."""
     found = [(b"weft-request-id", id.encode()), (b"x-request-id", id.encode())]
     if run is None:
@@ -72,25 +72,25 @@ def _listed(words: Iterable[str]) -> bytes:
     return listed.encode()
 
 
-async def body(send: Send, status: int, data: bytes, headers: Headers) -> None:
+async def send_body(send: Send, status: int, data: bytes, headers: Headers) -> None:
     """Sends an answer in one piece."""
     length = (b"content-length", b"%d" % len(data))
     start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)
     if len(data) > SLICE:
-        for one in sliced(data):
+        for one in slices(data):
             await send({"type": "http.response.body", "body": one, "more_body": True})
         data = b""
     await send({"type": "http.response.body", "body": data})
 
 
-def sliced(data: bytes) -> Iterator[bytes]:
+def slices(data: bytes) -> Iterator[bytes]:
     """What is sent, in pieces that a connection takes at once."""
     for start in range(0, len(data), SLICE):
         yield data[start : start + SLICE]
 
 
-def in_slices(
+def write_slices(
     writer: EventStreamWriter | JsonArrayWriter, events: Sequence[Event]
 ) -> Iterator[bytes]:
     """Events as they are sent: all at once, or, if they are large, in slices."""
@@ -103,13 +103,13 @@ def in_slices(
         else:
             before, data, after = writer.frame(event)
             yield before
-            yield from sliced(data)
+            yield from slices(data)
             yield after
 
 
-async def failure(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
+async def send_error(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
     """Sends an error in the client's dialect; returns its status."""
-    status, data = written(dialect, failed.error)
+    status, data = render_error(dialect, failed.error)
     if isinstance(failed, HttpRejection):
         status = failed.status
     more = [(name.encode(), value.encode()) for name, value in error_headers(failed.error).items()]
@@ -117,11 +117,11 @@ async def failure(send: Send, dialect: str, failed: Failed, headers: Headers) ->
         more.append((b"www-authenticate", b"Bearer"))
     if status in (413, 421):
         more.append((b"connection", b"close"))
-    await body(send, status, data, [JSON, *headers, *more])
+    await send_body(send, status, data, [JSON_TYPE, *headers, *more])
     return status
 
 
-def written(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
+def render_error(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     """The status and the body of an error in a dialect."""
     write = DIALECTS[dialect].write_error
     if write is None:
@@ -129,7 +129,7 @@ def written(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     return write(error)
 
 
-def own_fault(id: str, problem: Exception) -> Failed:
+def internal_error(id: str, problem: Exception) -> Failed:
     """Keeps what went wrong for the log; a client is told that something did, and no more."""
     log.error("a request failed", exc_info=problem, extra={"request_id": id})
     return Failed(fault("server", f"an error of our own; it is logged as {id}"))
@@ -159,98 +159,98 @@ class StreamResponse:
         self._run = run
         self._client = client
         self._writer = writer
-        self._headers = ARRAY if isinstance(writer, JsonArrayWriter) else STREAM
+        self._headers = ARRAY_HEADERS if isinstance(writer, JsonArrayWriter) else STREAM_HEADERS
         self._loop = asyncio.get_running_loop()
-        self._begun = False
+        self._started = False
         self._writing = False
-        self._beats: set[asyncio.Task[None]] = set()
-        self._pulse = KeepaliveTimer(keepalive, self._beat)
+        self._keepalives: set[asyncio.Task[None]] = set()
+        self._timer = KeepaliveTimer(keepalive, self._on_silence)
 
-    async def tell(self) -> None:
+    async def send(self) -> None:
         run, writer = self._run, self._writer
         try:
             stream = await run.open()
             while events := await stream.next():
                 if run.incoming.resumable and isinstance(writer, EventStreamWriter):
                     writer.log_id = stream.log_id
-                await self._put_events(events)
-                await stream.flow(self._pass_on)
+                await self._send_events(events)
+                await stream.flow(self._write_now)
         except Failed as failed:
-            await self._failed(failed)
+            await self._fail(failed)
         except Exception as problem:
-            await self._failed(own_fault(self._client.id, problem))
+            await self._fail(internal_error(self._client.id, problem))
         else:
-            self._quiet()
+            self._stop_keepalives()
             await self._end()
         finally:
-            self._quiet()
+            self._stop_keepalives()
 
-    async def _failed(self, failed: Failed) -> None:
-        self._quiet()
-        if self._begun:
-            await self._put_events(await self._run.ending(failed.error))
+    async def _fail(self, failed: Failed) -> None:
+        self._stop_keepalives()
+        if self._started:
+            await self._send_events(await self._run.ending(failed.error))
             await self._end()
         else:
             client = self._client
-            headers = about(client.id, self._run)
-            status = await failure(client.send, client.dialect, failed, headers)
+            headers = weft_headers(client.id, self._run)
+            status = await send_error(client.send, client.dialect, failed, headers)
             self._run.record.status = status
 
-    def _pass_on(self, events: list[Event]) -> bool:
+    def _write_now(self, events: list[Event]) -> bool:
         """Writes events at once; tells whether there is room for more."""
-        self._pulse.said()
+        self._timer.reset()
         data = self._writer.write(events)
         self._run.record.bytes_out += len(data)
         return self._client.write(data)
 
-    async def _put_events(self, events: Sequence[Event]) -> None:
-        for data in in_slices(self._writer, events):
-            await self._put(data)
+    async def _send_events(self, events: Sequence[Event]) -> None:
+        for data in write_slices(self._writer, events):
+            await self._send_data(data)
 
-    async def _put(self, data: bytes) -> None:
+    async def _send_data(self, data: bytes) -> None:
         self._writing = True
         try:
-            if not self._begun:
+            if not self._started:
                 await self._begin()
             self._run.record.bytes_out += len(data)
             await self._send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             self._writing = False
-        self._pulse.said()
+        self._timer.reset()
 
     @property
     def _send(self) -> Send:
         return self._client.send
 
     async def _begin(self) -> None:
-        self._begun = True
-        headers = [*self._headers, *about(self._client.id, self._run)]
+        self._started = True
+        headers = [*self._headers, *weft_headers(self._client.id, self._run)]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self) -> None:
-        if not self._begun:  # nothing was told, and nothing failed
+        if not self._started:  # nothing was told, and nothing failed
             await self._begin()
         await self._send({"type": "http.response.body", "body": self._writer.end()})
 
     # While there is nothing to say
 
-    def _beat(self) -> None:
+    def _on_silence(self) -> None:
         if not self._writing:
-            task = self._loop.create_task(self._alive())
-            self._beats.add(task)
-            task.add_done_callback(self._beats.discard)
+            task = self._loop.create_task(self._send_keepalive())
+            self._keepalives.add(task)
+            task.add_done_callback(self._keepalives.discard)
 
-    async def _alive(self) -> None:
+    async def _send_keepalive(self) -> None:
         """What has a number goes out at once: the next event must not overtake it."""
         if self._writing:
             return
         data = self._writer.keepalive(self._run.keepalive())
-        if self._begun:
+        if self._started:
             self._client.write(data)
         else:
-            await self._put(data)
+            await self._send_data(data)
 
-    def _quiet(self) -> None:
-        self._pulse.stop()
-        for task in self._beats:
+    def _stop_keepalives(self) -> None:
+        self._timer.stop()
+        for task in self._keepalives:
             task.cancel()

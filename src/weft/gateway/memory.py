@@ -13,10 +13,10 @@ from weft.gateway.auth import HttpRejection
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-PLAIN = 6
+ASCII_FACTOR = 6
 """How often a body counts whose text is ASCII."""
 
-WIDE = 12
+UNICODE_FACTOR = 12
 """How often any other counts."""
 
 
@@ -51,7 +51,7 @@ class MemoryReservation:
         self.size = size
         return True
 
-    def demand(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Grows to this size, or raises HttpRejection: 413 if the limit is smaller, else 503."""
         if self.resize(size):
             return
@@ -79,7 +79,7 @@ class BodyReservation:
         self._receive = receive
         self._limit = limit
         self._expected = self._read = 0
-        self._weight = PLAIN
+        self._weight = ASCII_FACTOR
 
     def expect(self, told: bytes | None) -> None:
         """Reserves what the head says that will come. Raises HttpRejection."""
@@ -94,23 +94,23 @@ class BodyReservation:
         piece = message.get("body", b"")
         if piece:
             self._read += len(piece)
-            if self._weight == PLAIN and not is_plain(piece):
-                self._weight = WIDE
+            if self._weight == ASCII_FACTOR and not is_ascii_json(piece):
+                self._weight = UNICODE_FACTOR
                 self._reserve()
             elif self._read > self._expected:
                 self._reserve()
         return message
 
     def _reserve(self) -> None:
-        self.reserved.demand(self._weight * max(self._expected, self._read))
+        self.reserved.reserve(self._weight * max(self._expected, self._read))
 
 
-def is_plain(piece: bytes) -> bool:
+def is_ascii_json(piece: bytes) -> bool:
     """Whether a piece of JSON holds only text that is ASCII once it is read. A backslash at its end
     may begin what is not."""
     return piece.isascii() and b"\\u" not in piece and not piece.endswith(b"\\")
 
 
-def weight(text: str) -> int:
+def message_cost(text: str) -> int:
     """Returns what a message counts."""
-    return len(text) * (PLAIN if text.isascii() else WIDE)
+    return len(text) * (ASCII_FACTOR if text.isascii() else UNICODE_FACTOR)

@@ -20,16 +20,16 @@ class ModelsEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect = dialect_of(scope["path"], headers_of(scope))
-        about = http_response.about(scope["weft.id"])
+        about = http_response.weft_headers(scope["weft.id"])
         name = scope["path_params"].get("id")
         try:
             found = self._list(dialect) if name is None else self._one(dialect, name)
         except UnknownModel as problem:
             failed = Failed(fault("not-found", str(problem)))
-            await http_response.failure(send, dialect, failed, about)
+            await http_response.send_error(send, dialect, failed, about)
             return
-        await http_response.body(
-            send, 200, msgspec.json.encode(found), [http_response.JSON, *about]
+        await http_response.send_body(
+            send, 200, msgspec.json.encode(found), [http_response.JSON_TYPE, *about]
         )
 
     def _one(self, dialect: str, name: str) -> object:

@@ -7,7 +7,7 @@ Headers = list[tuple[bytes, bytes]]
 """Names in lower case."""
 
 
-_ONCE = {
+_UNIQUE = {
     b"host": "Host",
     b"authorization": "Authorization",
     b"x-api-key": "x-api-key",
@@ -17,14 +17,14 @@ _ONCE = {
 """What a request may say once: who decides by another of two decides about another request."""
 
 
-def fault_of(version: str, method: bytes, target: bytes, headers: Headers) -> str | None:
+def head_error(version: str, method: bytes, target: bytes, headers: Headers) -> str | None:
     """Returns what is wrong with a head, or None."""
     hosts = [value.lower() for name, value in headers if name == b"host"]
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if version not in ("1.0", "1.1"):
         return "HTTP/1.1 and HTTP/1.0 are spoken here."
-    names = [name for name, _ in headers if name in _ONCE]
-    twice = next((_ONCE[name] for name in _ONCE if names.count(name) > 1), None)
+    names = [name for name, _ in headers if name in _UNIQUE]
+    twice = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), None)
     if twice is not None or (version == "1.1" and not hosts):
         return f"A request has one {twice or 'Host'} header."
     if codings and (version == "1.0" or codings != [b"chunked"]):
@@ -46,12 +46,12 @@ def has_body(headers: Headers) -> bool:
     return any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)
 
 
-def longest(target: bytes, headers: Headers) -> int:
+def longest_line(target: bytes, headers: Headers) -> int:
     """Returns the bytes of the longest line."""
     return max([len(target), *(len(name) + len(value) for name, value in headers)])
 
 
-def plain(headers: Headers) -> Headers:
+def without_upgrade(headers: Headers) -> Headers:
     """Returns the headers without what asks for an upgrade."""
     found = []
     for name, value in headers:

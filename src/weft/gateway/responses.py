@@ -7,10 +7,17 @@ from dataclasses import replace
 from weft.dialects import DIALECTS
 from weft.errors import BadRequest
 from weft.gateway import http_response
-from weft.gateway.endpoints import Endpoint, GatewayContext, MessagesEndpoint, Scope, Send, read_as
+from weft.gateway.endpoints import (
+    Endpoint,
+    GatewayContext,
+    MessagesEndpoint,
+    Scope,
+    Send,
+    decode_body,
+)
 from weft.gateway.http_protocol import EXCHANGE
-from weft.gateway.sessions import Sessions, preamble_of
-from weft.gateway.stored_responses import follow
+from weft.gateway.sessions import Sessions, parse_preamble
+from weft.gateway.stored_responses import stream_events
 from weft.gateway.writers import EventStreamWriter
 from weft.relay.incoming import Failed, IncomingRequest, bad_request
 from weft.relay.offload import for_body
@@ -25,14 +32,16 @@ class StoringEndpoint(Endpoint):
         super().__init__(host, dialect)
         self._sessions = sessions
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        run = self._host.start(incoming)
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+        run = self._gateway.start(incoming)
         if not (incoming.stream and run.writer is not None and self._sessions.window):
             return run
-        id = await self._sessions.detach(run, self._host.ended)
+        id = await self._sessions.detach(run, self._gateway.end_run)
         client = self._client(scope, send)
         writer = self._following(id if incoming.resumable else None)
-        await follow(scope, client, self._sessions.events(id), writer, self._host.keepalive, run)
+        await stream_events(
+            scope, client, self._sessions.events(id), writer, self._gateway.keepalive, run
+        )
         return None
 
     def _following(self, log_id: str | None = None) -> EventStreamWriter:
@@ -49,14 +58,16 @@ class StoringMessagesEndpoint(StoringEndpoint, MessagesEndpoint):
 
 
 class ResponsesEndpoint(StoringEndpoint):
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        preamble = await for_body(body, read_as, preamble_of, body)
-        incoming = self._made(scope, body, self._model(preamble), bool(preamble.stream))
-        return await self._sessions.recalled(incoming, preamble)
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+        preamble = await for_body(body, decode_body, parse_preamble, body)
+        incoming = self._build_request(
+            scope, body, self._model_name(preamble), bool(preamble.stream)
+        )
+        return await self._sessions.with_history(incoming, preamble)
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         if not incoming.background:
-            return await super()._started(incoming, scope, send)
+            return await super()._start(incoming, scope, send)
         await self._launch(incoming, scope, self._client(scope, send))
         return None
 
@@ -64,19 +75,22 @@ class ResponsesEndpoint(StoringEndpoint):
         self, incoming: IncomingRequest, scope: Scope, client: http_response.ClientConnection
     ) -> None:
         """Has it run in the background."""
-        run = self._host.start(replace(incoming, stream=True))
+        run = self._gateway.start(replace(incoming, stream=True))
         try:
-            snapshot = await self._sessions.launch(run, incoming, self._host.ended)
+            snapshot = await self._sessions.launch(run, incoming, self._gateway.end_run)
         except (StoreError, BadRequest) as problem:
             await run.close()
-            self._host.ended(run)
+            self._gateway.end_run(run)
             if isinstance(problem, BadRequest):
                 raise Failed(bad_request(problem)) from None
             raise
         if incoming.stream:
             events = self._sessions.events(incoming.response_id or "")
-            await follow(scope, client, events, self._following(), self._host.keepalive)
+            await stream_events(scope, client, events, self._following(), self._gateway.keepalive)
         else:
-            await http_response.body(
-                client.send, 200, snapshot, [http_response.JSON, *http_response.about(client.id)]
+            await http_response.send_body(
+                client.send,
+                200,
+                snapshot,
+                [http_response.JSON_TYPE, *http_response.weft_headers(client.id)],
             )

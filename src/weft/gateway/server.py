@@ -27,10 +27,10 @@ from weft.gateway.descriptors import raise_limit
 from weft.gateway.http_protocol import ConnectionLimits, HttpProtocol, protocol
 from weft.gateway.websocket_protocol import protocol as socket_protocol
 
-CUT = 5.0
+ABORT_TIMEOUT = 5.0
 """Seconds between telling the app to cut what is open and cutting it."""
 
-NOW = 1.0
+FORCED_EXIT = 1.0
 """Seconds after a second signal in which the process is gone, whatever it does."""
 
 BLOCKED = 0.1
@@ -41,7 +41,7 @@ SPARE_DESCRIPTORS = 256
 """Beside two for each connection: its own, and that of its upstream."""
 
 Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
-HANDLED = (signal.SIGTERM, signal.SIGINT)
+EXIT_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = logging.getLogger("weft.server")
 
@@ -91,7 +91,7 @@ def bind(family: int, place: tuple[object, ...], *options: int) -> socket.socket
     return channel
 
 
-def address(host: str, sockets: Sequence[socket.socket]) -> str:
+def url_of(host: str, sockets: Sequence[socket.socket]) -> str:
     """Returns the URL of what listens there."""
     port = sockets[0].getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -128,7 +128,7 @@ def serve(
     config = uvicorn.Config(
         served.app,
         http=http,
-        ws=socket_protocol(http.lobby.memory) if websocket else "none",
+        ws=socket_protocol(http.registry.memory) if websocket else "none",
         ws_max_size=websocket_message,
         ws_per_message_deflate=False,  # a small frame must not become a large message
         interface="asgi3",
@@ -139,7 +139,7 @@ def serve(
         server_header=False,
         timeout_keep_alive=keep_alive,  # type: ignore[arg-type]
     )
-    url = address(host, listening)
+    url = url_of(host, listening)
     server = GatewayServer(config, served, drain=drain, ready=ready or (lambda: announce(url)))
     try:
         server.run(listening)
@@ -148,11 +148,11 @@ def serve(
     return 0
 
 
-def release(before: Mapping[int, Handler], *, left: bool) -> None:
+def restore_signals(before: Mapping[int, Handler], *, left: bool) -> None:
     """Puts the handlers of signals back. A process that was asked to leave and did is about to end
     with its code: one more signal must not kill it on its last steps."""
     for number, handler in before.items():
-        asked_to_leave = left and number in HANDLED
+        asked_to_leave = left and number in EXIT_SIGNALS
         signal.signal(number, signal.SIG_IGN if asked_to_leave else handler)
 
 
@@ -171,13 +171,13 @@ class GatewayServer(uvicorn.Server):
         self.drain = drain
         self._served = served
         self._ready = ready
-        self._leave = asyncio.Event()
-        self._hurry = asyncio.Event()
+        self._drain_event = asyncio.Event()
+        self._force_event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
         """The first time: begins to drain. The second time: ends at once. From any thread."""
-        event = self._hurry if self.should_exit else self._leave
+        event = self._force_event if self.should_exit else self._drain_event
         self.force_exit, self.should_exit = self.should_exit, True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(event.set)
@@ -192,17 +192,17 @@ class GatewayServer(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heard = [one for one in HANDLED if signal.getsignal(one) is not signal.SIG_IGN]
+        heard = [one for one in EXIT_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
         before: dict[int, Handler] = {one: signal.signal(one, self.handle_exit) for one in heard}
         try:
             yield
         finally:
-            release(before, left=self.should_exit)
+            restore_signals(before, left=self.should_exit)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.stop()
         if self.force_exit:
-            leave_within(NOW)
+            exit_within(FORCED_EXIT)
 
     # The life of the server
 
@@ -214,13 +214,13 @@ class GatewayServer(uvicorn.Server):
 
     async def main_loop(self) -> None:
         http = self.config.http_protocol_class
-        lobby = http.lobby if issubclass(http, HttpProtocol) else None
-        with watching(asyncio.get_running_loop()):
+        lobby = http.registry if issubclass(http, HttpProtocol) else None
+        with watchdog(asyncio.get_running_loop()):
             while not self.should_exit:
                 await self.on_tick(0)
                 if lobby is not None:
                     lobby.descriptors.look()
-                await _within(1.0, self._leave)
+                await _wait_for(1.0, self._drain_event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._close_listeners(sockets or [])
@@ -228,13 +228,13 @@ class GatewayServer(uvicorn.Server):
         for connection in list(self.server_state.connections):
             if isinstance(connection, HttpToolsProtocol):  # a WebSocket is the app's to close
                 connection.shutdown()
-        if not await self._all_done(self.drain):
+        if not await self._wait_until_idle(self.drain):
             log.warning("cut: %d connections are still open", len(self.server_state.connections))
             self._served.cut()
-            await self._all_done(CUT)
+            await self._wait_until_idle(ABORT_TIMEOUT)
         if threading.current_thread() is threading.main_thread():
-            leave_within(CUT)  # an app that does not end is ended
-        self._drop()
+            exit_within(ABORT_TIMEOUT)  # an app that does not end is ended
+        self._abort_all()
         await self._end_lifespan()
 
     def _close_listeners(self, sockets: list[socket.socket]) -> None:
@@ -243,17 +243,17 @@ class GatewayServer(uvicorn.Server):
         for channel in sockets:
             channel.close()
 
-    async def _all_done(self, limit: float) -> bool:
+    async def _wait_until_idle(self, limit: float) -> bool:
         """Waits until nothing is open, the time is over, or there is a hurry; tells which."""
         state = self.server_state
         end = time.monotonic() + limit
         while state.connections or state.tasks:
-            if time.monotonic() >= end or self._hurry.is_set():
+            if time.monotonic() >= end or self._force_event.is_set():
                 return False
-            await _within(0.02, self._hurry)
+            await _wait_for(0.02, self._force_event)
         return True
 
-    def _drop(self) -> None:
+    def _abort_all(self) -> None:
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         for task in list(self.server_state.tasks):
@@ -261,15 +261,17 @@ class GatewayServer(uvicorn.Server):
 
     async def _end_lifespan(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.lifespan.shutdown(), NOW / 2 if self.force_exit else CUT)
+            await asyncio.wait_for(
+                self.lifespan.shutdown(), FORCED_EXIT / 2 if self.force_exit else ABORT_TIMEOUT
+            )
 
 
-async def _within(seconds: float, event: asyncio.Event) -> None:
+async def _wait_for(seconds: float, event: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
 
 
-def leave_within(seconds: float) -> None:
+def exit_within(seconds: float) -> None:
     """Ends the process with 0 by then, if it did not end by itself."""
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
@@ -280,7 +282,7 @@ def leave_within(seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def watching(loop: asyncio.AbstractEventLoop, limit: float = BLOCKED) -> Iterator[None]:
+def watchdog(loop: asyncio.AbstractEventLoop, limit: float = BLOCKED) -> Iterator[None]:
     """While inside, a thread logs what the loop's thread does when the loop takes no turn for
     longer than the limit: once for each time."""
     watchdog = Watchdog(loop, limit)
@@ -300,42 +302,42 @@ class Watchdog:
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
         self._loop = loop
         self._limit = limit
-        self._turn = time.monotonic()
+        self._last_turn = time.monotonic()
         self._watched = threading.get_ident()
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._beat()
+        self._tick()
         self._thread.start()
 
     def stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _beat(self) -> None:
-        self._turn = time.monotonic()
-        self._timer = self._loop.call_later(self._limit / 4, self._beat)
+    def _tick(self) -> None:
+        self._last_turn = time.monotonic()
+        self._timer = self._loop.call_later(self._limit / 4, self._tick)
 
     def _watch(self) -> None:
-        while not self._over.wait(self._limit / 2):
-            turn = self._turn
+        while not self._stopped.wait(self._limit / 2):
+            turn = self._last_turn
             if time.monotonic() - turn > self._limit:
-                self._report(turn, _stack(self._watched))
+                self._report(turn, _stack_of(self._watched))
 
     def _report(self, turn: float, stack: str) -> None:
         end = time.monotonic() + self.LONGEST
-        while self._turn == turn and time.monotonic() < end and not self._over.wait(0.005):
+        while self._last_turn == turn and time.monotonic() < end and not self._stopped.wait(0.005):
             pass
         blocked = time.monotonic() - turn
         log.warning("the event loop was blocked for %.0f ms:\n%s", 1000 * blocked, stack)
-        while self._turn == turn and not self._over.wait(self._limit / 2):
+        while self._last_turn == turn and not self._stopped.wait(self._limit / 2):
             pass
 
 
-def _stack(thread: int) -> str:
+def _stack_of(thread: int) -> str:
     frame = sys._current_frames().get(thread)
     return "".join(traceback.format_stack(frame)) if frame is not None else ""

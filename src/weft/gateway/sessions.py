@@ -49,30 +49,30 @@ COMPLETIONS = "openai-chat"
 CANCEL_POLL = 0.5
 """Seconds between two looks at what others want stopped here."""
 
-RENEWALS = 8
+RENEWALS_PER_LEASE = 8
 """Of a lease, before it runs out: and as often, a look at those of others."""
 
-RECOVERIES = 3
+MAX_RECOVERIES = 3
 """How often it is tried to end what a dead process left, before it is ended unread."""
 
-OUT_OF_REACH = frozenset({"busy", "full", "lost", "closed"})
+UNAVAILABLE = frozenset({"busy", "full", "lost", "closed"})
 """Why nothing can be stored for now, whatever it is."""
 
-PRUNE = 3600.0
+PRUNE_INTERVAL = 3600.0
 """Seconds between two removals of what is old."""
 
-REFERENCE = "item_reference"
-REFERRED = 100
+ITEM_REFERENCE = "item_reference"
+REFERENCE_TURNS = 100
 """Turns whose items a request can name by their ids."""
 
 CANCEL_WAIT = 10.0
 """Seconds to wait until a response that another process runs has stopped."""
 
-GONE = ErrorPart("cancelled", "the client went away")
+CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client went away")
 CANCELLED = ErrorPart("cancelled", "the response was cancelled")
 SHUTTING_DOWN = fault("overloaded", "the server is shutting down", retry_after=1)
 RUNNING = ("queued", "in_progress")
-_OURS = ("previous_response_id", "conversation", "background")
+_OWN_FIELDS = ("previous_response_id", "conversation", "background")
 """Fields that are looked after here: no upstream is asked for them."""
 
 log = logging.getLogger("weft.gateway")
@@ -92,7 +92,7 @@ class _ConversationReference(msgspec.Struct):
     id: str
 
 
-preamble_of = msgspec.json.Decoder(ResponsesPreamble).decode
+parse_preamble = msgspec.json.Decoder(ResponsesPreamble).decode
 _named = msgspec.json.Decoder(_ConversationReference).decode
 _name = msgspec.json.Decoder(str).decode
 _json = msgspec.json.Encoder().encode
@@ -139,14 +139,14 @@ class Sessions:
         self.keepalive = keepalive
         self._followers: dict[str, int] = {}
         self._runs: Collection[Run] = ()
-        self._alone: set[Run] = set()
+        self._detached_runs: set[Run] = set()
         """Those without a client of their own: they go on for whoever follows."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._care: list[asyncio.Task[None]] = []
+        self._maintenance: list[asyncio.Task[None]] = []
         self._lease: asyncio.Task[None] | None = None
         self._server = ""
         """The id that this process had when its lease was renewed last."""
-        self.trouble: Kind | None = None
+        self.lease_error: Kind | None = None
         """Why the lease could not be renewed the last time; None: it was."""
 
     @property
@@ -165,17 +165,20 @@ class Sessions:
         await self.store.open()
         await self.store.take_lease(self._policy.lease)
         self._server = self.store.server
-        create_task, often = asyncio.get_running_loop().create_task, self._policy.lease / RENEWALS
+        create_task, often = (
+            asyncio.get_running_loop().create_task,
+            self._policy.lease / RENEWALS_PER_LEASE,
+        )
         self._lease = create_task(_repeat(often, self._keep_lease))
         for pause, work in (
             (CANCEL_POLL, self._poll_cancellations),
             (often, self._recover_orphans),
             (often, self._prune),
         ):
-            self._care.append(create_task(_repeat(pause, work)))
+            self._maintenance.append(create_task(_repeat(pause, work)))
 
     async def close(self) -> None:
-        for task in self._care:
+        for task in self._maintenance:
             task.cancel()
         for run in list(self._running.values()):
             run.stop(SHUTTING_DOWN)
@@ -191,9 +194,9 @@ class Sessions:
         try:
             await self.store.renew_lease()
         except StoreError as problem:
-            self.trouble = problem.kind
+            self.lease_error = problem.kind
             raise
-        self.trouble = None
+        self.lease_error = None
         if self.store.server != self._server:
             self._server = self.store.server
             log.warning("another server held this one for dead and took over what it ran")
@@ -219,7 +222,7 @@ class Sessions:
             try:
                 await self._recover(id)
             except StoreError as problem:
-                if problem.kind in OUT_OF_REACH:
+                if problem.kind in UNAVAILABLE:
                     raise
                 log.warning("response %s could not be recovered: %s", id, problem)
             except Exception as problem:
@@ -232,13 +235,13 @@ class Sessions:
         entry = await self.store.entry(id) if tries is not None else None
         if tries is None or entry is None:
             return
-        work = recovered if tries <= RECOVERIES else abandoned
+        work = recovered if tries <= MAX_RECOVERIES else abandoned
         await self.store.finish(id, await work(self.store, entry))
 
     async def _prune(self) -> None:
         """Removes what is old, from time to time."""
         now, policy = time.time(), self._policy
-        if now - self._pruned < PRUNE:
+        if now - self._pruned < PRUNE_INTERVAL:
             return
         await self.store.prune(
             now - policy.retention if policy.retention else 0.0,
@@ -249,7 +252,9 @@ class Sessions:
 
     # Requests
 
-    async def recalled(self, incoming: IncomingRequest, wish: ResponsesPreamble) -> IncomingRequest:
+    async def with_history(
+        self, incoming: IncomingRequest, wish: ResponsesPreamble
+    ) -> IncomingRequest:
         """A request with what was said before. Raises Failed, BadRequest, StoreError."""
         conversation = _conversation(wish.conversation)
         if wish.previous_response_id is not None and conversation is not None:
@@ -260,16 +265,16 @@ class Sessions:
         raw = incoming.body.raw
         new, has_references = await for_body(raw, _given, wish)
         if has_references:
-            new = await self._resolved(incoming.caller, new)
+            new = await self._resolve_references(incoming.caller, new)
         body, items = raw, new
         if wish.previous_response_id is not None:
-            turns = await self._turns(incoming.caller, wish.previous_response_id)
+            turns = await self._previous_turns(incoming.caller, wish.previous_response_id)
             items = await for_items(len(turns) + len(new), history.joined, turns, new)
         elif conversation is not None:
-            said = await self._items(incoming.caller, conversation)
+            said = await self._conversation_items(incoming.caller, conversation)
             items = await for_items(len(said) + len(new), history.joined, said, new)
-        if items is not new or wish.background or REFERENCE.encode() in body:
-            whole = partial(history.with_input, body, items, *_OURS)
+        if items is not new or wish.background or ITEM_REFERENCE.encode() in body:
+            whole = partial(history.with_input, body, items, *_OWN_FIELDS)
             body = await (for_body(raw, whole) if items is new else for_items(len(items), whole))
         visible = wish.store is not False
         is_kept = visible or conversation is not None or self._policy.everything
@@ -287,7 +292,7 @@ class Sessions:
             store=policy,
         )
 
-    def with_policy(self, incoming: IncomingRequest) -> IncomingRequest:
+    def with_store_policy(self, incoming: IncomingRequest) -> IncomingRequest:
         """A request with what is stored of it, if that was not settled before."""
         if incoming.store is not None or incoming.body.dialect == DIALECT:
             return incoming
@@ -299,32 +304,32 @@ class Sessions:
         policy = StorePolicy(incoming.body.raw, visible=visible, key=key)
         return replace(incoming, store=policy)
 
-    async def _resolved(self, owner: str, items: list[Raw]) -> list[Raw]:
+    async def _resolve_references(self, owner: str, items: list[Raw]) -> list[Raw]:
         """Items that are named by their ids, as they were said in one of the last turns."""
         known: dict[str, Raw] = {}
-        for turn in await self.store.last(owner, REFERRED):
+        for turn in await self.store.last(owner, REFERENCE_TURNS):
             if _can_go_on(turn):
                 known |= await for_body(max(turn.input, turn.body or b"", key=len), _by_id, turn)
         found: list[Raw] = []
         for place, one in enumerate(items):
             told = history.shape(one)
-            if told.type == REFERENCE and told.id not in known:
+            if told.type == ITEM_REFERENCE and told.id not in known:
                 message = f"Item with id '{str(told.id)[:100]}' not found."
                 raise HttpRejection(404, fault("bad-request", message, param=f"input[{place}]"))
-            found.append(known[told.id] if told.type == REFERENCE and told.id else one)
+            found.append(known[told.id] if told.type == ITEM_REFERENCE and told.id else one)
         return found
 
-    async def _turns(self, owner: str, id: str) -> list[Raw]:
+    async def _previous_turns(self, owner: str, id: str) -> list[Raw]:
         turns = await self.store.chain(owner, id)
         if not turns or turns[0].previous is not None or not all(map(_can_go_on, turns)):
-            raise Failed(unknown(id))
+            raise Failed(previous_not_found(id))
         if turns[-1].status in RUNNING:
             raise BadRequest("previous_response_id", f"{id} is still {turns[-1].status}")
         size = sum(len(turn.input) + len(turn.body or b"") for turn in turns)
         work = partial(history.said, turns)
         return await offload(work) if size > SMALL else await for_items(len(turns), work)
 
-    async def _items(self, owner: str, id: str) -> list[Raw]:
+    async def _conversation_items(self, owner: str, id: str) -> list[Raw]:
         if await self.store.conversation(owner, id) is None:
             message = f"Conversation with id '{id[:100]}' not found."
             raise HttpRejection(404, fault("bad-request", message, param="conversation"))
@@ -348,32 +353,32 @@ class Sessions:
         writer, id = run.writer, incoming.response_id
         if writer is None or id is None:
             raise InternalError("a response in the background has no id")
-        snapshot = await for_body(incoming.body.raw, queued, incoming)
+        snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
         await writer.announce(id, "queued", snapshot)
-        self._detached(run, ended)
+        self._detach(run, ended)
         return snapshot
 
     async def detach(self, run: Run, ended: Callable[[Run], None]) -> str:
         """Has a response run whether its client stays or not; returns its id once it has begun.
         Raises Failed.
         """
-        driving = self._detached(run, ended)
+        driving = self._detach(run, ended)
         try:
             return await asyncio.shield(driving.begun)
         except asyncio.CancelledError:
-            run.stop(GONE)
+            run.stop(CLIENT_DISCONNECTED)
             raise
 
-    def _detached(self, run: Run, ended: Callable[[Run], None]) -> "DetachedRun":
+    def _detach(self, run: Run, ended: Callable[[Run], None]) -> "DetachedRun":
         driving = DetachedRun(self, run, ended)
         task = asyncio.get_running_loop().create_task(driving.drive())
-        self._alone.add(run)
+        self._detached_runs.add(run)
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._over(run, done))
+        task.add_done_callback(lambda done: self._forget(run, done))
         return driving
 
-    def _over(self, run: Run, task: asyncio.Task[None]) -> None:
-        self._alone.discard(run)
+    def _forget(self, run: Run, task: asyncio.Task[None]) -> None:
+        self._detached_runs.discard(run)
         self._tasks.discard(task)
 
     @property
@@ -407,18 +412,18 @@ class Sessions:
             self._followers[id] -= 1
             if not self._followers[id]:
                 del self._followers[id]
-                self._abandoned(id)
+                self._stop_if_unfollowed(id)
 
-    def _abandoned(self, id: str) -> None:
+    def _stop_if_unfollowed(self, id: str) -> None:
         """Nobody listens any more: what need not go on has a while until it is stopped."""
         run = self._running.get(id)
-        if run in self._alone and not run.incoming.background:
-            asyncio.get_running_loop().call_later(self.window, self._give_up, id)
+        if run in self._detached_runs and not run.incoming.background:
+            asyncio.get_running_loop().call_later(self.window, self._stop_unfollowed, id)
 
-    def _give_up(self, id: str) -> None:
+    def _stop_unfollowed(self, id: str) -> None:
         run = self._running.get(id)
         if run is not None and id not in self._followers:
-            run.stop(GONE)
+            run.stop(CLIENT_DISCONNECTED)
 
 
 class DetachedRun:
@@ -436,20 +441,20 @@ class DetachedRun:
         writer = run.writer
         if writer is None:
             raise InternalError("what is not stored cannot be followed")
-        pulse = KeepaliveTimer(sessions.keepalive, self._tell_of_life)
+        timer = KeepaliveTimer(sessions.keepalive, self._keepalive)
 
         def taken(events: list[Event]) -> bool:
             """There is always room where nobody reads."""
-            pulse.said()
+            timer.reset()
             return True
 
         try:
             if writer.begun:
-                self._begun(writer.log.id)
+                self._set_begun(writer.log.id)
                 await sessions.store.change(writer.log.id, "in_progress", ("queued",))
             stream = await run.open()
             while events := await stream.next():
-                self._begun(writer.log.id)
+                self._set_begun(writer.log.id)
                 taken(events)
                 await stream.flow(taken)
         except Failed as failed:
@@ -459,16 +464,16 @@ class DetachedRun:
             error = fault("server", "an error of our own")
             await self._failed(error, Failed(error))
         finally:
-            pulse.stop()
+            timer.stop()
             with suppress(StoreError):
                 await run.close()
             self._ended(run)
 
-    def _tell_of_life(self) -> None:
+    def _keepalive(self) -> None:
         """Where that is an event, whoever follows sees it in the log."""
         self._run.keepalive()
 
-    def _begun(self, id: str) -> None:
+    def _set_begun(self, id: str) -> None:
         if not self.begun.done():
             self.begun.set_result(id)
 
@@ -508,7 +513,7 @@ def _conversation(told: Json) -> str | None:
 def _given(wish: ResponsesPreamble) -> tuple[list[Raw], bool]:
     """The items of a request, and whether some are named by their ids. Raises BadRequest."""
     items = history.given(wish.input)
-    return items, any(history.shape(one).type == REFERENCE for one in items)
+    return items, any(history.shape(one).type == ITEM_REFERENCE for one in items)
 
 
 def _by_id(turn: Entry) -> dict[str, Raw]:
@@ -516,18 +521,18 @@ def _by_id(turn: Entry) -> dict[str, Raw]:
     return {id: one for one in history.said([turn]) if (id := history.shape(one).id)}
 
 
-def given_in(body: bytes) -> list[Raw]:
-    return history.given(preamble_of(body).input)
+def input_items_of(body: bytes) -> list[Raw]:
+    return history.given(parse_preamble(body).input)
 
 
-def unknown(id: str) -> ErrorPart:
+def previous_not_found(id: str) -> ErrorPart:
     """What a client is told of a response that is not there, or not its own."""
     message = f"Previous response with id '{id[:100]}' not found."
     error = fault("not-found", message, param="previous_response_id")
     return msgspec.structs.replace(error, code="previous_response_not_found")
 
 
-def queued(incoming: IncomingRequest) -> bytes:
+def queued_snapshot(incoming: IncomingRequest) -> bytes:
     """The first snapshot of a response that has not begun. Raises BadRequest."""
     if incoming.store is None:
         raise InternalError("what is not stored cannot wait")

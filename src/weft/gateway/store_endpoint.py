@@ -8,12 +8,12 @@ from weft.gateway import http_response
 from weft.gateway.bodies import RequestAborted
 from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send
 from weft.gateway.sessions import Sessions
-from weft.gateway.stored_responses import REFUSED, Query, refused
+from weft.gateway.stored_responses import EXPECTED_ERRORS, Query, send_problem
 from weft.store.base import Store
 
-PAIRS = 16
-NAME = 64
-VALUE = 512
+MAX_PAIRS = 16
+MAX_NAME = 64
+MAX_VALUE = 512
 """Metadata: how many, and how many characters a name and a value have."""
 
 Metadata = dict[str, str]
@@ -25,7 +25,7 @@ class StoreEndpoint(ABC):
     DIALECT: ClassVar[str]
 
     def __init__(self, host: GatewayContext, sessions: Sessions) -> None:
-        self._host = host
+        self._gateway = host
         self._sessions = sessions
 
     @property
@@ -35,32 +35,32 @@ class StoreEndpoint(ABC):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
         try:
-            data = await self._answer(scope, receive)
+            data = await self._handle(scope, receive)
         except RequestAborted:
             return
-        except REFUSED as problem:
-            await refused(send, self.DIALECT, id, problem)
+        except EXPECTED_ERRORS as problem:
+            await send_problem(send, self.DIALECT, id, problem)
         else:
-            await http_response.body(
-                send, 200, data, [http_response.JSON, *http_response.about(id)]
+            await http_response.send_body(
+                send, 200, data, [http_response.JSON_TYPE, *http_response.weft_headers(id)]
             )
 
     @abstractmethod
-    async def _answer(self, scope: Scope, receive: Receive) -> bytes:
+    async def _handle(self, scope: Scope, receive: Receive) -> bytes:
         """Raises BadRequest, Failed, StoreError, RequestAborted."""
 
 
-def checked(metadata: Metadata | None) -> Metadata:
+def validate_metadata(metadata: Metadata | None) -> Metadata:
     """Metadata that is not too much. Raises BadRequest."""
     pairs = metadata or {}
-    if len(pairs) > PAIRS:
-        raise BadRequest("metadata", f"{len(pairs)} pairs; expected at most {PAIRS}")
+    if len(pairs) > MAX_PAIRS:
+        raise BadRequest("metadata", f"{len(pairs)} pairs; expected at most {MAX_PAIRS}")
     for name, value in pairs.items():
-        if len(name) > NAME:
-            message = f"a name of {len(name)} characters; expected at most {NAME}"
+        if len(name) > MAX_NAME:
+            message = f"a name of {len(name)} characters; expected at most {MAX_NAME}"
             raise BadRequest("metadata", message)
-        if len(value) > VALUE:
-            message = f"{len(value)} characters; expected at most {VALUE}"
+        if len(value) > MAX_VALUE:
+            message = f"{len(value)} characters; expected at most {MAX_VALUE}"
             raise BadRequest(f"metadata.{name}", message)
     return pairs
 

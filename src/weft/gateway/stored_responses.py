@@ -36,11 +36,11 @@ from weft.sse import Event
 from weft.store.base import StoreError
 from weft.store.records import Entry
 
-PAGE = 20
-MOST = 100
+PAGE_SIZE = 20
+MAX_PAGE_SIZE = 100
 """Items of one page."""
 
-LAST_SEEN = b"last-event-id"
+LAST_EVENT_ID = b"last-event-id"
 _json = msgspec.json.Encoder().encode
 
 Query = dict[str, list[str]]
@@ -53,12 +53,12 @@ class _StoredRecord(msgspec.Struct):
 _recorded = msgspec.json.Decoder(_StoredRecord).decode
 
 
-def missing(what: str, id: str) -> HttpRejection:
+def not_found(what: str, id: str) -> HttpRejection:
     """What a client is told of what is not there, or not its own."""
     return HttpRejection(404, fault("bad-request", f"{what} with id '{id[:100]}' not found."))
 
 
-def number_in(query: Query, name: str, default: int, low: int, high: int) -> int:
+def int_param(query: Query, name: str, default: int, low: int, high: int) -> int:
     """A number of a query; raises BadRequest."""
     told = query.get(name, [str(default)])[-1]
     if not re.fullmatch(r"-?\d{1,9}", told) or not low <= int(told) <= high:
@@ -66,9 +66,9 @@ def number_in(query: Query, name: str, default: int, low: int, high: int) -> int
     return int(told)
 
 
-def page_of(items: list[dict[str, Raw]], query: Query) -> bytes:
+def page_object(items: list[dict[str, Raw]], query: Query) -> bytes:
     """The part of a list that is asked for, as the clients of lists want it."""
-    limit = number_in(query, "limit", PAGE, 1, MOST)
+    limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
     if query.get("order", ["desc"])[-1] != "asc":
         items.reverse()
     ids = [msgspec.json.decode(one["id"], type=str) for one in items]
@@ -78,20 +78,20 @@ def page_of(items: list[dict[str, Raw]], query: Query) -> bytes:
             raise BadRequest("after", f"no item {after[:100]!r}")
         first = ids.index(after) + 1
         items, ids = items[first:], ids[first:]
-    return listed(items[:limit], ids[:limit], more=len(items) > limit)
+    return list_object(items[:limit], ids[:limit], more=len(items) > limit)
 
 
-def listed(items: list[dict[str, Raw]], ids: list[str], *, more: bool) -> bytes:
+def list_object(items: list[dict[str, Raw]], ids: list[str], *, more: bool) -> bytes:
     first, last = (ids[0], ids[-1]) if ids else (None, None)
     page = {"object": "list", "data": items, "first_id": first, "last_id": last, "has_more": more}
     return _json(page)
 
 
-REFUSED = (BadRequest, Failed, StoreError)
+EXPECTED_ERRORS = (BadRequest, Failed, StoreError)
 """Why a question about stored things has no answer: the client's fault, or ours."""
 
 
-async def refused(
+async def send_problem(
     send: Send, dialect: str, id: str, problem: BadRequest | Failed | StoreError
 ) -> None:
     """Tells a client, in its dialect, why there is no answer."""
@@ -101,8 +101,8 @@ async def refused(
         case Failed():
             failed = problem
         case _:
-            failed = http_response.own_fault(id, problem)
-    await http_response.failure(send, dialect, failed, http_response.about(id))
+            failed = http_response.internal_error(id, problem)
+    await http_response.send_error(send, dialect, failed, http_response.weft_headers(id))
 
 
 class StoredResponseEndpoint:
@@ -114,95 +114,100 @@ class StoredResponseEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await self._answer(scope, send, await self._found(scope))
-        except REFUSED as problem:
-            await refused(send, DIALECT, scope["weft.id"], problem)
+            await self._handle(scope, send, await self._find(scope))
+        except EXPECTED_ERRORS as problem:
+            await send_problem(send, DIALECT, scope["weft.id"], problem)
 
-    async def _found(self, scope: Scope) -> Entry:
+    async def _find(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
         entry = await self._sessions.store.owned(scope["weft.caller"], id)
         if entry is None or not entry.visible or entry.dialect != DIALECT:
-            raise missing("Response", id)
+            raise not_found("Response", id)
         return entry
 
-    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+    async def _handle(self, scope: Scope, send: Send, entry: Entry) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
         match scope["method"]:
             case "DELETE":
-                await self._deleted(scope, send, entry)
+                await self._delete(scope, send, entry)
             case _ if query.get("stream", [""])[-1] == "true":
-                await self._resumed(scope, send, entry, query)
+                await self._resume(scope, send, entry, query)
             case _:
-                await self._told(scope, send, await for_body(entry.body or b"", shown, entry))
+                await self._send(
+                    scope, send, await for_body(entry.body or b"", response_body, entry)
+                )
 
-    async def _told(self, scope: Scope, send: Send, data: bytes) -> None:
-        await http_response.body(
-            send, 200, data, [http_response.JSON, *http_response.about(scope["weft.id"])]
+    async def _send(self, scope: Scope, send: Send, data: bytes) -> None:
+        await http_response.send_body(
+            send,
+            200,
+            data,
+            [http_response.JSON_TYPE, *http_response.weft_headers(scope["weft.id"])],
         )
 
-    async def _deleted(self, scope: Scope, send: Send, entry: Entry) -> None:
+    async def _delete(self, scope: Scope, send: Send, entry: Entry) -> None:
         if entry.status in RUNNING:
             await self._sessions.cancel(entry)
         await self._sessions.store.delete(scope["weft.caller"], entry.id)
         gone = {"id": entry.id, "object": "response", "deleted": True}
-        await self._told(scope, send, _json(gone))
+        await self._send(scope, send, _json(gone))
 
-    async def _resumed(self, scope: Scope, send: Send, entry: Entry, query: Query) -> None:
-        after = number_in(query, "starting_after", -1, -1, 10**9 - 1)
+    async def _resume(self, scope: Scope, send: Send, entry: Entry, query: Query) -> None:
+        after = int_param(query, "starting_after", -1, -1, 10**9 - 1)
         if entry.pruned and entry.stream:
-            raise missing("The log of the response", entry.id)
+            raise not_found("The log of the response", entry.id)
         client = http_response.ClientConnection(
             scope["weft.id"], DIALECT, send, scope[EXCHANGE].write
         )
-        told = self._sessions.events(entry.id) if entry.stream else self._in_one_piece(entry.id)
+        told = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
         writer = EventStreamWriter(DIALECTS[DIALECT].idle)
-        await follow(scope, client, unseen(told, after), writer, self._keepalive)
+        await stream_events(scope, client, events_after(told, after), writer, self._keepalive)
 
-    async def _in_one_piece(self, id: str) -> AsyncIterator[list[Event]]:
+    async def _whole_events(self, id: str) -> AsyncIterator[list[Event]]:
         """The events of a response that was not streamed, once it has ended."""
         async for _ in self._sessions.events(id):
             pass
         entry = await self._sessions.store.entry(id)
         if entry is not None:
-            yield await for_body(entry.body or b"", as_events, entry)
+            yield await for_body(entry.body or b"", events_of, entry)
 
 
 class InputItems(StoredResponseEndpoint):
-    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+    async def _handle(self, scope: Scope, send: Send, entry: Entry) -> None:
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
         def page() -> bytes:
-            return page_of(history.shown(history.given(Raw(entry.input)), entry.id), query)
+            return page_object(history.shown(history.given(Raw(entry.input)), entry.id), query)
 
-        await self._told(scope, send, await for_body(entry.input, page))
+        await self._send(scope, send, await for_body(entry.input, page))
 
 
 class ResponseFindings(StoredResponseEndpoint):
     """What was repaired in a stored answer, and what its client's dialect could not carry. There
     are those of every dialect: whoever has the id may ask."""
 
-    async def _found(self, scope: Scope) -> Entry:
+    async def _find(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
         entry = await self._sessions.store.owned(scope["weft.caller"], id)
         if entry is None or not entry.visible:
-            raise missing("Response", id)
+            raise not_found("Response", id)
         return entry
 
-    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+    async def _handle(self, scope: Scope, send: Send, entry: Entry) -> None:
         record = entry.record or b"{}"
         found = (await for_body(record, _recorded, record)).findings
-        await self._told(scope, send, _json({"object": "list", "data": found}))
+        await self._send(scope, send, _json({"object": "list", "data": found}))
 
 
 class CancelResponse(StoredResponseEndpoint):
-    async def _answer(self, scope: Scope, send: Send, entry: Entry) -> None:
+    async def _handle(self, scope: Scope, send: Send, entry: Entry) -> None:
         if not entry.background:
             message = "only a response in the background can be cancelled"
             raise BadRequest("response_id", message)
         if entry.status in RUNNING:
             await self._sessions.cancel(entry)
-        found = await self._found(scope)
-        await self._told(scope, send, await for_body(found.body or b"", shown, found))
+        found = await self._find(scope)
+        await self._send(scope, send, await for_body(found.body or b"", response_body, found))
 
 
 class ResumeStream:
@@ -215,23 +220,23 @@ class ResumeStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
-        told = dict(scope["headers"]).get(LAST_SEEN, b"").decode("latin-1")
+        told = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
         name, _, number = told.rpartition("/")
         client = http_response.ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
         try:
             entry = await self._sessions.store.owned(scope["weft.caller"], name)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
-                raise missing("A stream", told)
-        except REFUSED as problem:
-            await refused(send, self._dialect, id, problem)
+                raise not_found("A stream", told)
+        except EXPECTED_ERRORS as problem:
+            await send_problem(send, self._dialect, id, problem)
         else:
             first = int(number[:9]) + 1
             writer = EventStreamWriter(DIALECTS[self._dialect].idle, entry.id, first)
             events = self._sessions.events(entry.id, first)
-            await follow(scope, client, events, writer, self._keepalive)
+            await stream_events(scope, client, events, writer, self._keepalive)
 
 
-def as_events(entry: Entry) -> list[Event]:
+def events_of(entry: Entry) -> list[Event]:
     """The events of a response that was told in one piece."""
     body = entry.body or b"{}"
     accent = ResponsesQuirks(tool_session=waits(body))
@@ -241,12 +246,14 @@ def as_events(entry: Entry) -> list[Event]:
     return encoder_of(DIALECTS[DIALECT], context, one.fold, Findings()).feed(one.parts)
 
 
-def shown(entry: Entry) -> bytes:
+def response_body(entry: Entry) -> bytes:
     """The response object, as it stands."""
     return with_status(entry.body or b"{}", entry.status)
 
 
-async def unseen(events: AsyncIterator[list[Event]], after: int) -> AsyncIterator[list[Event]]:
+async def events_after(
+    events: AsyncIterator[list[Event]], after: int
+) -> AsyncIterator[list[Event]]:
     """The events numbered above this one, as they were sent; by the numbers that they have, since
     whoever ended a response for another left some out. One without a number is at the end.
     """
@@ -256,7 +263,7 @@ async def unseen(events: AsyncIterator[list[Event]], after: int) -> AsyncIterato
             yield new
 
 
-async def follow(
+async def stream_events(
     scope: Scope,
     client: ClientConnection,
     events: AsyncIterator[list[Event]],
@@ -265,17 +272,17 @@ async def follow(
     run: Run | None = None,
 ) -> None:
     """Tells events that were told before, or are told elsewhere."""
-    watch = DisconnectWatcher(scope[EXCHANGE])
-    headers = [*http_response.STREAM, *http_response.about(client.id, run)]
+    watcher = DisconnectWatcher(scope[EXCHANGE])
+    headers = [*http_response.STREAM_HEADERS, *http_response.weft_headers(client.id, run)]
     await client.send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
         await _tell(client, events, writer, keepalive)
         await client.send({"type": "http.response.body", "body": b""})
     except asyncio.CancelledError:
-        if not watch.gone:
+        if not watcher.disconnected:
             raise
     finally:
-        watch.end()
+        watcher.stop()
 
 
 async def _tell(
@@ -298,7 +305,7 @@ async def _tell(
             coming.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration, StoreError):
                 await coming
-        for data in http_response.in_slices(writer, some):
+        for data in http_response.write_slices(writer, some):
             await _send(client, data)
 
 

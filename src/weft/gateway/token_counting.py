@@ -9,8 +9,8 @@ import msgspec
 from weft.dialects.faults import fault
 from weft.gateway import http_response
 from weft.gateway.bodies import RequestAborted
-from weft.gateway.endpoints import Endpoint, GatewayContext, Receive, Scope, Send, read_as
-from weft.gateway.sessions import DIALECT, Sessions, preamble_of
+from weft.gateway.endpoints import Endpoint, GatewayContext, Receive, Scope, Send, decode_body
+from weft.gateway.sessions import DIALECT, Sessions, parse_preamble
 from weft.relay.incoming import Failed, IncomingRequest
 from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
@@ -65,41 +65,41 @@ class CountTokens(Endpoint):
         self._routing = routing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        about = http_response.about(scope["weft.id"])
+        about = http_response.weft_headers(scope["weft.id"])
         try:
-            incoming = await self._incoming(scope, receive)
-            data, more = await self._counted(incoming)
+            incoming = await self._receive_request(scope, receive)
+            data, more = await self._count_tokens(incoming)
         except RequestAborted:
             return
         except Failed as failed:
-            await http_response.failure(send, self._dialect, failed, about)
+            await http_response.send_error(send, self._dialect, failed, about)
         else:
-            await http_response.body(send, 200, data, [http_response.JSON, *about, *more])
+            await http_response.send_body(send, 200, data, [http_response.JSON_TYPE, *about, *more])
 
-    async def _check(self, incoming: IncomingRequest) -> None:
+    async def _validate(self, incoming: IncomingRequest) -> None:
         """What is counted need not be a whole request: it may have no limit, for one."""
 
-    async def _counted(self, incoming: IncomingRequest) -> tuple[bytes, http_response.Headers]:
+    async def _count_tokens(self, incoming: IncomingRequest) -> tuple[bytes, http_response.Headers]:
         try:
             target = self._routing.targets(incoming.model)[0]
         except UnknownModel as problem:
             raise Failed(fault("not-found", str(problem), param="model")) from None
         place = target.upstream.place
-        body = await for_body(incoming.body.raw, self._sent, incoming, target)
+        body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
         if place.dialect == self._dialect:
             outgoing = Outgoing(self.PATH, body, forwarded_headers(incoming, place))
-            told = await _told(target.upstream, outgoing)
+            told = await _ask_upstream(target.upstream, outgoing)
             if told is not None:
                 return told, [(b"weft-upstream", place.name.encode())]
         count = await for_body(body, _estimate, body)
-        return self._written(count), [_ESTIMATED]
+        return self._render_count(count), [_ESTIMATED]
 
-    def _sent(self, incoming: IncomingRequest, target: Target) -> bytes:
+    def _body_to_count(self, incoming: IncomingRequest, target: Target) -> bytes:
         """What is counted: the same, about the upstream's own model."""
         model = msgspec.Raw(msgspec.json.encode(target.model))
         return msgspec.json.encode(_fields(incoming.body.raw) | {"model": model})
 
-    def _written(self, count: int) -> bytes:
+    def _render_count(self, count: int) -> bytes:
         return msgspec.json.encode({"input_tokens": count})
 
 
@@ -114,26 +114,28 @@ class InputTokens(CountTokens):
         super().__init__(host, routing, DIALECT)
         self._sessions = sessions
 
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        preamble = await for_body(body, read_as, preamble_of, body)
-        incoming = self._made(scope, body, self._model(preamble), bool(preamble.stream))
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+        preamble = await for_body(body, decode_body, parse_preamble, body)
+        incoming = self._build_request(
+            scope, body, self._model_name(preamble), bool(preamble.stream)
+        )
         if self._sessions is None:
             return incoming
-        return await self._sessions.recalled(incoming, preamble)
+        return await self._sessions.with_history(incoming, preamble)
 
-    def _sent(self, incoming: IncomingRequest, target: Target) -> bytes:
-        request = Restored(incoming.checked(self._host.limits))
+    def _body_to_count(self, incoming: IncomingRequest, target: Target) -> bytes:
+        request = Restored(incoming.checked(self._gateway.limits))
         body = translate(incoming, request, target).translated.body
         if target.upstream.place.dialect != self._dialect:
             return body
         countable = {name: one for name, one in _fields(body).items() if name in _COUNTABLE}
         return msgspec.json.encode(countable)
 
-    def _written(self, count: int) -> bytes:
+    def _render_count(self, count: int) -> bytes:
         return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})
 
 
-async def _told(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
+async def _ask_upstream(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
     """What the upstream counted, in its words; nothing if it cannot."""
     try:
         incoming = await upstream.ask(outgoing)

@@ -27,12 +27,12 @@ from weft.gateway.endpoints import (
     GatewayContext,
     Scope,
     Send,
-    read_as,
+    decode_body,
 )
 from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.responses import ResponsesEndpoint
-from weft.gateway.sessions import DIALECT, RUNNING, Sessions, preamble_of, queued
-from weft.gateway.stored_responses import as_events, follow, missing, shown
+from weft.gateway.sessions import DIALECT, RUNNING, Sessions, parse_preamble, queued_snapshot
+from weft.gateway.stored_responses import events_of, not_found, response_body, stream_events
 from weft.parts import ErrorPart, Json
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest
@@ -43,16 +43,16 @@ from weft.relay.run import Run
 from weft.store.base import StoreError, Taken
 from weft.store.records import Entry
 
-PATIENCE = 1.0
+CLAIM_TIMEOUT = 1.0
 """Seconds that whoever named a response has to begin it, before another does."""
 
-_NAMES = ("tool_call_id", "call_id", "approval_request_id")
+_ID_FIELDS = ("tool_call_id", "call_id", "approval_request_id")
 """What a client may call the id of what it answers."""
 
-_ANOTHER = ("input", "previous_response_id", "conversation", "stream")
+_REPLACED_FIELDS = ("input", "previous_response_id", "conversation", "stream")
 """The fields of a request that its continuation has others of."""
 
-_WORDS = ("function_call", "custom_tool_call", "local_shell_call")
+_TEXT_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
 """Calls whose outputs are a text, or parts like those of a message."""
 
 APPROVAL = "mcp_approval_request"
@@ -120,7 +120,7 @@ class PendingCalls:
     """The calls of a response that its client can answer, and those that it must."""
 
     def __init__(self, first: Entry) -> None:
-        self._first = first.id
+        self._response_id = first.id
         told = _answer(first.body or b"{}") if first.status in ANSWERED else _StoredResponse()
         found = [history.shape(one) for one in told.output]
         answered = {one.call_id for one in found if one.is_output}
@@ -138,10 +138,10 @@ class PendingCalls:
         listed = () if action is None else action.submit_tool_outputs.tool_calls
         self._required = [one.id for one in listed if one.id in self._types] or list(self._types)
 
-    def answered(self, outputs: Sequence[ToolOutput]) -> list[Raw]:
+    def items_for(self, outputs: Sequence[ToolOutput]) -> list[Raw]:
         """The items that these outputs are, in the order of their calls. Raises BadRequest."""
         if not self._types:
-            raise BadRequest("tool_outputs", f"{self._first} waits for no outputs")
+            raise BadRequest("tool_outputs", f"{self._response_id} waits for no outputs")
         items: dict[str, Raw] = {}
         for place, told in enumerate(outputs):
             path = f"tool_outputs[{place}]"
@@ -149,7 +149,9 @@ class PendingCalls:
             known = self._names.get(id)
             if known is None:
                 waiting = ", ".join(map(repr, self._types))
-                message = f"{id[:100]!r} is no call of {self._first}, which waits for {waiting}"
+                message = (
+                    f"{id[:100]!r} is no call of {self._response_id}, which waits for {waiting}"
+                )
                 raise BadRequest(f"{path}.{name}", message)
             if known in items:
                 raise BadRequest(f"{path}.{name}", f"{id!r} is answered twice")
@@ -162,26 +164,26 @@ class PendingCalls:
 
 def _named(told: ToolOutput, path: str) -> tuple[str, str]:
     """Which call is answered, and where that is said."""
-    given = {name: told[name] for name in _NAMES if name in told}
+    given = {name: told[name] for name in _ID_FIELDS if name in told}
     try:
         ids = {_text(one) for one in given.values()}
     except ValueError:
         raise BadRequest(f"{path}.{min(given)}", "expected a text") from None
     if len(ids) != 1:
-        problem = f"missing; expected one of {', '.join(_NAMES)}"
-        raise BadRequest(f"{path}.{_NAMES[0]}", "more than one" if ids else problem)
+        problem = f"missing; expected one of {', '.join(_ID_FIELDS)}"
+        raise BadRequest(f"{path}.{_ID_FIELDS[0]}", "more than one" if ids else problem)
     return next(iter(given)), ids.pop()
 
 
 def _item(type: str, id: str, told: ToolOutput, path: str) -> Raw:
     """The item that answers a call of this type."""
-    fields = {name: value for name, value in told.items() if name not in (*_NAMES, "type")}
+    fields = {name: value for name, value in told.items() if name not in (*_ID_FIELDS, "type")}
     wanted = "approve" if type == APPROVAL else "output"
     unknown = fields.keys() - {wanted, "reason" if type == APPROVAL else "status"}
-    if unknown and (type in _WORDS or type == APPROVAL):
+    if unknown and (type in _TEXT_CALLS or type == APPROVAL):
         raise BadRequest(f"{path}.{min(unknown)}", f"unknown; expected {wanted}")
     begins = bytes(fields.get(wanted, b"")).lstrip()[:1]
-    if type in _WORDS and begins not in (b'"', b"["):
+    if type in _TEXT_CALLS and begins not in (b'"', b"["):
         raise BadRequest(f"{path}.output", "expected a text, or an array of content parts")
     if type == APPROVAL and begins not in (b"t", b"f"):
         raise BadRequest(f"{path}.approve", "expected true or false")
@@ -189,9 +191,11 @@ def _item(type: str, id: str, told: ToolOutput, path: str) -> Raw:
     return Raw(_json({"type": OUTPUTS[type], name: id, **fields}))
 
 
-def continued(first: Entry, items: Sequence[Raw], stream: bool) -> bytes:
+def continuation(first: Entry, items: Sequence[Raw], stream: bool) -> bytes:
     """The request that goes on from a response with these items."""
-    fields = {name: one for name, one in _fields(first.request).items() if name not in _ANOTHER}
+    fields = {
+        name: one for name, one in _fields(first.request).items() if name not in _REPLACED_FIELDS
+    }
     if not stream:
         fields.pop("stream_options", None)
     if _forces(fields.get("tool_choice", UNSET)):
@@ -221,85 +225,85 @@ class SubmitToolOutputs(ResponsesEndpoint):
     def __init__(self, host: GatewayContext, sessions: Sessions) -> None:
         super().__init__(host, DIALECT, sessions)
 
-    async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        submission = await for_body(body, read_as, _submission, body)
-        first, stream = await self._first(scope), bool(submission.stream)
+    async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
+        submission = await for_body(body, decode_body, _submission, body)
+        first, stream = await self._find_response(scope), bool(submission.stream)
 
         def going_on() -> bytes:
-            items = PendingCalls(first).answered(submission.tool_outputs)
-            return continued(first, items, stream)
+            items = PendingCalls(first).items_for(submission.tool_outputs)
+            return continuation(first, items, stream)
 
         largest = max(body, first.body or b"", first.request, key=len)
         request = await for_body(largest, going_on)
-        incoming = self._made(scope, request, first.model, stream)
-        preamble = await for_body(request, preamble_of, request)
-        recalled = await self._sessions.recalled(incoming, preamble)
+        incoming = self._build_request(scope, request, first.model, stream)
+        preamble = await for_body(request, parse_preamble, request)
+        recalled = await self._sessions.with_history(incoming, preamble)
         return replace(recalled, previous=first.id)
 
-    async def _first(self, scope: Scope) -> Entry:
+    async def _find_response(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
         entry = await self._sessions.store.owned(scope["weft.caller"], id)
         if entry is None or not entry.visible or entry.dialect != DIALECT:
-            raise missing("Response", id)
+            raise not_found("Response", id)
         if entry.status in RUNNING:
             raise Failed(fault("conflict", f"{id} is still {entry.status}"))
         return entry
 
-    async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
+    async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         client = ClientConnection(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
         while True:
-            id, found = await self._next(incoming.previous or "")
+            id, found = await self._claim_next(incoming.previous or "")
             if found is None:
                 incoming = replace(incoming, response_id=id)
-                run = await self._claimed(incoming)
+                run = await self._start_claimed(incoming)
                 if run is not None and not incoming.background:
                     if not (incoming.stream and self._sessions.window):
                         return run
-                    await self._sessions.detach(run, self._host.ended)
+                    await self._sessions.detach(run, self._gateway.end_run)
                 found = await self._sessions.store.entry(id)
             if found is not None:
-                await self._repeat(found, incoming, scope, client)
+                await self._replay(found, incoming, scope, client)
                 return None
 
     # Who runs it
 
-    async def _next(self, first: str) -> tuple[str, Entry | None]:
+    async def _claim_next(self, first: str) -> tuple[str, Entry | None]:
         """The name of what goes on from a response; and that itself, if somebody began it."""
         store, last = self._sessions.store, first
         while True:
             entry = await store.entry(last)
             if entry is None:
-                raise missing("Response", first)
+                raise not_found("Response", first)
             if entry.answered is None:
                 id = fresh_context().ids.mint("resp")
                 if await store.set_answered(last, id):
                     return id, None
                 continue
-            found = await self._begun(entry.answered)
+            found = await self._wait_for_start(entry.answered)
             if found is None or found.ended is None or found.status in ANSWERED:
                 return entry.answered, found
             last = found.id
 
-    async def _begun(self, id: str) -> Entry | None:
+    async def _wait_for_start(self, id: str) -> Entry | None:
         """What was named; None if nobody begins it."""
-        for _ in range(round(PATIENCE / POLL)):
+        for _ in range(round(CLAIM_TIMEOUT / POLL)):
             found = await self._sessions.store.entry(id)
             if found is not None:
                 return found
             await asyncio.sleep(POLL)
         return None
 
-    async def _claimed(self, incoming: IncomingRequest) -> Run | None:
+    async def _start_claimed(self, incoming: IncomingRequest) -> Run | None:
         """Begins what was named; None if somebody else did."""
-        run = self._host.start(replace(incoming, stream=incoming.stream or incoming.background))
+        run = self._gateway.start(replace(incoming, stream=incoming.stream or incoming.background))
         try:
             if incoming.background:
-                await self._sessions.launch(run, incoming, self._host.ended)
+                await self._sessions.launch(run, incoming, self._gateway.end_run)
             else:
                 await _announced(run, incoming)
         except (StoreError, Taken) as problem:
             await run.close()
-            self._host.ended(run)
+            self._gateway.end_run(run)
             if isinstance(problem, Taken):
                 return None
             raise
@@ -321,7 +325,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
 
     # Who brings the same
 
-    async def _repeat(
+    async def _replay(
         self, found: Entry, incoming: IncomingRequest, scope: Scope, client: ClientConnection
     ) -> None:
         """Tells what these outputs have led to already, or are leading to."""
@@ -330,27 +334,27 @@ class SubmitToolOutputs(ResponsesEndpoint):
             raise Failed(fault("conflict", message))
         if incoming.stream and found.stream:
             events = self._sessions.events(found.id)
-            await follow(scope, client, events, self._following(), self._host.keepalive)
+            await stream_events(scope, client, events, self._following(), self._gateway.keepalive)
         elif found.background:
-            await self._tell(found, incoming, client)
+            await self._send_entry(found, incoming, client)
         else:
-            ended = await self._waited(found.id, scope)
+            ended = await self._wait_for_end(found.id, scope)
             if ended is not None:
-                await self._tell(ended, incoming, client)
+                await self._send_entry(ended, incoming, client)
 
-    async def _waited(self, id: str, scope: Scope) -> Entry | None:
+    async def _wait_for_end(self, id: str, scope: Scope) -> Entry | None:
         """A response, once it has ended; None if the client did not wait."""
-        watch = DisconnectWatcher(scope[EXCHANGE])
+        watcher = DisconnectWatcher(scope[EXCHANGE])
         try:
-            return await self._ended(id)
+            return await self._ended_entry(id)
         except asyncio.CancelledError:
-            if not watch.gone:
+            if not watcher.disconnected:
                 raise
             return None
         finally:
-            watch.end()
+            watcher.stop()
 
-    async def _ended(self, id: str) -> Entry:
+    async def _ended_entry(self, id: str) -> Entry:
         logs, store = self._sessions.persistence.logs, self._sessions.store
         while True:
             log = logs.get(id)
@@ -359,28 +363,32 @@ class SubmitToolOutputs(ResponsesEndpoint):
                 continue
             entry = await store.entry(id)
             if entry is None:
-                raise missing("Response", id)
+                raise not_found("Response", id)
             if entry.ended is not None:
                 return entry
             await asyncio.sleep(POLL)
 
-    async def _tell(
+    async def _send_entry(
         self, entry: Entry, incoming: IncomingRequest, client: ClientConnection
     ) -> None:
         """Tells a response as it stands; one that failed as the error it was."""
-        headers = http_response.about(client.id)
+        headers = http_response.weft_headers(client.id)
         if entry.status in ANSWERED:
             await resumed(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:
-            await http_response.failure(client.send, DIALECT, Failed(_error(failure)), headers)
+            await http_response.send_error(client.send, DIALECT, Failed(_error(failure)), headers)
         elif incoming.stream:
-            events = await for_body(entry.body or b"", as_events, entry)
+            events = await for_body(entry.body or b"", events_of, entry)
             written = self._following().write(events)
-            await http_response.body(client.send, 200, written, [*http_response.STREAM, *headers])
+            await http_response.send_body(
+                client.send, 200, written, [*http_response.STREAM_HEADERS, *headers]
+            )
         else:
-            data = await for_body(entry.body or b"", shown, entry)
-            await http_response.body(client.send, 200, data, [http_response.JSON, *headers])
+            data = await for_body(entry.body or b"", response_body, entry)
+            await http_response.send_body(
+                client.send, 200, data, [http_response.JSON_TYPE, *headers]
+            )
 
 
 async def _announced(run: Run, incoming: IncomingRequest) -> None:
@@ -388,7 +396,7 @@ async def _announced(run: Run, incoming: IncomingRequest) -> None:
     writer, id = run.writer, incoming.response_id
     if writer is None or id is None:
         raise InternalError("a continuation has no name")
-    snapshot = await for_body(incoming.body.raw, queued, incoming)
+    snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
     await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
 
 

@@ -32,18 +32,18 @@ from weft.errors import BadRequest
 from weft.findings import Findings
 from weft.gateway import bodies, http_response
 from weft.gateway.auth import HttpRejection
-from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send, parsed
+from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send, parse_request
 from weft.gateway.response_cache import CachedResponse, ResponseCache
 from weft.gateway.sessions import (
     DIALECT,
     RUNNING,
     ResponsesPreamble,
     Sessions,
-    given_in,
-    preamble_of,
-    unknown,
+    input_items_of,
+    parse_preamble,
+    previous_not_found,
 )
-from weft.gateway.websocket_protocol import SOCKET, WebSocketProtocol
+from weft.gateway.websocket_protocol import WEBSOCKET, WebSocketProtocol
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
@@ -57,22 +57,22 @@ from weft.sse import Event
 LIFETIME = 3600.0
 """Seconds that a socket may be used."""
 
-PER_KEY = 64
+SOCKETS_PER_KEY = 64
 """Sockets of one key."""
 
-WAITING = 64
+MAX_QUEUED = 64
 """Messages that may wait their turn."""
 
-WAITING_SIZE = 32 * 1024 * 1024
+MAX_QUEUED_SIZE = 32 * 1024 * 1024
 """Characters of these, after which no more are taken."""
 
 _TRUE = Raw(b"true")
-_NONE = (UNSET, Raw(b"null"))
+_ABSENT = (UNSET, Raw(b"null"))
 _FORBIDDEN = ("stream", "stream_options", "background")
-_OF_SOCKETS = ("type", "stream_id", "generate")
+_SOCKET_FIELDS = ("type", "stream_id", "generate")
 """Fields that a request over HTTP has not."""
 
-_WHOLE = ("completed", "incomplete")
+_CONTINUABLE = ("completed", "incomplete")
 """How a response ends that may be gone on from."""
 
 
@@ -115,8 +115,8 @@ class SocketClose:
     error_code: str | None = None
 
 
-GONE = SocketClose(1005, "the client left")
-LEAVING = SocketClose(1001, "the server is shutting down")
+CLIENT_DISCONNECTED = SocketClose(1005, "the client left")
+SHUTTING_DOWN = SocketClose(1001, "the server is shutting down")
 
 
 def _used_up(seconds: float) -> SocketClose:
@@ -133,38 +133,38 @@ class ResponsesWebSocket:
         host: GatewayContext,
         sessions: Sessions | None = None,
         *,
-        per_key: int = PER_KEY,
+        per_key: int = SOCKETS_PER_KEY,
         lifetime: float = LIFETIME,
     ) -> None:
         """`lifetime` in seconds. Without sessions nothing is stored."""
-        self._host = host
+        self._gateway = host
         self._sessions = sessions
         self._per_key = per_key
         self._lifetime = lifetime
-        self._talks: set[_SocketSession] = set()
+        self._open: set[_SocketSession] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         socket = WebSocket(scope, receive, send)
-        await socket.accept(headers=http_response.about(scope["weft.id"]))
-        talk = _SocketSession(self._host, socket, self._sessions)
-        mine = sum(one.caller == talk.caller for one in self._talks)
+        await socket.accept(headers=http_response.weft_headers(scope["weft.id"]))
+        session = _SocketSession(self._gateway, socket, self._sessions)
+        mine = sum(one.caller == session.caller for one in self._open)
         if mine >= self._per_key:
             await socket.close(1013, f"{mine} sockets of this key are open; that is the limit")
             return
-        self._talks.add(talk)
+        self._open.add(session)
         over = asyncio.get_running_loop().call_later(
-            self._lifetime, talk.end, _used_up(self._lifetime)
+            self._lifetime, session.close_after_response, _used_up(self._lifetime)
         )
         try:
-            await talk.hold()
+            await session.run()
         finally:
             over.cancel()
-            self._talks.discard(talk)
+            self._open.discard(session)
 
     def drain(self) -> None:
         """Closes every socket as soon as its response is told."""
-        for talk in self._talks:
-            talk.end(LEAVING)
+        for session in self._open:
+            session.close_after_response(SHUTTING_DOWN)
 
 
 class _SocketSession:
@@ -172,36 +172,36 @@ class _SocketSession:
 
     def __init__(self, host: GatewayContext, socket: WebSocket, sessions: Sessions | None) -> None:
         self.caller: str = socket.scope["weft.caller"]
-        self._host = host
+        self._gateway = host
         self._socket = socket
         self._sessions = sessions
-        self._recent = ResponseCache()
-        self._connection: WebSocketProtocol = socket.scope[SOCKET]
-        self._remembered = self._connection.memory.reservation()
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
-        self._size = 0
-        self._ending: SocketClose | None = None
+        self._cache = ResponseCache()
+        self._connection: WebSocketProtocol = socket.scope[WEBSOCKET]
+        self._cache_memory = self._connection.memory.reservation()
+        self._queue: asyncio.Queue[str] = asyncio.Queue()
+        self._queued_size = 0
+        self._close: SocketClose | None = None
 
-    def end(self, ending: SocketClose) -> None:
+    def close_after_response(self, close: SocketClose) -> None:
         """Closes the socket once the response that is under way is told."""
-        if self._ending is None:
-            self._ending = ending
-            self._waiting.put_nowait("")  # whoever waits for a message goes on
+        if self._close is None:
+            self._close = close
+            self._queue.put_nowait("")  # whoever waits for a message goes on
 
-    async def hold(self) -> None:
+    async def run(self) -> None:
         """Reads what the client sends, all the time: only so its leaving is noticed."""
-        answering = asyncio.create_task(self._answer())
+        answering = asyncio.create_task(self._answer_queued())
         try:
-            while (text := await self._received()) is not None:
-                self._waiting.put_nowait(text)
-                self._size += len(text)
+            while (text := await self._receive()) is not None:
+                self._queue.put_nowait(text)
+                self._queued_size += len(text)
         finally:
-            self.end(GONE)
+            self.close_after_response(CLIENT_DISCONNECTED)
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
-            self._remembered.release()
+            self._cache_memory.release()
 
-    async def _received(self) -> str | None:
+    async def _receive(self) -> str | None:
         """The next message; nothing if there can be none."""
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
@@ -209,40 +209,40 @@ class _SocketSession:
         text: str | None = message.get("text")
         if text is None:
             await self._socket.close(1003, "expected JSON as text")
-        elif self._waiting.qsize() >= WAITING or self._size > WAITING_SIZE:
+        elif self._queue.qsize() >= MAX_QUEUED or self._queued_size > MAX_QUEUED_SIZE:
             await self._socket.close(1008, "too many messages wait their turn")
         else:
             return text
         return None
 
-    async def _answer(self) -> None:
+    async def _answer_queued(self) -> None:
         try:
             while True:
-                text = await self._waiting.get()
-                if self._ending is not None:
-                    await self._closed(self._ending)
+                text = await self._queue.get()
+                if self._close is not None:
+                    await self._close_socket(self._close)
                     return
-                self._size -= len(text)
-                await self._one(text)
-                self._connection.answered(text)
+                self._queued_size -= len(text)
+                await self._handle(text)
+                self._connection.release_message(text)
         except (WebSocketDisconnect, ClientDisconnected):
             pass  # noticed by who reads, too
 
-    async def _closed(self, ending: SocketClose) -> None:
-        if ending.error is not None:
-            await self._tell(Failed(ending.error), ending.error_code)
-        if ending is not GONE:
-            await self._socket.close(ending.code, ending.reason)
+    async def _close_socket(self, close: SocketClose) -> None:
+        if close.error is not None:
+            await self._send_error(Failed(close.error), close.error_code)
+        if close is not CLIENT_DISCONNECTED:
+            await self._socket.close(close.code, close.reason)
 
-    async def _one(self, text: str) -> None:
+    async def _handle(self, text: str) -> None:
         """Answers one message, whatever it is."""
         id = fresh_context().ids.mint("req")
         create = _Create()
         try:
             create, body = await self._read(text.encode())
-            incoming = await self._recalled(self._incoming(id, create, body), create)
-            await parsed(incoming, self._host.limits)
-            tell = self._told if create.generate else self._warmed
+            incoming = await self._with_history(self._incoming(id, create, body), create)
+            await parse_request(incoming, self._gateway.limits)
+            tell = self._respond if create.generate else self._respond_empty
             await tell(incoming, create)
             return
         except BadRequest as problem:
@@ -252,12 +252,12 @@ class _SocketSession:
         except (WebSocketDisconnect, ClientDisconnected):
             raise
         except Exception as problem:
-            failed = http_response.own_fault(id, problem)
-        self._recent.forget(create.previous_response_id)
-        await self._tell(failed, stream=create.stream_id)
+            failed = http_response.internal_error(id, problem)
+        self._cache.remove(create.previous_response_id)
+        await self._send_error(failed, stream=create.stream_id)
 
     async def _read(self, raw: bytes) -> tuple[_Create, dict[str, Raw]]:
-        return await for_body(raw, _decoded, raw, self._host.shape)
+        return await for_body(raw, _decoded, raw, self._gateway.json_limits)
 
     def _incoming(self, id: str, create: _Create, body: dict[str, Raw]) -> IncomingRequest:
         """What the relay is asked; raises BadRequest, or Failed."""
@@ -269,11 +269,11 @@ class _SocketSession:
         ]
         if extra:
             raise BadRequest(extra[0], "must not be present over a WebSocket")
-        if create.previous_response_id is not None and create.conversation not in _NONE:
+        if create.previous_response_id is not None and create.conversation not in _ABSENT:
             raise BadRequest("previous_response_id", "not together with conversation")
         if not create.model:
             raise BadRequest("model", "missing; expected the name of a model")
-        asked = {name: value for name, value in body.items() if name not in _OF_SOCKETS}
+        asked = {name: value for name, value in body.items() if name not in _SOCKET_FIELDS}
         asked["stream"] = _TRUE
         return IncomingRequest(
             RequestBody(DIALECT, _json(asked)),
@@ -281,30 +281,30 @@ class _SocketSession:
             True,
             id=id,
             caller=self.caller,
-            reject_lossy=self._host.reject_lossy,
+            reject_lossy=self._gateway.reject_lossy,
         )
 
-    async def _recalled(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
+    async def _with_history(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
         """With what was said before; raises Failed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
-            return await self._settled(incoming, create)
-        state = self._recent[previous]
+            return await self._with_stored(incoming, create)
+        state = self._cache[previous]
         in_store = self._sessions is not None and create.store is not False
         if in_store and (state is None or state.stored):
-            return await self._settled(incoming, create)
+            return await self._with_stored(incoming, create)
         if state is None:
-            raise Failed(unknown(previous))
-        return await self._continued(incoming, previous, state)
+            raise Failed(previous_not_found(previous))
+        return await self._with_cached(incoming, previous, state)
 
-    async def _settled(
+    async def _with_stored(
         self, incoming: IncomingRequest, preamble: ResponsesPreamble
     ) -> IncomingRequest:
         """With what the store has of it, and what it is to keep."""
         sessions = self._sessions
-        return incoming if sessions is None else await sessions.recalled(incoming, preamble)
+        return incoming if sessions is None else await sessions.with_history(incoming, preamble)
 
-    async def _continued(
+    async def _with_cached(
         self, incoming: IncomingRequest, previous: str, state: CachedResponse
     ) -> IncomingRequest:
         """With what the socket remembers. The store cannot go on from what it has not: a response
@@ -313,61 +313,61 @@ class _SocketSession:
         raw = incoming.body.raw
 
         def join() -> tuple[bytes, int]:
-            new = given_in(raw)
+            new = input_items_of(raw)
             items = history.joined(state.items, new)
             body = history.with_input(raw, items, "previous_response_id")
             return body, len(items) - len(new)
 
-        body, before = await for_body(max(raw, state.said, key=len), join)
+        body, before = await for_body(max(raw, state.items_json, key=len), join)
         joined = replace(incoming, body=RequestBody(DIALECT, body))
-        whole = await self._settled(joined, await for_body(body, preamble_of, body))
+        whole = await self._with_stored(joined, await for_body(body, parse_preamble, body))
         whole = replace(whole, before=before)
         if whole.store is None:
             return replace(whole, previous=previous)
         return replace(whole, store=replace(whole.store, request=raw))
 
-    async def _told(self, incoming: IncomingRequest, create: _Create) -> None:
+    async def _respond(self, incoming: IncomingRequest, create: _Create) -> None:
         """Has one response told, and remembers it."""
-        run, sessions = self._host.start(incoming), self._sessions
+        run, sessions = self._gateway.start(incoming), self._sessions
         writer = SocketWriter(create.stream_id)
         if sessions is not None and sessions.window and run.writer is not None:
-            last = await self._followed(run, sessions, writer)
+            last = await self._follow_run(run, sessions, writer)
         else:
-            last = await self._driven(run, writer)
+            last = await self._stream_run(run, writer)
         ended = await for_body(last, _ended, last)
-        if ended.status in _WHOLE:
+        if ended.status in _CONTINUABLE:
             raw = incoming.body.raw
-            items = [*await for_body(raw, given_in, raw), *ended.output]
-            self._keep(ended.id, items, stored=_is_stored(incoming, run))
+            items = [*await for_body(raw, input_items_of, raw), *ended.output]
+            self._remember(ended.id, items, stored=_is_stored(incoming, run))
         else:
-            self._recent.forget(create.previous_response_id)
+            self._cache.remove(create.previous_response_id)
 
-    async def _warmed(self, incoming: IncomingRequest, create: _Create) -> None:
+    async def _respond_empty(self, incoming: IncomingRequest, create: _Create) -> None:
         """Tells a response that no model was asked for, and remembers what it goes on from."""
         events = _prepared(incoming)
         await self._send(SocketWriter(create.stream_id).write(events))
         id = _ended(last_snapshot(events) or b"{}").id
-        self._keep(id, given_in(incoming.body.raw), stored=False)
+        self._remember(id, input_items_of(incoming.body.raw), stored=False)
 
-    def _keep(self, id: str, items: list[Raw], *, stored: bool) -> None:
+    def _remember(self, id: str, items: list[Raw], *, stored: bool) -> None:
         """Remembers a response, as far as there is memory for it."""
-        self._recent.keep(id, items, stored=stored)
-        while not self._remembered.resize(self._recent.size):
-            self._recent.forget_oldest()
+        self._cache.add(id, items, stored=stored)
+        while not self._cache_memory.resize(self._cache.size):
+            self._cache.remove_oldest()
 
-    async def _driven(self, run: Run, writer: SocketWriter) -> bytes:
+    async def _stream_run(self, run: Run, writer: SocketWriter) -> bytes:
         """Tells a response that ends with the socket; returns it as it was told last."""
         try:
-            return await self._streamed(run, writer)
+            return await self._send_stream(run, writer)
         finally:
             try:
                 await run.close()
             finally:
-                self._host.ended(run)
+                self._gateway.end_run(run)
 
-    async def _followed(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
+    async def _follow_run(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
         """The same of a response that goes on for a while when the client has left."""
-        id = await sessions.detach(run, self._host.ended)
+        id = await sessions.detach(run, self._gateway.end_run)
         async for events in sessions.events(id):
             await self._send(writer.write(events))
         entry = await sessions.store.entry(id)
@@ -375,7 +375,7 @@ class _SocketSession:
             raise Failed(fault("server", "the answer could not be stored"))
         return entry.body or b"{}"
 
-    async def _streamed(self, run: Run, writer: SocketWriter) -> bytes:
+    async def _send_stream(self, run: Run, writer: SocketWriter) -> bytes:
         last: bytes | None = None
         try:
             stream = await run.open()
@@ -394,11 +394,11 @@ class _SocketSession:
         for event in events:
             await self._connection.write_text(event)
 
-    async def _tell(
+    async def _send_error(
         self, failed: Failed, code: str | None = None, stream: str | None = None
     ) -> None:
         error = failed.error
-        status, data = http_response.written(DIALECT, error)
+        status, data = http_response.render_error(DIALECT, error)
         if isinstance(failed, HttpRejection):
             status = failed.status
         told = msgspec.json.decode(data)["error"]

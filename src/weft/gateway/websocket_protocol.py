@@ -16,17 +16,17 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from weft.gateway.memory import PLAIN, MemoryBudget, weight
+from weft.gateway.memory import ASCII_FACTOR, MemoryBudget, message_cost
 
 LINGER = 10.0
 """Seconds for a client to read why the connection ends, and to stop writing."""
 
-PIECE = 262_144
+FRAME_SIZE = 262_144
 """Bytes of a message that are sent at a time."""
 
-NO_ROOM = "the server has no memory for this message now; try again later"
+OUT_OF_MEMORY = "the server has no memory for this message now; try again later"
 
-SOCKET = "weft.socket"
+WEBSOCKET = "weft.socket"
 """Where a scope has its WebSocketProtocol."""
 
 
@@ -48,11 +48,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """What messages count that the app was given."""
 
     async def run_asgi(self) -> None:
-        self.scope[SOCKET] = self  # type: ignore[literal-required]
+        self.scope[WEBSOCKET] = self  # type: ignore[literal-required]
         try:
             await super().run_asgi()
         finally:
-            del self.scope[SOCKET]  # type: ignore[misc]
+            del self.scope[WEBSOCKET]  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reserved.release()
@@ -62,7 +62,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.conn.eof_sent:
             return  # nobody reads on
         super().data_received(data)
-        self._count()
+        self._update_reservation()
 
     def send_receive_event_to_app(self) -> None:
         """Hands a message over, and reads no further until the app takes it."""
@@ -78,7 +78,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             except UnicodeDecodeError:
                 self._fail(1007, "the text is not UTF-8")
                 return
-            self._unanswered += weight(text)
+            self._unanswered += message_cost(text)
             self.queue.put_nowait({"type": "websocket.receive", "text": text})
         if not self.read_paused:
             self.read_paused = True
@@ -87,11 +87,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def write_text(self, data: bytes) -> None:
         """Sends a message, a large one in pieces: neither the loop nor the buffers get all of it at
         once. Raises ClientDisconnected."""
-        for start in range(0, len(data), PIECE):
+        for start in range(0, len(data), FRAME_SIZE):
             await self.writable.wait()
             if self.disconnected or self.conn.state.name != "OPEN":
                 raise ClientDisconnected
-            piece, is_last = data[start : start + PIECE], start + PIECE >= len(data)
+            piece, is_last = data[start : start + FRAME_SIZE], start + FRAME_SIZE >= len(data)
             if start:
                 self.conn.send_continuation(piece, fin=is_last)
             else:
@@ -100,18 +100,18 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             if not is_last:
                 await asyncio.sleep(0)
 
-    def answered(self, text: str) -> None:
+    def release_message(self, text: str) -> None:
         """The app has done with a message."""
-        self._unanswered -= weight(text)
-        self._count()
+        self._unanswered -= message_cost(text)
+        self._update_reservation()
 
-    def _count(self) -> None:
+    def _update_reservation(self) -> None:
         """Counts what was received and is not answered; ends the connection if that is too much."""
         received = len(self.conn.reader.buffer) + sum(map(len, self.frames))
         if self.disconnected:
             return
-        if not self._reserved.resize(PLAIN * received + self._unanswered):
-            self._fail(1013, NO_ROOM)
+        if not self._reserved.resize(ASCII_FACTOR * received + self._unanswered):
+            self._fail(1013, OUT_OF_MEMORY)
 
     # The end
 

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
-from weft.gateway.server import BACKLOG, Handler, address, announce, bind, listen, release
+from weft.gateway.server import BACKLOG, Handler, announce, bind, listen, restore_signals, url_of
 
-SHORTEST, LONGEST = 0.1, 10.0
+MIN_RESTART_DELAY, MAX_RESTART_DELAY = 0.1, 10.0
 """Seconds before a worker is started again: doubled each time, while it dies young."""
 
-YOUNG = 60.0
+CRASH_LOOP = 60.0
 """Seconds after which a worker that dies was not in a crash loop."""
 
 log = logging.getLogger("weft.workers")
@@ -36,7 +36,7 @@ Run = Callable[[list[socket.socket], Callable[[], None]], int]
 """The life of a worker: is given where to listen and what to call when it is ready; returns its
 exit code."""
 
-DEALT = sys.platform == "linux"
+REUSE_PORT = sys.platform == "linux"
 """Whether the kernel deals connections out to the sockets of one port."""
 
 
@@ -46,14 +46,14 @@ class WorkerSlot:
 
     number: int
     pid: int | None = None
-    news: int | None = None
+    ready_pipe: int | None = None
     """Where it says that it is ready; None once it has, or is gone."""
 
     started: float = 0.0
-    wait: float = 0.0
+    delay: float = 0.0
     """How long the last start was put off."""
 
-    due: float = 0.0
+    start_at: float = 0.0
     """When to start it, while it has no process."""
 
 
@@ -68,14 +68,14 @@ def supervise(
     other.
     """
     reserved = reserve(host, port)
-    url = address(host, reserved)
+    url = url_of(host, reserved)
     return Supervisor(count, run, reserved, lambda: ready(url)).run()
 
 
 def reserve(host: str, port: int) -> list[socket.socket]:
     """Returns sockets that keep the port for the workers; they may or may not listen."""
     sockets = listen(host, port)  # fails if somebody else does: only workers share
-    if not DEALT:
+    if not REUSE_PORT:
         return sockets
     places = [(one.family, one.getsockname()) for one in sockets]
     for one in sockets:
@@ -83,9 +83,9 @@ def reserve(host: str, port: int) -> list[socket.socket]:
     return [bind(family, place, socket.SO_REUSEPORT) for family, place in places]
 
 
-def seats(reserved: list[socket.socket]) -> list[socket.socket]:
+def worker_sockets(reserved: list[socket.socket]) -> list[socket.socket]:
     """Returns the sockets where one worker listens."""
-    if not DEALT:
+    if not REUSE_PORT:
         return reserved
     found = [bind(one.family, one.getsockname(), socket.SO_REUSEPORT) for one in reserved]
     for one in found:
@@ -106,51 +106,56 @@ class Supervisor:
         self._ready: Callable[[], None] | None = ready
         self._slots = [WorkerSlot(number) for number in range(count)]
         self._signals: list[int] = []
-        self._leaving = False
+        self._stopping = False
         self._code = 0
-        self._ears, self._mouth = os.pipe()
-        self._alive, self._life = os.pipe()
+        self._wakeup_read, self._wakeup_write = os.pipe()
+        self._parent_read, self._parent_write = os.pipe()
         """Nobody writes there: it ends when the parent does."""
 
     def run(self) -> int:
-        before = self._listen()
+        before = self._install_handlers()
         try:
-            while not self._over():
+            while not self._finished():
                 self._start_those_due()
                 self._wait()
-                self._pass_signals_on()
-                self._bury()
+                self._forward_signals()
+                self._reap()
             return self._code
         finally:
             self._close(before)
 
     # Signals wake the parent through a pipe
 
-    def _listen(self) -> dict[int, Handler]:
-        os.set_blocking(self._mouth, False)
-        signal.set_wakeup_fd(self._mouth, warn_on_full_buffer=False)
+    def _install_handlers(self) -> dict[int, Handler]:
+        os.set_blocking(self._wakeup_write, False)
+        signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         handled = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-        return {one: signal.signal(one, self._heard) for one in handled}
+        return {one: signal.signal(one, self._on_signal) for one in handled}
 
-    def _heard(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._signals.append(number)
 
     def _close(self, before: dict[int, Handler]) -> None:
         signal.set_wakeup_fd(-1)
-        release(before, left=self._leaving)
-        for descriptor in (self._ears, self._mouth, self._alive, self._life):
+        restore_signals(before, left=self._stopping)
+        for descriptor in (
+            self._wakeup_read,
+            self._wakeup_write,
+            self._parent_read,
+            self._parent_write,
+        ):
             os.close(descriptor)
 
-    def _pass_signals_on(self) -> None:
+    def _forward_signals(self) -> None:
         """Workers hear only SIGTERM, and only from here: a terminal sends SIGINT to all of a
         group, and they must not take that for a second signal."""
         while self._signals:
             self._signals.pop(0)
-            self._leave()
+            self._stop()
 
-    def _leave(self) -> None:
-        self._leaving = True
+    def _stop(self) -> None:
+        self._stopping = True
         for channel in self._reserved:
             channel.close()  # else those who come now would wait for nobody
         for slot in self._slots:
@@ -159,30 +164,30 @@ class Supervisor:
 
     # Waiting
 
-    def _over(self) -> bool:
-        return self._leaving and all(slot.pid is None for slot in self._slots)
+    def _finished(self) -> bool:
+        return self._stopping and all(slot.pid is None for slot in self._slots)
 
     def _wait(self) -> None:
-        news = {slot.news: slot for slot in self._slots if slot.news is not None}
-        for descriptor in select.select([self._ears, *news], [], [], self._patience())[0]:
-            if descriptor == self._ears:
+        news = {slot.ready_pipe: slot for slot in self._slots if slot.ready_pipe is not None}
+        for descriptor in select.select([self._wakeup_read, *news], [], [], self._timeout())[0]:
+            if descriptor == self._wakeup_read:
                 os.read(descriptor, 512)
             else:
-                self._hear(news[descriptor])
+                self._read_ready(news[descriptor])
 
-    def _patience(self) -> float | None:
-        if self._leaving:
+    def _timeout(self) -> float | None:
+        if self._stopping:
             return None
-        dues = [slot.due for slot in self._slots if slot.pid is None]
+        dues = [slot.start_at for slot in self._slots if slot.pid is None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
-    def _hear(self, slot: WorkerSlot) -> None:
+    def _read_ready(self, slot: WorkerSlot) -> None:
         """It is ready, or will never be."""
-        assert slot.news is not None
-        said = os.read(slot.news, 1)
-        os.close(slot.news)
-        slot.news = None
-        waiting = any(one.pid is None or one.news is not None for one in self._slots)
+        assert slot.ready_pipe is not None
+        said = os.read(slot.ready_pipe, 1)
+        os.close(slot.ready_pipe)
+        slot.ready_pipe = None
+        waiting = any(one.pid is None or one.ready_pipe is not None for one in self._slots)
         if said and self._ready is not None and not waiting:
             ready, self._ready = self._ready, None
             ready()
@@ -192,11 +197,11 @@ class Supervisor:
     def _start_those_due(self) -> None:
         now = time.monotonic()
         for slot in self._slots:
-            if slot.pid is None and slot.due <= now and not self._leaving:
+            if slot.pid is None and slot.start_at <= now and not self._stopping:
                 self._start(slot)
 
     def _start(self, slot: WorkerSlot) -> None:
-        slot.news, tell = os.pipe()
+        slot.ready_pipe, tell = os.pipe()
         slot.started = time.monotonic()
         # a signal must not meet a child that still has its parent's handlers
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
@@ -204,16 +209,16 @@ class Supervisor:
         sys.stderr.flush()
         slot.pid = os.fork()
         if slot.pid == 0:
-            self._live(tell)
+            self._run_worker(tell)
         os.close(tell)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
 
-    def _live(self, tell: int) -> None:
+    def _run_worker(self, tell: int) -> None:
         """The child: never returns."""
         code = 1
         try:
-            self._settle()
-            code = self._run(seats(self._reserved), lambda: _say(tell))
+            self._detach_from_parent()
+            code = self._run(worker_sockets(self._reserved), lambda: _report_ready(tell))
         except BaseException:
             log.exception("a worker failed")
         finally:
@@ -221,19 +226,19 @@ class Supervisor:
             sys.stderr.flush()
             os._exit(code)
 
-    def _settle(self) -> None:
+    def _detach_from_parent(self) -> None:
         """Leaves the parent's things behind."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-        news = [slot.news for slot in self._slots if slot.news is not None]
-        for descriptor in (self._ears, self._mouth, self._life, *news):
+        news = [slot.ready_pipe for slot in self._slots if slot.ready_pipe is not None]
+        for descriptor in (self._wakeup_read, self._wakeup_write, self._parent_write, *news):
             os.close(descriptor)
-        threading.Thread(target=_mourn, args=(self._alive,), daemon=True).start()
+        threading.Thread(target=_watch_parent, args=(self._parent_read,), daemon=True).start()
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         for slot in self._slots:
             if slot.pid is not None:
                 pid, status = os.waitpid(slot.pid, os.WNOHANG)
@@ -242,32 +247,36 @@ class Supervisor:
 
     def _ended(self, slot: WorkerSlot, code: int) -> None:
         pid, slot.pid = slot.pid, None
-        if slot.news is not None:
-            os.close(slot.news)
-            slot.news = None
-        if self._leaving:
+        if slot.ready_pipe is not None:
+            os.close(slot.ready_pipe)
+            slot.ready_pipe = None
+        if self._stopping:
             self._code = self._code or max(code, 0)
         elif self._ready is not None and code > 0:
             log.error("worker %d did not start (exit code %d)", pid, code)
             self._code = code
-            self._leave()
+            self._stop()
         else:
-            self._put_off(slot)
-            log.error("worker %d ended with %d; again in %g s", pid, code, slot.wait)
+            self._schedule_restart(slot)
+            log.error("worker %d ended with %d; again in %g s", pid, code, slot.delay)
 
-    def _put_off(self, slot: WorkerSlot) -> None:
+    def _schedule_restart(self, slot: WorkerSlot) -> None:
         now = time.monotonic()
-        young = now - slot.started < YOUNG
-        slot.wait = min(max(2 * slot.wait, SHORTEST), LONGEST) if young else SHORTEST
-        slot.due = now + slot.wait
+        young = now - slot.started < CRASH_LOOP
+        slot.delay = (
+            min(max(2 * slot.delay, MIN_RESTART_DELAY), MAX_RESTART_DELAY)
+            if young
+            else MIN_RESTART_DELAY
+        )
+        slot.start_at = now + slot.delay
 
 
-def _say(tell: int) -> None:
+def _report_ready(tell: int) -> None:
     os.write(tell, b"r")
     os.close(tell)
 
 
-def _mourn(alive: int) -> None:
+def _watch_parent(alive: int) -> None:
     """Waits for the end of the parent, however it ends."""
     os.read(alive, 1)
     log.warning("the parent of this worker is gone: draining")

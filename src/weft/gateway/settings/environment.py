@@ -23,7 +23,7 @@ class Environment:
         self._known.add(name)
         return self._variables.get(name)
 
-    def over(self, table: dict[str, object]) -> dict[str, object]:
+    def applied_to(self, table: dict[str, object]) -> dict[str, object]:
         """Returns the table of the file with what the environment sets in it."""
         for name, text in sorted(self._variables.items()):
             key = tuple(name.removeprefix(PREFIX).lower().split("__"))
@@ -33,7 +33,7 @@ class Environment:
                 table = _with(table, key, EnvironmentText(text))
         return table
 
-    def unknown(self) -> None:
+    def report_unknown(self) -> None:
         """Adds a problem for every variable of ours that means nothing."""
         names = [f"{PREFIX}{table.upper()}__KEY" for table in _TABLES]
         for name in sorted(self._variables):

@@ -253,7 +253,7 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """Not used yet."""
 
 
-RANGES: dict[type, dict[str, object]] = {
+FIELD_RANGES: dict[type, dict[str, object]] = {
     Timeouts: {
         "connect": SomeSeconds,
         "first_byte": SomeSeconds,
@@ -267,5 +267,5 @@ RANGES: dict[type, dict[str, object]] = {
 }
 """The ranges of what is declared elsewhere, without them."""
 
-NAMED: dict[object, dict[str, object]] = {Markup: {"tags": TAGS, "tokens": TOKENS}}
+NAMED_VALUES: dict[object, dict[str, object]] = {Markup: {"tags": TAGS, "tokens": TOKENS}}
 """Tables that have a name, which can be written in their place."""
