@@ -57,7 +57,7 @@ class Tiny:
     def drain(self) -> None:
         self.say("drain")
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         self.say("cut")
         self.cutting.set()
 

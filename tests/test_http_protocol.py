@@ -179,14 +179,14 @@ def test_a_refused_request_in_a_pipeline_is_never_begun() -> None:
 # The shape of refusals
 
 SHAPES = {
-    "/v1/chat/completions": b'{"error":{"message":"A request has one Host header.",'
+    "/v1/chat/completions": b'{"error":{"message":"The request must have exactly one Host header.",'
     b'"type":"invalid_request_error","param":null,"code":null}}',
-    "/v1/responses": b'{"error":{"message":"A request has one Host header.",'
+    "/v1/responses": b'{"error":{"message":"The request must have exactly one Host header.",'
     b'"type":"invalid_request","param":null,"code":null}}',
     "/v1/messages": b'{"type":"error","error":{"type":"invalid_request_error",'
-    b'"message":"A request has one Host header."},"request_id":null}',
+    b'"message":"The request must have exactly one Host header."},"request_id":null}',
     "/v1beta/models/x:generateContent": b'{"error":{"code":400,'
-    b'"message":"A request has one Host header.","status":"INVALID_ARGUMENT"}}',
+    b'"message":"The request must have exactly one Host header.","status":"INVALID_ARGUMENT"}}',
 }
 
 

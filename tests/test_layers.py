@@ -183,6 +183,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.settings.validation",
         "weft.gateway.settings.upstreams",
         "weft.gateway.settings",
+        "weft.gateway.uvicorn_internals",
         "weft.gateway.descriptors",
         "weft.gateway.auth",
         "weft.gateway.memory",
@@ -382,7 +383,7 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 DEPENDENCIES = {
     "weft.upstream.line": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
-    "weft.gateway": {"httptools", "starlette", "uvicorn"},
+    "weft.gateway": {"httptools", "starlette", "uvicorn", "websockets"},
     "weft.cli": {"click", "rich"},
 }
 """What a module, or a folder, may import beside msgspec; nothing else imports more than that."""

@@ -5,11 +5,11 @@ import pytest
 from weft.gateway.request_head import Headers, has_body, head_error, longest_line, without_upgrade
 
 HOST = (b"host", b"a:80")
-SPOKEN = "HTTP/1.1 and HTTP/1.0 are spoken here."
-ONE_HOST = "A request has one Host header."
-CHUNKED = "The only Transfer-Encoding is chunked, once, in HTTP/1.1."
-PROXY = "This is not a proxy."
-TARGET = "The target of a request is a path, or a URL of the Host."
+VERSION = "The HTTP version must be 1.1 or 1.0."
+ONE_HOST = "The request must have exactly one Host header."
+CHUNKED = "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
+PROXY = "CONNECT is not supported: this server is not a proxy."
+TARGET = "The request target must be a path, or a URL of the Host."
 
 
 def coding(value: bytes) -> tuple[bytes, bytes]:
@@ -22,8 +22,8 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
         ("1.1", b"GET", b"/", [HOST], None),
         ("1.0", b"GET", b"/", [], None),
         ("1.0", b"GET", b"/", [HOST], None),
-        ("0.9", b"GET", b"/", [HOST], SPOKEN),
-        ("2.0", b"GET", b"/", [HOST], SPOKEN),
+        ("0.9", b"GET", b"/", [HOST], VERSION),
+        ("2.0", b"GET", b"/", [HOST], VERSION),
         ("1.1", b"GET", b"/", [], ONE_HOST),
         ("1.1", b"GET", b"/", [HOST, HOST], ONE_HOST),
         ("1.0", b"GET", b"/", [HOST, HOST], ONE_HOST),
@@ -33,7 +33,7 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
                 b"GET",
                 b"/",
                 [HOST, (name.lower().encode(), b"a"), (b"x", b""), (name.lower().encode(), value)],
-                f"A request has one {name} header.",
+                f"The request must have exactly one {name} header.",
             )
             for name in ("Authorization", "x-api-key", "x-goog-api-key", "Origin")
             for value in (b"a", b"b", b"")

@@ -921,7 +921,7 @@ class Limited:
         about = {"weft.id": "req_1", "weft.caller": ""}
         await self._socket({**scope, **about}, receive, send)
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Nothing goes on for long."""
 
 

@@ -150,7 +150,7 @@ def test_without_keys_those_who_say_nothing_make_room_for_those_who_ask(
 
 # Descriptors
 
-SHORT, ENOUGH = "out of file descriptors", "there are enough file descriptors again"
+SHORT, ENOUGH = "out of file descriptors", "file descriptors are available again"
 
 
 def cpu(pid: int) -> float:
@@ -229,4 +229,4 @@ def test_idle_connections_make_room_when_descriptors_run_out(
 @pytest.mark.parametrize("number", [RESERVE - 1, RESERVE, 2 * RESERVE])
 def test_the_last_descriptors_are_kept(number: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert FileDescriptors().take(limit - 1 - number) is (number >= RESERVE)
+    assert FileDescriptors().allow(limit - 1 - number) is (number >= RESERVE)

@@ -106,7 +106,7 @@ class Watched:
 
     def __init__(self, inner: Gateway) -> None:
         self._inner = inner
-        self.drain, self.cut = inner.drain, inner.cut
+        self.drain, self.abort = inner.drain, inner.abort
         self._sampler: Sampler | None = None
 
     @property

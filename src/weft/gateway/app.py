@@ -347,13 +347,13 @@ class Gateway:
         if wrong or logs.LEVELS[self._level] <= logs.LEVELS["info"]:
             logs.write(logs.request(record, self.scrub))
 
-    # Leaving
+    # Shutdown
 
     def drain(self) -> None:
         self._draining = True
         self._sockets.drain()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         error = fault("overloaded", "the server is shutting down", retry_after=1)
         for run in list(self._runs):
             run.stop(error)

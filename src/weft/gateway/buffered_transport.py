@@ -1,4 +1,4 @@
-"""What leaves for a client: how much, and whether it is taken."""
+"""The transport of a client connection: how much was written to it, and whether it is read."""
 
 import asyncio
 import socket
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_UNSENT = 65536
-"""Bytes for one client that the kernel takes before it has sent them."""
+"""Bytes for one client that the kernel buffers before it has sent them (TCP_NOTSENT_LOWAT)."""
 
 
 class BufferedTransport(asyncio.Transport):
-    """The transport of one connection. Counts what it is given; its owner says how it closes."""
+    """Counts the bytes written to one connection; its owner decides how it is closed."""
 
     def __init__(self, inner: asyncio.Transport, close: Callable[[], None], now: float) -> None:
         super().__init__()
@@ -23,8 +23,8 @@ class BufferedTransport(asyncio.Transport):
         self._close: Callable[[], None] | None = close
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Sends it. The head of an answer waits for what follows it in the same turn of the loop:
-        one packet for both, and one call of the system.
+        """Sends the data. A response head waits for what follows it in the same turn of the loop:
+        both leave in one packet, by one system call.
         """
         self.written += len(data)
         if self._head is not None:
@@ -37,20 +37,20 @@ class BufferedTransport(asyncio.Transport):
             self.inner.write(data)
 
     def write_chunk(self, data: bytes) -> None:
-        """Sends a piece of a body that has no length."""
+        """Sends a chunk of a body without Content-Length."""
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
         self.written += len(chunk)
         self._flush_head()
         self.inner.write(chunk)
 
     def _flush_head(self) -> None:
-        """Nothing followed."""
         if self._head is not None:
             head, self._head = self._head, None
             self.inner.write(head)
 
     def stalled_for(self, now: float) -> float:
-        """Returns the seconds for which nothing was taken of what waits, as far as looks tell."""
+        """Returns the seconds since the client last read something, while data waits for it. Exact
+        only to the time between two calls."""
         waiting = self.inner.get_write_buffer_size()
         taken = self.written - waiting
         if not waiting or taken != self._sent:
@@ -67,7 +67,7 @@ class BufferedTransport(asyncio.Transport):
             close()
 
     def detach(self) -> None:
-        """The connection is lost: its owner and its reader, which hold this, are let go of."""
+        """Drops the references to the owner and the protocol, which hold this one."""
         self._close = self.protocol = None
 
     def abort(self) -> None:
@@ -98,9 +98,8 @@ class BufferedTransport(asyncio.Transport):
 
 
 def set_buffer_limits(transport: asyncio.Transport, buffer: int) -> None:
-    """Small events leave at once. When more than `buffer` bytes wait for a client that does not
-    read, writing is paused.
-    """
+    """Pauses writing while more than `buffer` bytes wait for the client; sends small events at
+    once."""
     transport.set_write_buffer_limits(high=buffer)
     channel = transport.get_extra_info("socket")
     if channel is None or channel.family not in (socket.AF_INET, socket.AF_INET6):

@@ -1,4 +1,4 @@
-"""What a client is told that goes no further than the door, in a shape that it understands."""
+"""Responses to requests that the application never sees, in the dialect of their target."""
 
 import http
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from weft.dialects.faults import ErrorClass, fault
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """What a client is told that goes no further."""
+    """The last response of a connection."""
 
     status: int
     message: str
@@ -18,8 +18,8 @@ class ErrorResponse:
 
 
 MALFORMED = ErrorResponse(400, "The request is not valid HTTP/1.1.")
-SLOW_HEAD = ErrorResponse(408, "The head of the request did not come in time.")
-SLOW_BODY = ErrorResponse(408, "The body of the request came too slowly.")
+SLOW_HEAD = ErrorResponse(408, "The request head did not arrive in time.")
+SLOW_BODY = ErrorResponse(408, "The request body arrived too slowly.")
 LONG_HEAD = ErrorResponse(431, "The request line and headers are too large.")
 TOO_MANY_FIELDS = ErrorResponse(431, "The request has too many header fields.")
 _RETRY_LATER = ((b"retry-after", b"1"),)
@@ -33,21 +33,21 @@ SHUTTING_DOWN = ErrorResponse(
 _CLOSE_HEADERS = ((b"content-type", b"application/json"), (b"connection", b"close"))
 
 
-def render(refusal: ErrorResponse, target: bytes, more: list[tuple[bytes, bytes]]) -> bytes:
-    """Returns the whole HTTP answer, in the error shape of the dialect that the target names."""
+def render(error: ErrorResponse, target: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Returns the whole HTTP response, with an error body of the dialect that the target names."""
     write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
-    _, body = write(fault(refusal.kind, refusal.message))
+    _, body = write(fault(error.kind, error.message))
     length = (b"content-length", b"%d" % len(body))
-    phrase = http.HTTPStatus(refusal.status).phrase.encode()
-    lines = [b"HTTP/1.1 %d %s" % (refusal.status, phrase)]
-    lines += [b"%s: %s" % pair for pair in (*more, *refusal.headers, *_CLOSE_HEADERS, length)]
+    phrase = http.HTTPStatus(error.status).phrase.encode()
+    lines = [b"HTTP/1.1 %d %s" % (error.status, phrase)]
+    lines += [b"%s: %s" % pair for pair in (*headers, *error.headers, *_CLOSE_HEADERS, length)]
     return b"\r\n".join([*lines, b"", body])
 
 
 class StopParsing(Exception):
-    """Raised inside a callback of the parser, which then stops."""
+    """Raised in a callback of httptools to stop its parser."""
 
-    def __init__(self, refusal: ErrorResponse) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
+    def __init__(self, response: ErrorResponse) -> None:
+        super().__init__(response.message)
+        self.response = response

@@ -27,9 +27,6 @@ from enum import Enum, auto
 from typing import Any, ClassVar
 
 import httptools
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
 
 from weft.gateway.buffered_transport import BufferedTransport, set_buffer_limits
 from weft.gateway.connections import ConnectionRegistry
@@ -46,71 +43,76 @@ from weft.gateway.error_responses import (
     render,
 )
 from weft.gateway.request_head import has_body, head_error, longest_line, without_upgrade
+from weft.gateway.uvicorn_internals import (
+    Config,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+    ServerState,
+)
 
 MAX_UNREAD_BODY = 262144
-"""Bytes of a body that are read after its answer, so that the connection can be used again."""
+"""Bytes of a body that are read after its response, so that the connection can be reused."""
 
 MAX_PIPELINED = 65536
-"""Bytes of further requests that are read while one is answered."""
+"""Bytes of pipelined requests that are buffered while one is answered."""
 
 LINGER = 2.0
-"""Seconds to read on after the last answer: closed at once, the kernel would send a reset, and
-the client would lose the answer while it still writes."""
+"""Seconds to keep reading after the last response (RFC 9112, 9.6): if the socket were closed at
+once, the kernel would send a reset and a client that still writes would lose the response."""
 
 MAX_WEBSOCKET_LINE = 8000
-"""Bytes of one header, or of the target, of a request for a WebSocket: the reader of those gives
-no answer to longer lines, and does not close."""
+"""Bytes of one header, or of the target, in a WebSocket handshake: the websockets library neither
+answers nor closes if a line is longer."""
 
 EXCHANGE = "weft.exchange"
-"""Where a scope has its Exchange."""
+"""The key of the Exchange in the scope."""
 
 MIN_CHECK_INTERVAL = 0.01
-"""Seconds between two looks at one connection, at least."""
+"""The shortest time between two checks of one connection, in seconds."""
 
 log = logging.getLogger("weft.http")
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Times are seconds, sizes are bytes."""
+    """Limits of a connection, and of all of them together. Times are seconds, sizes are bytes."""
 
     head_time: float = 10.0
     """From the connection, or from the first byte of a further request, to the end of its head."""
 
     body_time: float = 10.0
-    """How long a body may stay below its rate."""
+    """How long a body may be slower than `body_rate`."""
 
     body_rate: int = 1024
-    """Bytes a second that a body must have; 0: any."""
+    """The slowest rate of a body, in bytes a second; 0: no limit."""
 
     head: int = 65536
-    """Request line and headers; a second request in the same packet may have twice as much."""
+    """Request line and headers; twice as much for a second request in the same packet."""
 
     fields: int = 100
     memory: int = 536_870_912
-    """What bodies and messages of requests may take, all together; see memory.py."""
+    """Of all request bodies and WebSocket messages together; see memory.py."""
 
     connections: int = 4096
     connections_without_key: int = 1024
-    """Of those that had no request admitted."""
+    """Connections on which no request was authorized yet."""
 
     stalled: float = 60.0
-    """So long a client may take nothing of what waits for it."""
+    """How long a client may read nothing while data waits for it."""
 
     buffer: int = 262144
-    """When more than this waits for a client, nothing more is written; so its upstream is read no
-    further."""
+    """While more than this waits for a client, writing is paused, and so is its upstream."""
 
 
 class ReadPhase(Enum):
-    """What is read from a connection next."""
+    """What the next bytes of a connection are."""
 
-    IDLE = auto()  # nothing is due
+    IDLE = auto()  # between two requests
     HEAD = auto()
     BODY = auto()
-    REPARSING = auto()  # a head with an upgrade to ignore: it is read again without it
-    DISCARDING = auto()  # what comes is thrown away
-    WEBSOCKET = auto()  # a WebSocket reads it
+    REPARSING = auto()  # a head whose upgrade is ignored: it is parsed again without it
+    DISCARDING = auto()  # read and thrown away
+    WEBSOCKET = auto()  # read by the WebSocket protocol
     CLOSED = auto()
 
 
@@ -119,12 +121,12 @@ _NOT_PARSING = (DISCARDING, WEBSOCKET, CLOSED)
 
 
 class BodyRateLimit:
-    """How long a body may still take: time takes from that, bytes give to it, up to where it
-    began. While we do not read, or have not said that we will, it stays full."""
+    """A token bucket of seconds: time drains it, received bytes refill it. It stays full while we
+    do not read, or have not sent 100 Continue yet."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.received = 0
-        """Bytes since the last look."""
+        """Bytes since the last update."""
 
         self.left = limits.body_time
         self._allowance = limits.body_time
@@ -134,9 +136,9 @@ class BodyRateLimit:
     def start(self, now: float) -> None:
         self.left, self.received, self._updated = self._allowance, 0, now
 
-    def remaining(self, now: float, waited: bool) -> float:
+    def update(self, now: float, paused: bool) -> float:
         """Returns the seconds that are left."""
-        if waited or not self._rate:
+        if paused or not self._rate:
             self.left = self._allowance
         else:
             earned = self.received / self._rate - (now - self._updated)
@@ -146,52 +148,52 @@ class BodyRateLimit:
 
 
 class Exchange:
-    """One request and its answer, for an app that knows more than ASGI: it need not wait a turn
-    of the loop to write, nor keep a task to learn that the client left.
+    """One request and its response, beyond ASGI: an app can write without waiting for a turn of
+    the loop, and learns of a disconnect without a task that waits for it.
     """
 
     __slots__ = ("_callback", "_cycle", "_protocol", "_transport", "memory")
 
     def __init__(
-        self, door: "HttpProtocol", cycle: RequestResponseCycle, outlet: BufferedTransport
+        self, protocol: "HttpProtocol", cycle: RequestResponseCycle, transport: BufferedTransport
     ) -> None:
-        self._protocol = weakref.ref(door)
-        self._cycle = weakref.ref(cycle)  # which has the scope, which has this
-        self._transport = outlet
+        self._protocol = weakref.ref(protocol)
+        self._cycle = weakref.ref(cycle)  # its scope holds this
+        self._transport = transport
         self._callback: Callable[[], None] | None = None
-        self.memory = door.registry.memory
-        """Where the app reserves room for what it reads."""
+        self.memory = protocol.registry.memory
+        """Where the app reserves memory for the body."""
 
     def mark_authenticated(self) -> None:
-        """The request may come in: its connection is one of those that have a key."""
-        door = self._protocol()
-        if door is not None:
-            door.registry.forget(door)
+        """The request is authorized: its connection counts as one with a key from now on."""
+        protocol = self._protocol()
+        if protocol is not None:
+            protocol.registry.forget(protocol)
 
     def write(self, data: bytes) -> bool:
-        """Sends a piece of a body that has begun, and has no length; tells whether there is room
-        for more."""
+        """Sends a chunk of a response body that has begun and has no Content-Length; returns False
+        if the client has to catch up first."""
         cycle = self._cycle()
         if cycle is None or cycle.disconnected or cycle.response_complete:
             return False
         self._transport.write_chunk(data)
         return not cycle.flow.write_paused
 
-    def on_disconnect(self, left: Callable[[], None] | None) -> None:
-        """Has this called when the client leaves before it was answered; at once, if it has."""
-        self._callback = left
+    def on_disconnect(self, callback: Callable[[], None] | None) -> None:
+        """Calls this when the client disconnects before the response is complete; at once, if it
+        has already."""
+        self._callback = callback
         cycle = self._cycle()
-        if cycle is None:  # answered
+        if cycle is None:  # complete
             return
-        cycle.flow.resume_reading()  # who does not read does not notice
+        cycle.flow.resume_reading()  # a disconnect is noticed only while reading
         if cycle.disconnected:
             self.notify_disconnect()
 
     def notify_disconnect(self) -> None:
-        """The client left."""
-        left, self._callback = self._callback, None
-        if left is not None:
-            left()
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -212,13 +214,13 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.url = b""
         self._phase = IDLE
-        self._deadline = math.inf  # of a head, or of the end of lingering
-        self._pending = 0  # bytes since the head began, or since the parser last told of the body
+        self._deadline = math.inf  # for the head, or for the end of lingering
+        self._pending = 0  # bytes since the head began, or since the parser last reported a body
         self._fields = 0
         self._unread_allowance = 0
         self._body_rate = BodyRateLimit(self.limits)
-        self._responses: deque[RequestResponseCycle] = deque()  # not complete, in their order
-        self._written_at_upgrade = 0  # bytes written when the WebSocket took over
+        self._responses: deque[RequestResponseCycle] = deque()  # incomplete, in order
+        self._written_at_upgrade = 0
         self._pipelined = bytearray()
         self._rejection: ErrorResponse | None = None
         self._final_response: bytes | None = None
@@ -232,28 +234,24 @@ class HttpProtocol(HttpToolsProtocol):
         set_buffer_limits(transport, self.limits.buffer)
         self._expect_head()
         self._check_deadlines()
-        if not self.registry.admit(self, others):
-            self._reject_overflow()
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is being answered, and nobody was refused."""
-        return self._phase in (IDLE, HEAD, BODY) and not self._responses and self._rejection is None
-
-    def _reject_overflow(self) -> None:
-        """Above the limit there is a little room to hear the request before the answer, which
-        clients understand better; above that there is none."""
+        if self.registry.admit(self, others):
+            return
+        # Clients understand an error better after their request, so a few connections above the
+        # limit are read up to their head; above that there is no room.
         self.registry.overflow += 1
         self._reject_after_head(TOO_MANY_CONNECTIONS)
-        if (
-            self.registry.overflow > max(16, self.limits.connections // 8)
-            or self.registry.descriptors.are_short
-        ):
+        allowed = max(16, self.limits.connections // 8)
+        if self.registry.overflow > allowed or self.registry.descriptors.are_exhausted:
             self._reject(TOO_MANY_CONNECTIONS)
             self.transport.inner.close()
 
-    def _reject_after_head(self, refusal: ErrorResponse) -> None:
-        self._rejection = refusal
+    @property
+    def is_idle(self) -> bool:
+        """Whether no response is under way, and no error response either."""
+        return self._phase in (IDLE, HEAD, BODY) and not self._responses and self._rejection is None
+
+    def _reject_after_head(self, error: ErrorResponse) -> None:
+        self._rejection = error
         self._deadline = min(self._deadline, self.loop.time() + LINGER)
         self._check_deadlines()
 
@@ -265,13 +263,13 @@ class HttpProtocol(HttpToolsProtocol):
         if self._rejection is TOO_MANY_CONNECTIONS:
             self.registry.overflow -= 1
         super().connection_lost(exc)
-        for cycle in self._responses:  # uvicorn tells only the last of a pipeline
+        for cycle in self._responses:  # uvicorn notifies only the last of a pipeline
             _disconnect(cycle)
         self.transport.detach()
 
     def shutdown(self) -> None:
-        """Ends the connection: at once when it is idle, else after the answers that are due. A
-        request that is just coming in hears that it is too late."""
+        """Closes the connection: at once if it is idle, otherwise after its responses. A request
+        whose head is just arriving gets 503."""
         if self._phase is HEAD and self._pending and not self._responses:
             self._reject_after_head(SHUTTING_DOWN)
         else:
@@ -284,23 +282,19 @@ class HttpProtocol(HttpToolsProtocol):
         rest = memoryview(data)
         while rest and self._phase not in _NOT_PARSING:
             if self.pipeline or self._pipelined:
-                self._buffer_pipelined(rest)
+                self._pipelined += rest
+                # Reading goes on for a while: a disconnect is noticed only while reading.
+                if len(self._pipelined) > MAX_PIPELINED:
+                    self.flow.pause_reading()
                 return
             rest = self._parse(rest)
 
-    def _buffer_pipelined(self, data: memoryview) -> None:
-        """Keeps what comes while a request waits for its turn. Reading goes on for a while: who
-        does not read does not notice that the client left."""
-        self._pipelined += data
-        if len(self._pipelined) > MAX_PIPELINED:
-            self.flow.pause_reading()
-
     def _parse_pipelined(self) -> None:
-        held, self._pipelined = bytes(self._pipelined), bytearray()
-        self.data_received(held)
+        data, self._pipelined = bytes(self._pipelined), bytearray()
+        self.data_received(data)
 
     def _parse(self, data: memoryview) -> memoryview:
-        """Reads a piece no longer than a head may be, and returns the rest."""
+        """Parses a piece no longer than a head may be, and returns the rest."""
         if self._phase is IDLE:
             self._expect_head()
         room = self.limits.head
@@ -312,7 +306,15 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data[:size])
         except httptools.HttpParserUpgrade as upgrade:
-            return self._upgrade(data[upgrade.args[0] :])
+            if self._phase is REPARSING:
+                self._reparse_without_upgrade()
+                return data[upgrade.args[0] :]
+            self._deadline = self.loop.time() + self.limits.head_time
+            self._written_at_upgrade = self.transport.written
+            self.registry.forget(self)  # the app authorizes by the head alone, at once
+            self.handle_websocket_upgrade()
+            self.parser = None  # type: ignore[assignment]  # it holds this, as in connection_lost
+            return data[:0]
         except httptools.HttpParserError as error:
             self._reject(_error_response(error))
         if self._pending >= self.limits.head and self._phase not in _NOT_PARSING:
@@ -325,7 +327,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._pending = 0
 
     def on_message_begin(self) -> None:
-        if self._phase is IDLE:  # in the same piece as the end of the request before
+        if self._phase is IDLE:  # in the same packet as the end of the previous request
             self._expect_head()
         self._fields = 0
         super().on_message_begin()
@@ -334,33 +336,30 @@ class HttpProtocol(HttpToolsProtocol):
         self._fields += 1
         if self._fields > self.limits.fields:
             raise StopParsing(TOO_MANY_FIELDS)
-        if self._phase is HEAD:  # else a trailer, after all checks: nobody may see it
+        if self._phase is HEAD:  # a trailer comes after all checks: it is dropped (RFC 9110, 6.5.1)
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
         if self._rejection is not None:
             raise StopParsing(self._rejection)
-        wrong = head_error(version, self.parser.get_method(), self.url, self.headers)
-        if wrong is not None:
-            raise StopParsing(ErrorResponse(400, wrong))
+        problem = head_error(version, self.parser.get_method(), self.url, self.headers)
+        if problem is not None:
+            raise StopParsing(ErrorResponse(400, problem))
         if self.parser.should_upgrade():
             self._begin_upgrade()
             return
-        self._expect_body()
+        self._phase, self._deadline = BODY, math.inf
+        self._pending, self._unread_allowance = 0, MAX_UNREAD_BODY
+        self._body_rate.start(self.loop.time())
         if version == "1.0":
-            self.expect_100_continue = False  # such a client would take it for the answer
+            self.expect_100_continue = False  # the client would take it for the response
         super().on_headers_complete()
         exchange = Exchange(self, self.cycle, self.transport)
         self.scope[EXCHANGE] = exchange  # type: ignore[literal-required]
         self._responses.append(self.cycle)
         if self.pipeline:
-            self.flow.resume_reading()  # see _buffer_pipelined
-
-    def _expect_body(self) -> None:
-        self._phase, self._deadline = BODY, math.inf
-        self._pending, self._unread_allowance = 0, MAX_UNREAD_BODY
-        self._body_rate.start(self.loop.time())
+            self.flow.resume_reading()  # see data_received
 
     def on_body(self, body: bytes) -> None:
         self._pending = 0
@@ -380,7 +379,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._pending = 0
         super().on_message_complete()
         if not self._responses and not self.transport.is_closing():
-            # answered before its body was there: uvicorn's own timer was stopped by the body
+            # the response was complete before the body, and the body stopped uvicorn's own timer
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
@@ -394,26 +393,15 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if has_body(self.headers) or self._responses or self.parser.get_method() != b"GET":
             raise StopParsing(
-                ErrorResponse(400, "A WebSocket begins alone, with a GET without a body.")
+                ErrorResponse(400, "A WebSocket handshake must be a single GET without a body.")
             )
         if longest_line(self.url, self.headers) > MAX_WEBSOCKET_LINE:
             raise StopParsing(LONG_HEAD)
         self._phase = WEBSOCKET
         super().on_headers_complete()
 
-    def _upgrade(self, rest: memoryview) -> memoryview:
-        if self._phase is REPARSING:
-            self._reparse_without_upgrade()
-            return rest
-        self._deadline = self.loop.time() + self.limits.head_time
-        self._written_at_upgrade = self.transport.written
-        self.registry.forget(self)  # the app decides by the head alone, and at once
-        self.handle_websocket_upgrade()
-        self.parser = None  # type: ignore[assignment]  # it holds the door, as in connection_lost
-        return rest[:0]
-
     def _reparse_without_upgrade(self) -> None:
-        """Reads the head once more, by a new parser and without its upgrade."""
+        """Parses the head once more, without its upgrade."""
         head = b"%s %s HTTP/%s\r\n" % (
             self.parser.get_method(),
             self.url,
@@ -428,7 +416,7 @@ class HttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._reject(_error_response(error))
 
-    # Answers
+    # Responses
 
     def on_response_complete(self) -> None:
         self._responses.popleft()
@@ -440,23 +428,23 @@ class HttpProtocol(HttpToolsProtocol):
         if self._final_response is not None:
             self._send_final_response(self._final_response)
         elif self._phase is BODY and self.expect_100_continue:
-            self.transport.close()  # whether the client still sends its body, nobody can know
+            self.transport.close()  # the client may or may not send its body
 
-    def _reject(self, refusal: ErrorResponse) -> None:
-        log.info("refused: %d %s", refusal.status, refusal.message)
-        said = render(refusal, self.url, self.server_state.default_headers)
-        answered = self._phase is BODY and self._drop_current_response()
+    def _reject(self, error: ErrorResponse) -> None:
+        log.info("rejected a request: %d %s", error.status, error.message)
+        response = render(error, self.url, self.server_state.default_headers)
+        is_too_late = self._phase is BODY and self._drop_current_response()
         self._phase, self._deadline = DISCARDING, math.inf
-        if answered:
+        if is_too_late:
             self.transport.close()
         elif self._responses:
-            self._final_response = said
+            self._final_response = response
         else:
-            self._send_final_response(said)
+            self._send_final_response(response)
 
     def _drop_current_response(self) -> bool:
-        """Takes the answer of the request being read from those to come; returns whether the
-        client has seen any of it."""
+        """Drops the response to the request being read; returns whether the client has received
+        any of it."""
         if not self._responses or self._responses[-1] is not self.cycle:
             return True  # all of it
         self._responses.pop()
@@ -466,13 +454,13 @@ class HttpProtocol(HttpToolsProtocol):
         _disconnect(self.cycle)
         return self.cycle.response_started
 
-    def _send_final_response(self, last_word: bytes) -> None:
+    def _send_final_response(self, response: bytes) -> None:
         self._final_response = None
-        self.transport.write(last_word)
+        self.transport.write(response)
         self.transport.close()
 
     def _close(self) -> None:
-        """How the transport closes: at once, or when the client had time to read the answer."""
+        """Closes the transport: at once, or after the client had time to read the response."""
         self._unset_keepalive_if_required()
         inner = self.transport.inner
         if self._phase in (WEBSOCKET, CLOSED):
@@ -486,23 +474,24 @@ class HttpProtocol(HttpToolsProtocol):
             self._phase, self._deadline = DISCARDING, math.inf
             inner.close()
 
-    # Time
+    # Deadlines
 
     def _check_deadlines(self) -> None:
-        """Looks whether the client is late or stuck, and when to look again.
+        """Checks whether the client is late or stalled, and schedules the next check.
 
-        What is due is never due sooner than the next look, so that no byte moves the timer.
+        A deadline never comes before the next check, so that received bytes do not move the timer.
         """
         self._cancel_timer()
         now = self.loop.time()
         if self.transport.stalled_for(now) >= self.limits.stalled:
-            log.info("dropped: the client took nothing for %g s", self.limits.stalled)
+            log.info("disconnected a client that read nothing for %g s", self.limits.stalled)
             self.transport.abort()
         elif self._is_late(now):
             self._on_timeout()
-        if self._is_gone():
+        successor = self.transport.protocol
+        if self._phase is CLOSED or (successor and successor not in self.connections):
             self.transport.detach()
-        elif self._timer is None:  # refusing may have looked already
+        elif self._timer is None:  # _reject may have scheduled it already
             limits = self.limits
             later = now + min(limits.head_time, limits.body_time, limits.stalled / 4)
             due = self._deadline if self._phase is not BODY else now + self._body_rate.left
@@ -515,14 +504,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _is_gone(self) -> bool:
-        reader = self.transport.protocol
-        return self._phase is CLOSED or (reader is not None and reader not in self.connections)
-
     def _is_late(self, now: float) -> bool:
         if self._phase is BODY:
-            waited = self._is_paused() or self.cycle.waiting_for_100_continue
-            return self._body_rate.remaining(now, waited) <= 0
+            paused = self._is_paused() or self.cycle.waiting_for_100_continue
+            return self._body_rate.update(now, paused) <= 0
         if self._phase is HEAD and self._is_paused():
             self._deadline = now + self.limits.head_time
         if self._phase is WEBSOCKET and self.transport.written > self._written_at_upgrade:
@@ -545,8 +530,8 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
-    """Returns the class of protocols with these limits, for `uvicorn.Config(http=…)`. They share
-    a lobby."""
+    """Returns a protocol class with these limits, for `uvicorn.Config(http=…)`. Its connections
+    share a registry."""
 
     class LimitedHttpProtocol(HttpProtocol):
         pass
@@ -559,7 +544,7 @@ def protocol(limits: ConnectionLimits) -> type[HttpProtocol]:
 
 
 def _disconnect(cycle: RequestResponseCycle) -> None:
-    """Tells the app that its client is gone."""
+    """Tells the app that its client disconnected."""
     if not cycle.response_complete:
         cycle.disconnected = True
     cycle.message_event.set()
@@ -570,7 +555,7 @@ def _disconnect(cycle: RequestResponseCycle) -> None:
 def _error_response(error: httptools.HttpParserError) -> ErrorResponse:
     cause = error.__context__
     if isinstance(cause, StopParsing):
-        return cause.refusal
+        return cause.response
     if cause is not None:
-        log.error("a request could not be read", exc_info=cause)
+        log.error("cannot parse a request", exc_info=cause)
     return MALFORMED

@@ -1,11 +1,11 @@
-"""What is done when nothing was said for a while, again and again."""
+"""A timer that fires after a time without activity, again and again."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class KeepaliveTimer:
-    """Acts after so many seconds of silence; never if they are none."""
+    """Calls back after each `seconds` without a reset; never if that is 0."""
 
     def __init__(self, seconds: float, callback: Callable[[], None]) -> None:
         self._seconds = seconds
@@ -17,14 +17,14 @@ class KeepaliveTimer:
             self._timer = self._loop.call_later(seconds, self._fire)
 
     def reset(self) -> None:
-        """Something was."""
+        """Something was sent: the time starts again."""
         self._last_activity = self._loop.time()
 
     def stop(self) -> None:
-        """For good: whoever acts is let go of, so that nothing holds itself."""
+        """Stops for good, and drops the callback: it may hold this timer."""
         if self._timer is not None:
             self._timer.cancel()
-        self._callback = _do_nothing
+        self._callback = lambda: None
 
     def _fire(self) -> None:
         now = self._loop.time()
@@ -35,7 +35,3 @@ class KeepaliveTimer:
         self._last_activity = now
         self._timer = self._loop.call_later(self._seconds, self._fire)
         self._callback()
-
-
-def _do_nothing() -> None:
-    """Is done when it was stopped."""

@@ -1,7 +1,7 @@
-"""How much memory requests may take, all of them together, from their first byte to their end.
+"""The memory that all requests together may use, each from its first byte to its end.
 
-A body is in memory several times: as it came, as it was read, and as it goes to the upstream. Text
-that is not ASCII is wider once it is read: up to four bytes a character. So a body counts with a
+A body is in memory several times: as received, as parsed, and as rendered for the upstream. Text
+that is not ASCII takes up to four bytes a character once it is parsed. So a body counts as a
 multiple of its size, measured so that the process stays below the limit.
 """
 
@@ -14,14 +14,14 @@ from weft.gateway.auth import HttpRejection
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 ASCII_FACTOR = 6
-"""How often a body counts whose text is ASCII."""
+"""How many times its size a body counts whose text is ASCII."""
 
 UNICODE_FACTOR = 12
-"""How often any other counts."""
+"""The same for any other body."""
 
 
 class MemoryBudget:
-    """What one process may hold of requests, and what it holds."""
+    """The bytes that requests of one process may use, and those that they use."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -32,7 +32,7 @@ class MemoryBudget:
 
 
 class MemoryReservation:
-    """The share of one request or connection. It lasts until its last holder released it."""
+    """The share of one request or connection, held until its last holder released it."""
 
     __slots__ = ("_memory", "holders", "size")
 
@@ -42,7 +42,7 @@ class MemoryReservation:
         self.holders = 1
 
     def resize(self, size: int) -> bool:
-        """Makes it so large; returns False, and changes nothing, if there is no room for more."""
+        """Grows or shrinks to this size; returns False, and changes nothing, if it does not fit."""
         memory = self._memory
         more = size - self.size
         if more > 0 and memory.used + more > memory.limit:
@@ -56,13 +56,13 @@ class MemoryReservation:
         if self.resize(size):
             return
         if size > self._memory.limit:
-            message = f"the request takes {size} bytes of memory; server.limits.memory is less"
+            message = f"the request needs {size} bytes of memory, more than server.limits.memory"
             raise HttpRejection(413, fault("too-large", message))
-        message = "the server has no memory for this request now; try again later"
+        message = "the server has no memory for this request at the moment; try again later"
         raise HttpRejection(503, fault("overloaded", message, retry_after=1))
 
     def release(self) -> bool:
-        """One holder less; returns whether it was the last, and all is given back."""
+        """Drops one holder; returns True if it was the last and the memory is free again."""
         self.holders -= 1
         if self.holders:
             return False
@@ -71,25 +71,25 @@ class MemoryReservation:
 
 
 class BodyReservation:
-    """The share of one body, which is read with `receive`."""
+    """The share of one body, which is received through `receive`."""
 
     def __init__(self, memory: MemoryBudget, receive: Receive, limit: int) -> None:
-        """Nobody reads more than `limit` bytes of a body."""
+        """`limit`: the largest body, in bytes."""
         self.reserved = memory.reservation()
         self._receive = receive
         self._limit = limit
         self._expected = self._read = 0
         self._weight = ASCII_FACTOR
 
-    def expect(self, told: bytes | None) -> None:
-        """Reserves what the head says that will come. Raises HttpRejection."""
-        size = int(told or 0)
-        if size <= self._limit:  # else it is refused unread
+    def expect(self, content_length: bytes | None) -> None:
+        """Reserves memory for the announced length. Raises HttpRejection."""
+        size = int(content_length or 0)
+        if size <= self._limit:  # a larger one is refused unread
             self._expected = size
             self._reserve()
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Returns the next piece of the body. Raises HttpRejection if there is no room for it."""
+        """Returns the next message. Raises HttpRejection if there is no memory for its body."""
         message = await self._receive()
         piece = message.get("body", b"")
         if piece:
@@ -106,11 +106,11 @@ class BodyReservation:
 
 
 def is_ascii_json(piece: bytes) -> bool:
-    """Whether a piece of JSON holds only text that is ASCII once it is read. A backslash at its end
-    may begin what is not."""
+    """Whether the text in a piece of JSON is ASCII once it is parsed. A backslash at the end may
+    begin an escape that is not."""
     return piece.isascii() and b"\\u" not in piece and not piece.endswith(b"\\")
 
 
 def message_cost(text: str) -> int:
-    """Returns what a message counts."""
+    """Returns the bytes that a WebSocket message counts."""
     return len(text) * (ASCII_FACTOR if text.isascii() else UNICODE_FACTOR)

@@ -1,6 +1,6 @@
-"""Which heads of requests are refused though the parser takes them: two readers of one connection,
-such as a proxy and this server, could cut what follows differently, or read two hosts, two keys or
-two origins from them.
+"""Checks of a request head that httptools accepts, but two parsers of one connection, such as a
+proxy and this server, could read differently: where the body ends, or which of two hosts, keys or
+origins counts (request smuggling, RFC 9112, 11.2).
 """
 
 Headers = list[tuple[bytes, bytes]]
@@ -14,29 +14,29 @@ _UNIQUE = {
     b"x-goog-api-key": "x-goog-api-key",
     b"origin": "Origin",
 }
-"""What a request may say once: who decides by another of two decides about another request."""
+"""Headers that a request may have once."""
 
 
 def head_error(version: str, method: bytes, target: bytes, headers: Headers) -> str | None:
-    """Returns what is wrong with a head, or None."""
+    """Returns what is wrong with a head, for its client; None if nothing is."""
     hosts = [value.lower() for name, value in headers if name == b"host"]
     codings = [value.lower() for name, value in headers if name == b"transfer-encoding"]
     if version not in ("1.0", "1.1"):
-        return "HTTP/1.1 and HTTP/1.0 are spoken here."
+        return "The HTTP version must be 1.1 or 1.0."
     names = [name for name, _ in headers if name in _UNIQUE]
-    twice = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), None)
-    if twice is not None or (version == "1.1" and not hosts):
-        return f"A request has one {twice or 'Host'} header."
+    repeated = next((_UNIQUE[name] for name in _UNIQUE if names.count(name) > 1), None)
+    if repeated is not None or (version == "1.1" and not hosts):
+        return f"The request must have exactly one {repeated or 'Host'} header."
     if codings and (version == "1.0" or codings != [b"chunked"]):
-        return "The only Transfer-Encoding is chunked, once, in HTTP/1.1."
+        return "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
     if method == b"CONNECT":
-        return "This is not a proxy."
-    if target != b"*" and not target.startswith(b"/") and not _names(target, hosts):
-        return "The target of a request is a path, or a URL of the Host."
+        return "CONNECT is not supported: this server is not a proxy."
+    if target != b"*" and not target.startswith(b"/") and not _is_url_of(target, hosts):
+        return "The request target must be a path, or a URL of the Host."
     return None
 
 
-def _names(target: bytes, hosts: list[bytes]) -> bool:
+def _is_url_of(target: bytes, hosts: list[bytes]) -> bool:
     _, _, rest = target.partition(b"://")
     authority, slash, _ = rest.partition(b"/")
     return slash == b"/" and hosts == [authority.lower()]
@@ -47,12 +47,12 @@ def has_body(headers: Headers) -> bool:
 
 
 def longest_line(target: bytes, headers: Headers) -> int:
-    """Returns the bytes of the longest line."""
+    """Returns the length of the longest line, in bytes."""
     return max([len(target), *(len(name) + len(value) for name, value in headers)])
 
 
 def without_upgrade(headers: Headers) -> Headers:
-    """Returns the headers without what asks for an upgrade."""
+    """Returns the headers without a request for an upgrade."""
     found = []
     for name, value in headers:
         if name == b"connection":

@@ -1,8 +1,8 @@
-"""The process that serves: starts, says where it listens, and leaves without cutting anyone short.
+"""The server process: starts, prints where it listens, and drains before it exits.
 
-The first SIGTERM or SIGINT closes the listeners and the idle connections, and tells the app to
-take no new work. What is open may go on for `drain` seconds; then the app is told to cut it, has a
-few seconds to say so to its clients, and the process ends with 0. A second signal ends it now.
+The first SIGTERM or SIGINT closes the listeners and idle connections, and the app accepts no new
+work. Open responses may go on for `drain` seconds; then the app aborts them, has a few seconds to
+tell its clients, and the process exits with 0. A second signal ends it at once.
 """
 
 import asyncio
@@ -20,18 +20,17 @@ from types import FrameType
 from typing import Protocol, TypeAlias
 
 import uvicorn
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from weft.gateway.descriptors import raise_limit
 from weft.gateway.http_protocol import ConnectionLimits, HttpProtocol, protocol
+from weft.gateway.uvicorn_internals import ASGI3Application, HttpToolsProtocol
 from weft.gateway.websocket_protocol import protocol as socket_protocol
 
 ABORT_TIMEOUT = 5.0
-"""Seconds between telling the app to cut what is open and cutting it."""
+"""Seconds that the app has to abort open responses, before their connections are dropped."""
 
 FORCED_EXIT = 1.0
-"""Seconds after a second signal in which the process is gone, whatever it does."""
+"""Seconds after a second signal until the process exits, whatever it does."""
 
 BLOCKED = 0.1
 """Seconds without a turn after which the event loop counts as blocked."""
@@ -47,44 +46,44 @@ log = logging.getLogger("weft.server")
 
 
 class Drainable(Protocol):
-    """What is served."""
+    """An application that can be drained."""
 
     @property
     def app(self) -> ASGI3Application: ...
 
     def drain(self) -> None:
-        """Called once, on the event loop: from now on there is no new work."""
+        """Called once, on the event loop: from now on no new request is accepted."""
 
-    def cut(self) -> None:
-        """Called once, on the event loop, if something is still open when the time is over: it
-        should end now, and say so to its clients."""
+    def abort(self) -> None:
+        """Called once, on the event loop, if responses are still open after the drain time: they
+        should end now, with an error for their clients."""
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """Returns listening sockets, one for each address that the name has; port 0 is any free one,
-    the same for all. Raises OSError."""
+    """Returns listening sockets, one for each address of the host; port 0 is a free one, the same
+    for all. Raises OSError."""
     found: list[socket.socket] = []
     kind, passive = socket.SOCK_STREAM, socket.AI_PASSIVE
-    for family, *_, place in socket.getaddrinfo(host, port, type=kind, flags=passive):
+    for family, *_, where in socket.getaddrinfo(host, port, type=kind, flags=passive):
         number = found[0].getsockname()[1] if found else port
         try:
-            found.append(bind(family, (place[0], number, *place[2:])))
+            found.append(bind(family, (where[0], number, *where[2:])))
             found[-1].listen(BACKLOG)
         except OSError:
             if not found:
-                raise  # a second address may be one that this machine does not have
+                raise  # this machine may not have the other addresses
     return found
 
 
-def bind(family: int, place: tuple[object, ...], *options: int) -> socket.socket:
-    """Returns a socket that is bound there, with more options than it needs. Raises OSError."""
+def bind(family: int, where: tuple[object, ...], *options: int) -> socket.socket:
+    """Returns a bound socket with SO_REUSEADDR and further options. Raises OSError."""
     channel = socket.socket(family, socket.SOCK_STREAM)
     try:
         for option in (socket.SO_REUSEADDR, *options):
             channel.setsockopt(socket.SOL_SOCKET, option, 1)
         if family == socket.AF_INET6:
             channel.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        channel.bind(place)
+        channel.bind(where)
     except OSError:
         channel.close()
         raise
@@ -92,13 +91,13 @@ def bind(family: int, place: tuple[object, ...], *options: int) -> socket.socket
 
 
 def url_of(host: str, sockets: Sequence[socket.socket]) -> str:
-    """Returns the URL of what listens there."""
+    """Returns the URL of listening sockets."""
     port = sockets[0].getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def announce(url: str) -> None:
-    """Says on stdout where the gateway listens."""
+    """Prints where the gateway listens."""
     print(f"listening on {url}", flush=True)
 
 
@@ -115,11 +114,11 @@ def serve(
     websocket: bool = True,
     websocket_message: int = 32 * 1024 * 1024,
 ) -> int:
-    """Serves until a signal comes; returns the exit code, 0 unless the app failed to start.
+    """Serves until a signal; returns the exit code: 0, unless the app failed to start.
 
-    `factory` is called in this process, before the event loop runs. Instead of host and port
-    there may be sockets that listen. `ready` is called when requests are answered; without it,
-    stdout says where. Raises OSError where one cannot listen.
+    `factory` is called in this process, before the event loop runs. Listening `sockets` replace
+    host and port. `ready` is called once requests are answered; by default it prints the URL.
+    Raises OSError if it cannot listen.
     """
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
@@ -130,7 +129,7 @@ def serve(
         http=http,
         ws=socket_protocol(http.registry.memory) if websocket else "none",
         ws_max_size=websocket_message,
-        ws_per_message_deflate=False,  # a small frame must not become a large message
+        ws_per_message_deflate=False,  # a small frame could inflate to a large message
         interface="asgi3",
         lifespan="on",
         log_config=None,
@@ -143,21 +142,21 @@ def serve(
     server = GatewayServer(config, served, drain=drain, ready=ready or (lambda: announce(url)))
     try:
         server.run(listening)
-    except SystemExit as failure:  # the way uvicorn says that the app did not start
+    except SystemExit as failure:  # raised by uvicorn if the app did not start
         return failure.code if isinstance(failure.code, int) else 1
     return 0
 
 
-def restore_signals(before: Mapping[int, Handler], *, left: bool) -> None:
-    """Puts the handlers of signals back. A process that was asked to leave and did is about to end
-    with its code: one more signal must not kill it on its last steps."""
+def restore_signals(before: Mapping[int, Handler], *, exiting: bool) -> None:
+    """Restores the signal handlers. A process that is exiting as it was asked to ignores further
+    signals: they must not change its exit code."""
     for number, handler in before.items():
-        asked_to_leave = left and number in EXIT_SIGNALS
-        signal.signal(number, signal.SIG_IGN if asked_to_leave else handler)
+        is_ignored = exiting and number in EXIT_SIGNALS
+        signal.signal(number, signal.SIG_IGN if is_ignored else handler)
 
 
 class GatewayServer(uvicorn.Server):
-    """uvicorn's server, with its own way to leave."""
+    """uvicorn's server, with its own way to shut down."""
 
     def __init__(
         self,
@@ -176,7 +175,7 @@ class GatewayServer(uvicorn.Server):
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stop(self) -> None:
-        """The first time: begins to drain. The second time: ends at once. From any thread."""
+        """Begins to drain; the second time, exits at once. Can be called from any thread."""
         event = self._force_event if self.should_exit else self._drain_event
         self.force_exit, self.should_exit = self.should_exit, True
         if self._loop is not None and not self._loop.is_closed():
@@ -186,65 +185,67 @@ class GatewayServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Unlike uvicorn's, does not raise them again: to be asked to leave is no failure. A
-        signal that is ignored stays so."""
+        """Unlike uvicorn's, does not raise the signal again: an exit on request is no failure.
+        Ignored signals stay ignored."""
         self._loop = asyncio.get_running_loop()
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        heard = [one for one in EXIT_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-        before: dict[int, Handler] = {one: signal.signal(one, self.handle_exit) for one in heard}
+        handled = [one for one in EXIT_SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        before: dict[int, Handler] = {one: signal.signal(one, self.handle_exit) for one in handled}
         try:
             yield
         finally:
-            restore_signals(before, left=self.should_exit)
+            restore_signals(before, exiting=self.should_exit)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.stop()
         if self.force_exit:
             exit_within(FORCED_EXIT)
 
-    # The life of the server
+    # Startup, serving and shutdown
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        await self.on_tick(0)  # the first answer has a date, too
+        await self.on_tick(0)  # sets the Date header of the first response
         if not self.should_exit:
             self._ready()
 
     async def main_loop(self) -> None:
         http = self.config.http_protocol_class
-        lobby = http.registry if issubclass(http, HttpProtocol) else None
-        with watchdog(asyncio.get_running_loop()):
+        registry = http.registry if issubclass(http, HttpProtocol) else None
+        with Watchdog(asyncio.get_running_loop()):
             while not self.should_exit:
                 await self.on_tick(0)
-                if lobby is not None:
-                    lobby.descriptors.look()
+                if registry is not None:
+                    registry.descriptors.check()
                 await _wait_for(1.0, self._drain_event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._close_listeners(sockets or [])
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
         self._served.drain()
         for connection in list(self.server_state.connections):
-            if isinstance(connection, HttpToolsProtocol):  # a WebSocket is the app's to close
+            if isinstance(connection, HttpToolsProtocol):  # the app closes its WebSockets
                 connection.shutdown()
         if not await self._wait_until_idle(self.drain):
-            log.warning("cut: %d connections are still open", len(self.server_state.connections))
-            self._served.cut()
+            connections = len(self.server_state.connections)
+            log.warning("aborting %d connections that are open after the drain time", connections)
+            self._served.abort()
             await self._wait_until_idle(ABORT_TIMEOUT)
         if threading.current_thread() is threading.main_thread():
-            exit_within(ABORT_TIMEOUT)  # an app that does not end is ended
-        self._abort_all()
-        await self._end_lifespan()
-
-    def _close_listeners(self, sockets: list[socket.socket]) -> None:
-        for server in self.servers:
-            server.close()
-        for channel in sockets:
-            channel.close()
+            exit_within(ABORT_TIMEOUT)  # even if the app does not end
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        for task in list(self.server_state.tasks):
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            timeout = FORCED_EXIT / 2 if self.force_exit else ABORT_TIMEOUT
+            await asyncio.wait_for(self.lifespan.shutdown(), timeout)
 
     async def _wait_until_idle(self, limit: float) -> bool:
-        """Waits until nothing is open, the time is over, or there is a hurry; tells which."""
+        """Waits until no connection is open; returns False after `limit` seconds, or a second
+        signal."""
         state = self.server_state
         end = time.monotonic() + limit
         while state.connections or state.tasks:
@@ -253,18 +254,6 @@ class GatewayServer(uvicorn.Server):
             await _wait_for(0.02, self._force_event)
         return True
 
-    def _abort_all(self) -> None:
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
-        for task in list(self.server_state.tasks):
-            task.cancel()
-
-    async def _end_lifespan(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(
-                self.lifespan.shutdown(), FORCED_EXIT / 2 if self.force_exit else ABORT_TIMEOUT
-            )
-
 
 async def _wait_for(seconds: float, event: asyncio.Event) -> None:
     with contextlib.suppress(TimeoutError):
@@ -272,7 +261,7 @@ async def _wait_for(seconds: float, event: asyncio.Event) -> None:
 
 
 def exit_within(seconds: float) -> None:
-    """Ends the process with 0 by then, if it did not end by itself."""
+    """Ends the process with exit code 0 after these seconds, if it still runs."""
     timer = threading.Timer(seconds, os._exit, (0,))
     timer.daemon = True
     timer.start()
@@ -281,25 +270,14 @@ def exit_within(seconds: float) -> None:
 # The watchdog
 
 
-@contextlib.contextmanager
-def watchdog(loop: asyncio.AbstractEventLoop, limit: float = BLOCKED) -> Iterator[None]:
-    """While inside, a thread logs what the loop's thread does when the loop takes no turn for
-    longer than the limit: once for each time."""
-    watchdog = Watchdog(loop, limit)
-    watchdog.start()
-    try:
-        yield
-    finally:
-        watchdog.stop()
-
-
 class Watchdog:
-    """Use `watching`."""
+    """A context in which a thread logs the stack of the loop's thread whenever the loop is blocked
+    for longer than `limit` seconds, once for each time."""
 
     LONGEST = 10.0
-    """Seconds after which a loop that is still blocked is logged all the same."""
+    """Seconds after which a loop that is still blocked is logged."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float = BLOCKED) -> None:
         self._loop = loop
         self._limit = limit
         self._last_turn = time.monotonic()
@@ -308,11 +286,11 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> None:
+    def __enter__(self) -> None:
         self._tick()
         self._thread.start()
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
         if self._timer is not None:
@@ -326,16 +304,16 @@ class Watchdog:
         while not self._stopped.wait(self._limit / 2):
             turn = self._last_turn
             if time.monotonic() - turn > self._limit:
-                self._report(turn, _stack_of(self._watched))
+                stack, end = _stack_of(self._watched), time.monotonic() + self.LONGEST
+                while self._is_blocked_since(turn, 0.005) and time.monotonic() < end:
+                    pass
+                blocked = time.monotonic() - turn
+                log.warning("the event loop was blocked for %.0f ms:\n%s", 1000 * blocked, stack)
+                while self._is_blocked_since(turn, self._limit / 2):
+                    pass
 
-    def _report(self, turn: float, stack: str) -> None:
-        end = time.monotonic() + self.LONGEST
-        while self._last_turn == turn and time.monotonic() < end and not self._stopped.wait(0.005):
-            pass
-        blocked = time.monotonic() - turn
-        log.warning("the event loop was blocked for %.0f ms:\n%s", 1000 * blocked, stack)
-        while self._last_turn == turn and not self._stopped.wait(self._limit / 2):
-            pass
+    def _is_blocked_since(self, turn: float, pause: float) -> bool:
+        return self._last_turn == turn and not self._stopped.wait(pause)
 
 
 def _stack_of(thread: int) -> str:

@@ -21,7 +21,6 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
-from uvicorn.protocols.utils import ClientDisconnected
 
 from weft.assembler import Assembler
 from weft.codec import fresh_context
@@ -43,6 +42,7 @@ from weft.gateway.sessions import (
     parse_preamble,
     previous_not_found,
 )
+from weft.gateway.uvicorn_internals import ClientDisconnected
 from weft.gateway.websocket_protocol import WEBSOCKET, WebSocketProtocol
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage

@@ -11,12 +11,13 @@
 import asyncio
 from typing import Any, ClassVar
 
-from uvicorn.config import Config
-from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
-
 from weft.gateway.memory import ASCII_FACTOR, MemoryBudget, message_cost
+from weft.gateway.uvicorn_internals import (
+    ClientDisconnected,
+    Config,
+    ServerState,
+    WebSocketsSansIOProtocol,
+)
 
 LINGER = 10.0
 """Seconds for a client to read why the connection ends, and to stop writing."""

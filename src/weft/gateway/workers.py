@@ -1,13 +1,13 @@
-"""Several processes behind one listening socket, and the one that looks after them.
+"""Several worker processes behind one port, and the parent that supervises them.
 
-The parent binds, forks, starts again what died, and passes signals on; it answers nothing itself,
-so little can go wrong in it. A worker that dies soon after its start is started again later and
-later. A worker whose parent is gone drains.
+The parent binds, forks, restarts workers that died, and forwards signals; it answers no request
+itself, so little can go wrong in it. A worker that dies soon after its start is restarted later and
+later. A worker whose parent died drains.
 
-On Linux each worker has a socket of its own at the same port, and the kernel deals connections
-out evenly; behind one socket for all, a worker that wakes first takes most of a burst (of 400
-connections at once, two workers got 338 and 62; with a socket each, 214 and 186). Only a worker's
-own queue dies with it. Elsewhere there is one socket for all.
+On Linux each worker has its own socket on the port (SO_REUSEPORT), and the kernel distributes
+connections evenly: of 400 connections at once, two workers got 214 and 186. With one socket for
+all, the worker that wakes first takes most of a burst (338 and 62). If a worker dies, only its own
+queue is lost. Other systems have one socket for all.
 """
 
 import logging
@@ -22,50 +22,59 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 
-from weft.gateway.server import BACKLOG, Handler, announce, bind, listen, restore_signals, url_of
+from weft.gateway.server import (
+    BACKLOG,
+    EXIT_SIGNALS,
+    Handler,
+    announce,
+    bind,
+    listen,
+    restore_signals,
+    url_of,
+)
 
 MIN_RESTART_DELAY, MAX_RESTART_DELAY = 0.1, 10.0
-"""Seconds before a worker is started again: doubled each time, while it dies young."""
+"""Seconds before a worker is restarted: doubled each time it dies soon after its start."""
 
 CRASH_LOOP = 60.0
-"""Seconds after which a worker that dies was not in a crash loop."""
+"""A worker that dies within so many seconds of its start is in a crash loop."""
 
 log = logging.getLogger("weft.workers")
 
 Run = Callable[[list[socket.socket], Callable[[], None]], int]
-"""The life of a worker: is given where to listen and what to call when it is ready; returns its
-exit code."""
+"""Runs a worker with its listening sockets and a callback for when it is ready; returns its exit
+code."""
 
 REUSE_PORT = sys.platform == "linux"
-"""Whether the kernel deals connections out to the sockets of one port."""
+"""Whether the kernel distributes connections to several sockets on one port."""
 
 
 @dataclass(slots=True)
 class WorkerSlot:
-    """The place of one worker; its process changes."""
+    """One worker; its process is replaced when it dies."""
 
     number: int
     pid: int | None = None
     ready_pipe: int | None = None
-    """Where it says that it is ready; None once it has, or is gone."""
+    """Readable once the process is ready or dead; None afterwards."""
 
     started: float = 0.0
     delay: float = 0.0
-    """How long the last start was put off."""
+    """The delay of the last restart, in seconds."""
 
     start_at: float = 0.0
-    """When to start it, while it has no process."""
+    """When to start the next process, on the monotonic clock."""
 
 
 def supervise(
     count: int, run: Run, *, host: str, port: int, ready: Callable[[str], None] = announce
 ) -> int:
-    """Runs so many workers until a signal comes and all have ended; returns the exit code: 0, or
-    that of a worker which ended before all were ready for the first time.
+    """Runs `count` workers until a signal comes and all have ended; returns the exit code: 0, or
+    that of a worker that ended before all were ready for the first time.
 
-    `run` is called in the workers. `ready` is called once, when all workers are, with the URL.
-    Raises OSError where one cannot listen. Call it in the main thread of a process that has no
-    other.
+    `run` is called in the workers. `ready` is called once, with the URL, when all workers are
+    ready. Raises OSError if it cannot listen. Call it in the main thread of a process without
+    other threads.
     """
     reserved = reserve(host, port)
     url = url_of(host, reserved)
@@ -73,18 +82,18 @@ def supervise(
 
 
 def reserve(host: str, port: int) -> list[socket.socket]:
-    """Returns sockets that keep the port for the workers; they may or may not listen."""
-    sockets = listen(host, port)  # fails if somebody else does: only workers share
+    """Returns sockets that reserve the port for the workers; they may or may not listen."""
+    sockets = listen(host, port)  # fails if another process listens: only workers share
     if not REUSE_PORT:
         return sockets
-    places = [(one.family, one.getsockname()) for one in sockets]
+    addresses = [(one.family, one.getsockname()) for one in sockets]
     for one in sockets:
         one.close()
-    return [bind(family, place, socket.SO_REUSEPORT) for family, place in places]
+    return [bind(family, where, socket.SO_REUSEPORT) for family, where in addresses]
 
 
 def worker_sockets(reserved: list[socket.socket]) -> list[socket.socket]:
-    """Returns the sockets where one worker listens."""
+    """Returns the listening sockets of one worker."""
     if not REUSE_PORT:
         return reserved
     found = [bind(one.family, one.getsockname(), socket.SO_REUSEPORT) for one in reserved]
@@ -110,115 +119,97 @@ class Supervisor:
         self._code = 0
         self._wakeup_read, self._wakeup_write = os.pipe()
         self._parent_read, self._parent_write = os.pipe()
-        """Nobody writes there: it ends when the parent does."""
+        """Nothing is written to it: it reaches its end when the parent dies."""
 
     def run(self) -> int:
-        before = self._install_handlers()
-        try:
-            while not self._finished():
-                self._start_those_due()
-                self._wait()
-                self._forward_signals()
-                self._reap()
-            return self._code
-        finally:
-            self._close(before)
-
-    # Signals wake the parent through a pipe
-
-    def _install_handlers(self) -> dict[int, Handler]:
+        # Signals wake the parent through a pipe.
         os.set_blocking(self._wakeup_write, False)
         signal.set_wakeup_fd(self._wakeup_write, warn_on_full_buffer=False)
         handled = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
-        return {one: signal.signal(one, self._on_signal) for one in handled}
+        before: dict[int, Handler] = {one: signal.signal(one, self._on_signal) for one in handled}
+        try:
+            while not (self._stopping and all(slot.pid is None for slot in self._slots)):
+                now = time.monotonic()
+                for slot in self._slots:
+                    if slot.pid is None and slot.start_at <= now and not self._stopping:
+                        self._start(slot)
+                self._wait()
+                while self._signals:
+                    self._signals.pop(0)
+                    self._stop()
+                self._reap()
+            return self._code
+        finally:
+            signal.set_wakeup_fd(-1)
+            restore_signals(before, exiting=self._stopping)
+            pipes = (self._wakeup_read, self._wakeup_write, self._parent_read, self._parent_write)
+            for descriptor in pipes:
+                os.close(descriptor)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
             self._signals.append(number)
 
-    def _close(self, before: dict[int, Handler]) -> None:
-        signal.set_wakeup_fd(-1)
-        restore_signals(before, left=self._stopping)
-        for descriptor in (
-            self._wakeup_read,
-            self._wakeup_write,
-            self._parent_read,
-            self._parent_write,
-        ):
-            os.close(descriptor)
-
-    def _forward_signals(self) -> None:
-        """Workers hear only SIGTERM, and only from here: a terminal sends SIGINT to all of a
-        group, and they must not take that for a second signal."""
-        while self._signals:
-            self._signals.pop(0)
-            self._stop()
-
     def _stop(self) -> None:
+        """Asks the workers to exit. They handle only SIGTERM, and only from here: a terminal sends
+        SIGINT to the whole group, and they must not take that for a second signal."""
         self._stopping = True
         for channel in self._reserved:
-            channel.close()  # else those who come now would wait for nobody
+            channel.close()  # otherwise new connections would wait in its queue
         for slot in self._slots:
             if slot.pid is not None:
                 os.kill(slot.pid, signal.SIGTERM)
 
-    # Waiting
-
-    def _finished(self) -> bool:
-        return self._stopping and all(slot.pid is None for slot in self._slots)
-
     def _wait(self) -> None:
-        news = {slot.ready_pipe: slot for slot in self._slots if slot.ready_pipe is not None}
-        for descriptor in select.select([self._wakeup_read, *news], [], [], self._timeout())[0]:
+        """Waits for a signal, for a worker to be ready, or for the next restart."""
+        pipes = {slot.ready_pipe: slot for slot in self._slots if slot.ready_pipe is not None}
+        starts = [slot.start_at for slot in self._slots if slot.pid is None]
+        timeout = None
+        if starts and not self._stopping:
+            timeout = max(0.0, min(starts) - time.monotonic())
+        for descriptor in select.select([self._wakeup_read, *pipes], [], [], timeout)[0]:
             if descriptor == self._wakeup_read:
                 os.read(descriptor, 512)
             else:
-                self._read_ready(news[descriptor])
-
-    def _timeout(self) -> float | None:
-        if self._stopping:
-            return None
-        dues = [slot.start_at for slot in self._slots if slot.pid is None]
-        return max(0.0, min(dues) - time.monotonic()) if dues else None
+                self._read_ready(pipes[descriptor])
 
     def _read_ready(self, slot: WorkerSlot) -> None:
-        """It is ready, or will never be."""
+        """The worker is ready, or died before it was."""
         assert slot.ready_pipe is not None
-        said = os.read(slot.ready_pipe, 1)
+        is_ready = os.read(slot.ready_pipe, 1)
         os.close(slot.ready_pipe)
         slot.ready_pipe = None
         waiting = any(one.pid is None or one.ready_pipe is not None for one in self._slots)
-        if said and self._ready is not None and not waiting:
+        if is_ready and self._ready is not None and not waiting:
             ready, self._ready = self._ready, None
             ready()
 
     # Workers
 
-    def _start_those_due(self) -> None:
-        now = time.monotonic()
-        for slot in self._slots:
-            if slot.pid is None and slot.start_at <= now and not self._stopping:
-                self._start(slot)
-
     def _start(self, slot: WorkerSlot) -> None:
-        slot.ready_pipe, tell = os.pipe()
+        slot.ready_pipe, write_end = os.pipe()
         slot.started = time.monotonic()
-        # a signal must not meet a child that still has its parent's handlers
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        # a signal must not reach a child that still has the handlers of its parent
+        signal.pthread_sigmask(signal.SIG_BLOCK, EXIT_SIGNALS)
         sys.stdout.flush()
         sys.stderr.flush()
         slot.pid = os.fork()
         if slot.pid == 0:
-            self._run_worker(tell)
-        os.close(tell)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
+            self._run_worker(write_end)
+        os.close(write_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EXIT_SIGNALS)
 
-    def _run_worker(self, tell: int) -> None:
-        """The child: never returns."""
+    def _run_worker(self, ready_pipe: int) -> None:
+        """The child process: never returns."""
         code = 1
+
+        def report_ready() -> None:
+            os.write(ready_pipe, b"r")
+            os.close(ready_pipe)
+
         try:
             self._detach_from_parent()
-            code = self._run(worker_sockets(self._reserved), lambda: _report_ready(tell))
+            code = self._run(worker_sockets(self._reserved), report_ready)
         except BaseException:
             log.exception("a worker failed")
         finally:
@@ -227,14 +218,14 @@ class Supervisor:
             os._exit(code)
 
     def _detach_from_parent(self) -> None:
-        """Leaves the parent's things behind."""
+        """Closes what the child inherited, and resets its signals."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-        news = [slot.ready_pipe for slot in self._slots if slot.ready_pipe is not None]
-        for descriptor in (self._wakeup_read, self._wakeup_write, self._parent_write, *news):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, EXIT_SIGNALS)
+        pipes = [slot.ready_pipe for slot in self._slots if slot.ready_pipe is not None]
+        for descriptor in (self._wakeup_read, self._wakeup_write, self._parent_write, *pipes):
             os.close(descriptor)
         threading.Thread(target=_watch_parent, args=(self._parent_read,), daemon=True).start()
 
@@ -257,27 +248,16 @@ class Supervisor:
             self._code = code
             self._stop()
         else:
-            self._schedule_restart(slot)
-            log.error("worker %d ended with %d; again in %g s", pid, code, slot.delay)
-
-    def _schedule_restart(self, slot: WorkerSlot) -> None:
-        now = time.monotonic()
-        young = now - slot.started < CRASH_LOOP
-        slot.delay = (
-            min(max(2 * slot.delay, MIN_RESTART_DELAY), MAX_RESTART_DELAY)
-            if young
-            else MIN_RESTART_DELAY
-        )
-        slot.start_at = now + slot.delay
+            now = time.monotonic()
+            is_crash_loop = now - slot.started < CRASH_LOOP
+            longer = min(max(2 * slot.delay, MIN_RESTART_DELAY), MAX_RESTART_DELAY)
+            slot.delay = longer if is_crash_loop else MIN_RESTART_DELAY
+            slot.start_at = now + slot.delay
+            log.error("worker %d ended (exit code %d); restart in %g s", pid, code, slot.delay)
 
 
-def _report_ready(tell: int) -> None:
-    os.write(tell, b"r")
-    os.close(tell)
-
-
-def _watch_parent(alive: int) -> None:
-    """Waits for the end of the parent, however it ends."""
-    os.read(alive, 1)
-    log.warning("the parent of this worker is gone: draining")
+def _watch_parent(pipe: int) -> None:
+    """Drains this worker when its parent dies, however that happens."""
+    os.read(pipe, 1)
+    log.warning("the parent process died: draining")
     os.kill(os.getpid(), signal.SIGTERM)
