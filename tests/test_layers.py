@@ -183,6 +183,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.settings.validation",
         "weft.gateway.settings.upstreams",
         "weft.gateway.settings",
+        "weft.gateway.apis",
         "weft.gateway.uvicorn_internals",
         "weft.gateway.descriptors",
         "weft.gateway.auth",
@@ -211,6 +212,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.conversations",
         "weft.gateway.responses",
         "weft.gateway.tool_outputs",
+        "weft.gateway.routes",
         "weft.gateway.response_cache",
         "weft.gateway.websocket",
         "weft.gateway.app",
@@ -650,13 +652,12 @@ KNOWING = {
     # what may name dialects: hosts, what the demo says in each, routes, and what clients read
     "upstream/catalog.py": "presets",
     "upstream/demo/*.py": "the built-in model",
-    "gateway/app.py": "the table of routes",
+    "gateway/apis.py": "the APIs that the gateway serves",
     "check/executed.py": "verdicts of clients",
     "check/recorded.py": "verdicts of clients",
     "check/implied.py": "which rules of a wire stand for others",
     "cli/commands.py": "options and help, which import no codec",
     "cli/demo.py": "an example",
-    "gateway/sessions.py": "whose responses go on from one another, and whose are listed",
 }
 
 

@@ -56,7 +56,7 @@ def test_it_is_not_ready_while_the_store_takes_no_writes(
         made = World(running, faulty)
         assert ready(made) == (200, "")
         with trouble(made, tmp_path):
-            until(lambda: ready(made) == (503, f"the store takes no writes: {kind}"), kind, 60)
+            until(lambda: ready(made) == (503, f"the store accepts no writes: {kind}"), kind, 60)
             assert made.get("/health").status == 200
         until(lambda: ready(made) == (200, ""), "it to be ready", 60)
 

@@ -17,14 +17,9 @@ from weft.dialects.envelope import sealed_summary
 from weft.dialects.faults import fault
 from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
+from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import Endpoint, GatewayContext, Scope, Send, decode_body, parse_request
-from weft.gateway.sessions import (
-    DIALECT,
-    Sessions,
-    input_items_of,
-    parse_preamble,
-    previous_not_found,
-)
+from weft.gateway.sessions import Sessions, input_items_of, parse_preamble, previous_not_found
 from weft.parts import Usage
 from weft.relay import history
 from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
@@ -68,7 +63,7 @@ _output = msgspec.json.Decoder(_ToolOutputItem).decode
 
 class CompactResponse(Endpoint):
     def __init__(self, host: GatewayContext, sessions: Sessions | None) -> None:
-        super().__init__(host, DIALECT)
+        super().__init__(host, RESPONSES)
         self._sessions = sessions
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
@@ -92,7 +87,7 @@ class CompactResponse(Endpoint):
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
         asking = IncomingRequest(
-            RequestBody(DIALECT, body),
+            RequestBody(RESPONSES, body),
             incoming.model,
             False,
             id=incoming.id,
@@ -108,7 +103,7 @@ class _CompactionRun(Endpoint):
     """One answer: the run has a model sum up what was said."""
 
     def __init__(self, host: GatewayContext, items: list[Raw]) -> None:
-        super().__init__(host, DIALECT)
+        super().__init__(host, RESPONSES)
         self._items = items
 
     def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:

@@ -16,8 +16,8 @@ from msgspec import Raw
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.errors import BadRequest
+from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
-from weft.gateway.sessions import DIALECT
 from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, validate_metadata
 from weft.gateway.stored_responses import (
     MAX_PAGE_SIZE,
@@ -61,7 +61,7 @@ _more = msgspec.json.Decoder(_AddedItems).decode
 
 
 class _ConversationEndpoint(StoreEndpoint):
-    DIALECT = DIALECT
+    DIALECT = RESPONSES
 
     async def _find(self, scope: Scope) -> Conversation:
         id = scope["path_params"]["id"]
@@ -164,7 +164,7 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
         raise BadRequest("items", f"{len(items)}; expected at most {MAX_NEW_ITEMS} at a time")
     try:
         body = {"model": "any", "input": items}
-        codec_of(DIALECT).parse(_json(body), Context())
+        codec_of(RESPONSES).parse(_json(body), Context())
     except BadRequest as problem:
         path = re.sub("^input", "items", problem.path)
         raise BadRequest(path, problem.reason) from None

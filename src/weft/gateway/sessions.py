@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -21,6 +20,7 @@ from weft.dialects import DIALECTS
 from weft.dialects.faults import fault
 from weft.errors import BadRequest, InternalError
 from weft.findings import Findings
+from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import Preamble
 from weft.gateway.keepalive_timer import KeepaliveTimer
@@ -44,8 +44,6 @@ from weft.sse import Event
 from weft.store.base import Kind, Store, StoreError
 from weft.store.records import Entry
 
-DIALECT: Final = "openai-responses"
-COMPLETIONS = "openai-chat"
 CANCEL_POLL = 0.5
 """Seconds between two looks at what others want stopped here."""
 
@@ -282,7 +280,7 @@ class Sessions:
         policy = StorePolicy(raw, kept, visible) if is_kept else None
         return replace(
             incoming,
-            body=incoming.body if body is raw else RequestBody(DIALECT, body),
+            body=incoming.body if body is raw else RequestBody(RESPONSES, body),
             previous=wish.previous_response_id,
             conversation=conversation,
             before=len(items) - len(new),
@@ -294,7 +292,7 @@ class Sessions:
 
     def with_store_policy(self, incoming: IncomingRequest) -> IncomingRequest:
         """A request with what is stored of it, if that was not settled before."""
-        if incoming.store is not None or incoming.body.dialect == DIALECT:
+        if incoming.store is not None or incoming.body.dialect == RESPONSES:
             return incoming
         visible = incoming.dialect.stores and bool(incoming.body.parsed.request.store)
         if not (visible or incoming.resumable or self._policy.everything):
@@ -498,7 +496,7 @@ async def _repeat(pause: float, work: Callable[[], Awaitable[None]]) -> None:
 
 
 def _can_go_on(turn: Entry) -> bool:
-    return turn.visible and turn.dialect == DIALECT
+    return turn.visible and turn.dialect == RESPONSES
 
 
 def _conversation(told: Json) -> str | None:
@@ -536,8 +534,8 @@ def queued_snapshot(incoming: IncomingRequest) -> bytes:
     """The first snapshot of a response that has not begun. Raises BadRequest."""
     if incoming.store is None:
         raise InternalError("what is not stored cannot wait")
-    request = RequestBody(DIALECT, incoming.store.request).parsed.request
+    request = RequestBody(RESPONSES, incoming.store.request).parsed.request
     context = Context(request, response_id=incoming.response_id, created=incoming.created)
-    encoder = encoder_of(DIALECTS[DIALECT], context, Assembler(), Findings())
+    encoder = encoder_of(DIALECTS[RESPONSES], context, Assembler(), Findings())
     events = encoder.feed([ResponseMetadata("", model=incoming.model)])
     return with_status(last_snapshot(events) or b"{}", "queued")

@@ -11,8 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.errors import BadRequest
+from weft.gateway.apis import CHAT_COMPLETIONS
 from weft.gateway.endpoints import Receive, Scope, decode_body, read_body
-from weft.gateway.sessions import COMPLETIONS
 from weft.gateway.store_endpoint import Metadata, StoreEndpoint, is_descending, validate_metadata
 from weft.gateway.stored_responses import (
     MAX_PAGE_SIZE,
@@ -65,7 +65,7 @@ _content_of = msgspec.json.Decoder(_WithContent).decode
 
 
 class _CompletionEndpoint(StoreEndpoint):
-    DIALECT = COMPLETIONS
+    DIALECT = CHAT_COMPLETIONS
 
     async def _find(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
@@ -86,7 +86,7 @@ class ListCompletions(_CompletionEndpoint):
         owner = scope["weft.caller"]
         last = await self._after(owner, query)
         while len(found) <= limit:
-            more = await self._store.told(owner, COMPLETIONS, last, BATCH, descending)
+            more = await self._store.told(owner, CHAT_COMPLETIONS, last, BATCH, descending)
             found += [one for one in more if is_retrievable(one) and _matches(one, query)]
             if len(more) < BATCH:
                 break
@@ -151,7 +151,7 @@ class CompletionMessages(_CompletionEndpoint):
 
 def is_retrievable(entry: Entry) -> bool:
     """Whether its client may retrieve it: one that failed has nothing to show."""
-    return entry.dialect == COMPLETIONS and entry.visible and entry.body is not None
+    return entry.dialect == CHAT_COMPLETIONS and entry.visible and entry.body is not None
 
 
 def completion_fields(entry: Entry) -> dict[str, Raw]:

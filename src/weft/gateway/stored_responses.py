@@ -20,10 +20,11 @@ from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.errors import BadRequest
 from weft.findings import Finding, Findings
 from weft.gateway import http_response
+from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import ClientConnection, DisconnectWatcher, Receive, Scope, Send
 from weft.gateway.http_protocol import EXCHANGE
-from weft.gateway.sessions import DIALECT, RUNNING, Sessions
+from weft.gateway.sessions import RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
 from weft.relay.incoming import Failed, bad_request
@@ -116,12 +117,12 @@ class StoredResponseEndpoint:
         try:
             await self._handle(scope, send, await self._find(scope))
         except EXPECTED_ERRORS as problem:
-            await send_problem(send, DIALECT, scope["weft.id"], problem)
+            await send_problem(send, RESPONSES, scope["weft.id"], problem)
 
     async def _find(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
         entry = await self._sessions.store.owned(scope["weft.caller"], id)
-        if entry is None or not entry.visible or entry.dialect != DIALECT:
+        if entry is None or not entry.visible or entry.dialect != RESPONSES:
             raise not_found("Response", id)
         return entry
 
@@ -157,10 +158,10 @@ class StoredResponseEndpoint:
         if entry.pruned and entry.stream:
             raise not_found("The log of the response", entry.id)
         client = http_response.ClientConnection(
-            scope["weft.id"], DIALECT, send, scope[EXCHANGE].write
+            scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write
         )
         told = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
-        writer = EventStreamWriter(DIALECTS[DIALECT].idle)
+        writer = EventStreamWriter(DIALECTS[RESPONSES].idle)
         await stream_events(scope, client, events_after(told, after), writer, self._keepalive)
 
     async def _whole_events(self, id: str) -> AsyncIterator[list[Event]]:
@@ -242,8 +243,8 @@ def events_of(entry: Entry) -> list[Event]:
     accent = ResponsesQuirks(tool_session=waits(body))
     ids, now = fresh_context().ids, int(entry.created)
     context = Context(request_of(entry), accent, ids, now, response_id=entry.id)
-    one = decode_all(body, DIALECT, context=context)[0]
-    return encoder_of(DIALECTS[DIALECT], context, one.fold, Findings()).feed(one.parts)
+    one = decode_all(body, RESPONSES, context=context)[0]
+    return encoder_of(DIALECTS[RESPONSES], context, one.fold, Findings()).feed(one.parts)
 
 
 def response_body(entry: Entry) -> bytes:

@@ -8,9 +8,10 @@ import msgspec
 
 from weft.dialects.faults import fault
 from weft.gateway import http_response
+from weft.gateway.apis import RESPONSES
 from weft.gateway.bodies import RequestAborted
 from weft.gateway.endpoints import Endpoint, GatewayContext, Receive, Scope, Send, decode_body
-from weft.gateway.sessions import DIALECT, Sessions, parse_preamble
+from weft.gateway.sessions import Sessions, parse_preamble
 from weft.relay.incoming import Failed, IncomingRequest
 from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
@@ -111,7 +112,7 @@ class InputTokens(CountTokens):
     PATH = "/responses/input_tokens"
 
     def __init__(self, host: GatewayContext, routing: Routing, sessions: Sessions | None) -> None:
-        super().__init__(host, routing, DIALECT)
+        super().__init__(host, routing, RESPONSES)
         self._sessions = sessions
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:

@@ -21,6 +21,7 @@ from weft.codec import fresh_context
 from weft.dialects.faults import fault
 from weft.errors import BadRequest, InternalError
 from weft.gateway import http_response
+from weft.gateway.apis import RESPONSES
 from weft.gateway.endpoints import (
     ClientConnection,
     DisconnectWatcher,
@@ -31,7 +32,7 @@ from weft.gateway.endpoints import (
 )
 from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.responses import ResponsesEndpoint
-from weft.gateway.sessions import DIALECT, RUNNING, Sessions, parse_preamble, queued_snapshot
+from weft.gateway.sessions import RUNNING, Sessions, parse_preamble, queued_snapshot
 from weft.gateway.stored_responses import events_of, not_found, response_body, stream_events
 from weft.parts import ErrorPart, Json
 from weft.relay import history
@@ -223,7 +224,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
     """Takes the outputs of the calls of one response."""
 
     def __init__(self, host: GatewayContext, sessions: Sessions) -> None:
-        super().__init__(host, DIALECT, sessions)
+        super().__init__(host, RESPONSES, sessions)
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         submission = await for_body(body, decode_body, _submission, body)
@@ -243,14 +244,14 @@ class SubmitToolOutputs(ResponsesEndpoint):
     async def _find_response(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
         entry = await self._sessions.store.owned(scope["weft.caller"], id)
-        if entry is None or not entry.visible or entry.dialect != DIALECT:
+        if entry is None or not entry.visible or entry.dialect != RESPONSES:
             raise not_found("Response", id)
         if entry.status in RUNNING:
             raise Failed(fault("conflict", f"{id} is still {entry.status}"))
         return entry
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        client = ClientConnection(scope["weft.id"], DIALECT, send, scope[EXCHANGE].write)
+        client = ClientConnection(scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write)
         while True:
             id, found = await self._claim_next(incoming.previous or "")
             if found is None:
@@ -377,7 +378,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
             await resumed(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:
-            await http_response.send_error(client.send, DIALECT, Failed(_error(failure)), headers)
+            await http_response.send_error(client.send, RESPONSES, Failed(_error(failure)), headers)
         elif incoming.stream:
             events = await for_body(entry.body or b"", events_of, entry)
             written = self._following().write(events)

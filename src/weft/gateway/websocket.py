@@ -30,11 +30,11 @@ from weft.dialects.faults import headers as error_headers
 from weft.errors import BadRequest
 from weft.findings import Findings
 from weft.gateway import bodies, http_response
+from weft.gateway.apis import RESPONSES
 from weft.gateway.auth import HttpRejection
 from weft.gateway.endpoints import GatewayContext, Receive, Scope, Send, parse_request
 from weft.gateway.response_cache import CachedResponse, ResponseCache
 from weft.gateway.sessions import (
-    DIALECT,
     RUNNING,
     ResponsesPreamble,
     Sessions,
@@ -276,7 +276,7 @@ class _SocketSession:
         asked = {name: value for name, value in body.items() if name not in _SOCKET_FIELDS}
         asked["stream"] = _TRUE
         return IncomingRequest(
-            RequestBody(DIALECT, _json(asked)),
+            RequestBody(RESPONSES, _json(asked)),
             create.model,
             True,
             id=id,
@@ -319,7 +319,7 @@ class _SocketSession:
             return body, len(items) - len(new)
 
         body, before = await for_body(max(raw, state.items_json, key=len), join)
-        joined = replace(incoming, body=RequestBody(DIALECT, body))
+        joined = replace(incoming, body=RequestBody(RESPONSES, body))
         whole = await self._with_stored(joined, await for_body(body, parse_preamble, body))
         whole = replace(whole, before=before)
         if whole.store is None:
@@ -398,7 +398,7 @@ class _SocketSession:
         self, failed: Failed, code: str | None = None, stream: str | None = None
     ) -> None:
         error = failed.error
-        status, data = http_response.render_error(DIALECT, error)
+        status, data = http_response.render_error(RESPONSES, error)
         if isinstance(failed, HttpRejection):
             status = failed.status
         told = msgspec.json.decode(data)["error"]
@@ -421,7 +421,7 @@ def _prepared(incoming: IncomingRequest) -> list[Event]:
     )
     context = replace(fresh, request=request)
     parts = [ResponseMetadata("", model=incoming.model), Finish("stop", usage=Usage(0, 0, 0))]
-    encoder = encoder_of(DIALECTS[DIALECT], context, Assembler(), Findings())
+    encoder = encoder_of(DIALECTS[RESPONSES], context, Assembler(), Findings())
     return encoder.feed(parts)
 
 
