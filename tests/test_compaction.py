@@ -380,7 +380,7 @@ def test_a_model_that_says_nothing_has_not_summed_up(world: World) -> None:
     model = world.model(CHAT, json.dumps(body).encode())
     told = world.compact(CHAT, model, input="x")
     assert told.status_code == 502
-    assert "did not sum up" in told.json()["error"]["message"]
+    assert "returned no summary" in told.json()["error"]["message"]
 
 
 def test_a_client_that_leaves_ends_its_upstream(world: World) -> None:

@@ -613,7 +613,7 @@ def test_a_warm_up_asks_nobody_and_is_gone_on_from(
 
 def test_bytes_are_not_taken(socket: Connection) -> None:
     socket.send(json.dumps(CREATE).encode())
-    assert closed(socket) == (1003, "expected JSON as text")
+    assert closed(socket) == (1003, "expected text messages with JSON")
 
 
 def test_a_message_over_the_limit_closes_the_socket(far: Upstream, tmp_path: Path) -> None:
@@ -739,7 +739,7 @@ def test_too_many_messages_that_wait_close_the_socket(world: World, socket: Conn
         say(socket, CREATE)
     assert not exchange.is_gone
     say(socket, CREATE)
-    assert closed(socket) == (1008, "too many messages wait their turn")
+    assert closed(socket) == (1008, "too many queued messages")
     exchange.left()
 
 
@@ -796,7 +796,7 @@ def test_a_key_has_so_many_sockets_at_a_time(guarded: World) -> None:
     alice, bob = {"Authorization": "Bearer sk-alice"}, {"Authorization": "Bearer sk-bob"}
     with dialled(guarded.address, **bob), dialled(guarded.address, **bob) as second:
         with dialled(guarded.address, **bob) as third:
-            assert closed(third) == (1013, "2 sockets of this key are open; that is the limit")
+            assert closed(third) == (1013, "this API key has 2 open sockets, which is its limit")
         with dialled(guarded.address, **alice) as other:
             assert is_answered(other)
         second.close()
@@ -931,14 +931,14 @@ def test_a_socket_that_was_used_for_long_enough_is_closed(tmp_path: Path) -> Non
         frame = heard(socket)
         assert problems(ERROR_FRAME, frame) == []
         assert frame["error"]["code"] == "websocket_connection_limit_reached"
-        assert closed(socket) == (1000, "used up")
+        assert closed(socket) == (1000, "lifetime exceeded")
 
 
 def test_a_socket_that_nobody_used_is_used_up_as_well(tmp_path: Path) -> None:
     with limited(tmp_path, 0.0) as address, dialled(address) as socket:
         frame = heard(socket)
         assert frame["error"]["code"] == "websocket_connection_limit_reached"
-        assert closed(socket) == (1000, "used up")
+        assert closed(socket) == (1000, "lifetime exceeded")
 
 
 def test_a_server_that_leaves_closes_idle_sockets_at_once(far: Upstream, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_what_cannot_be_recovered_is_given_up_and_keeps_nothing_else_from_its_en
         found = made.database.entry("resp_1")
         assert found is not None
         assert b"could not be read" in (found.record or b"")
-    assert running.stderr.count("response resp_1 could not be recovered") == MAX_RECOVERIES
+    assert running.stderr.count("cannot recover response resp_1") == MAX_RECOVERIES
 
 
 def test_an_upstream_with_statuses_of_its_own_is_stored_all_the_same(

@@ -1,9 +1,9 @@
-"""`POST /v1/responses/compact`: what was said, summed up by the model that is to go on.
+"""`POST /v1/responses/compact`: a conversation, summarized by the model that is to continue it.
 
-What the client itself said stays as it is; one item behind it stands for all the rest. Its content
-is the summary, sealed: sent back as input, every upstream is told it in words. Nothing of it is
-stored. Calls and their results are told to the model as text, since a request without tools may
-have none; what it thought is left out.
+The messages of the client stay as they are; one item after them replaces all the rest. It holds the
+summary as `encrypted_content` (encoded, not encrypted): sent back as input, it becomes text for any
+upstream. Nothing is stored. The model gets calls and their results as text, since a request without
+tools may not contain calls, and no reasoning.
 """
 
 import time
@@ -37,7 +37,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class _CompactRequest(msgspec.Struct):
-    """What a client may ask."""
+    """The fields of the request that are used."""
 
     instructions: str | None = None
     previous_response_id: str | None = None
@@ -56,18 +56,18 @@ class _ToolOutputItem(msgspec.Struct):
     output: str | list[Raw] = ""
 
 
-_asking = msgspec.json.Decoder(_CompactRequest).decode
+_request = msgspec.json.Decoder(_CompactRequest).decode
 _call = msgspec.json.Decoder(_ToolCallItem).decode
 _output = msgspec.json.Decoder(_ToolOutputItem).decode
 
 
 class CompactResponse(Endpoint):
-    def __init__(self, host: GatewayContext, sessions: Sessions | None) -> None:
-        super().__init__(host, RESPONSES)
+    def __init__(self, gateway: GatewayContext, sessions: Sessions | None) -> None:
+        super().__init__(gateway, RESPONSES)
         self._sessions = sessions
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
-        """The request, with all that was said as its input."""
+        """Builds the request, with the whole conversation as its input."""
         preamble = await for_body(body, decode_body, parse_preamble, body)
         incoming = self._build_request(scope, body, self._model_name(preamble), False)
         if self._sessions is not None:
@@ -76,17 +76,17 @@ class CompactResponse(Endpoint):
             raise Failed(previous_not_found(preamble.previous_response_id))
         raw = incoming.body.raw
         if not await for_body(raw, input_items_of, raw):
-            raise BadRequest("input", "missing; there is nothing to sum up")
+            raise BadRequest("input", "missing; expected the conversation to compact")
         return incoming
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         raw = incoming.body.raw
         items = await for_body(raw, input_items_of, raw)
         try:
-            body = await for_body(raw, _summing_up, incoming, items)
+            body = await for_body(raw, _summary_request, incoming, items)
         except BadRequest as problem:
             raise Failed(bad_request(problem)) from None
-        asking = IncomingRequest(
+        request = IncomingRequest(
             RequestBody(RESPONSES, body),
             incoming.model,
             False,
@@ -94,55 +94,74 @@ class CompactResponse(Endpoint):
             caller=incoming.caller,
             reject_lossy=incoming.reject_lossy,
         )
-        await parse_request(asking, self._gateway.limits)
-        await _CompactionRun(self._gateway, items)._serve(self._gateway.start(asking), scope, send)
+        await parse_request(request, self._gateway.limits)
+        await _CompactionRun(self._gateway, items)._serve(self._gateway.start(request), scope, send)
         return None
 
 
 class _CompactionRun(Endpoint):
-    """One answer: the run has a model sum up what was said."""
+    """Sends the compaction that a run produced."""
 
-    def __init__(self, host: GatewayContext, items: list[Raw]) -> None:
-        super().__init__(host, RESPONSES)
+    def __init__(self, gateway: GatewayContext, items: list[Raw]) -> None:
+        super().__init__(gateway, RESPONSES)
         self._items = items
 
     def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
-        return _compacted(run, stream, self._items)
+        response = stream.response
+        summary = response.text.strip()
+        if not summary:
+            message = f"{run.upstream} returned no summary"
+            raise Failed(fault("bad-upstream-answer", message))
+        ids = fresh_context().ids
+        id = ids.mint("resp")
+        item = {
+            "id": ids.mint("cmp"),
+            "type": "compaction",
+            "encrypted_content": sealed_summary(summary),
+        }
+        compaction = {
+            "id": id,
+            "object": "response.compaction",
+            "created_at": int(time.time()),
+            "output": [*history.shown(filter(_is_clients, self._items), id), item],
+            "usage": usage_to_wire(response.usage) or usage_to_wire(Usage(0, 0, 0)),
+        }
+        return _json(compaction)
 
 
-def _summing_up(incoming: IncomingRequest, said: list[Raw]) -> bytes:
-    """The request that has a model sum up what was said."""
-    asking = decode_body(_asking, incoming.body.raw)
-    items = [told for item in said for told in _told(item)]
+def _summary_request(incoming: IncomingRequest, conversation: list[Raw]) -> bytes:
+    """The request for a summary of the conversation."""
+    request = decode_body(_request, incoming.body.raw)
+    items = [one for item in conversation for one in _as_message(item)]
     body: dict[str, object] = {
         "model": incoming.model,
         "input": [*items, _message("user", INSTRUCTION)],
         "store": False,
     }
     options = {
-        "instructions": asking.instructions,
-        "prompt_cache_key": asking.prompt_cache_key,
+        "instructions": request.instructions,
+        "prompt_cache_key": request.prompt_cache_key,
     }
     return _json(body | {name: value for name, value in options.items() if value is not None})
 
 
-def _told(item: Raw) -> list[Raw]:
-    """How a model is told of an item."""
+def _as_message(item: Raw) -> list[Raw]:
+    """An item as a message for the model, or as none."""
     found = history.shape(item)
-    reader = _READERS.get(found.type)
+    convert = _MESSAGES.get(found.type)
     try:
-        return [item] if reader is None else reader(item)
+        return [item] if convert is None else convert(item)
     except ValueError as problem:
         raise BadRequest("input", f"{found.type}: {problem}") from None
 
 
-def _called(item: Raw) -> list[Raw]:
+def _call_message(item: Raw) -> list[Raw]:
     call = _call(item)
     text = f"[{call.call_id}: {call.name} is called with {call.arguments or call.input}]"
     return [_message("assistant", text)]
 
 
-def _resulted(item: Raw) -> list[Raw]:
+def _result_message(item: Raw) -> list[Raw]:
     result = _output(item)
     words = {"type": "input_text", "text": f"[{result.call_id}: the result of the call]"}
     shown = result.output
@@ -151,16 +170,12 @@ def _resulted(item: Raw) -> list[Raw]:
     return [_message("user", [words, *shown])]
 
 
-def _left_out(item: Raw) -> list[Raw]:
-    return []
-
-
-_READERS: dict[str, Callable[[Raw], list[Raw]]] = {
-    "function_call": _called,
-    "custom_tool_call": _called,
-    "function_call_output": _resulted,
-    "custom_tool_call_output": _resulted,
-    "reasoning": _left_out,
+_MESSAGES: dict[str, Callable[[Raw], list[Raw]]] = {
+    "function_call": _call_message,
+    "custom_tool_call": _call_message,
+    "function_call_output": _result_message,
+    "custom_tool_call_output": _result_message,
+    "reasoning": lambda item: [],
 }
 
 
@@ -168,30 +183,7 @@ def _message(role: str, content: object) -> Raw:
     return Raw(_json({"type": "message", "role": role, "content": content}))
 
 
-def _compacted(run: Run, stream: Stream, said: list[Raw]) -> bytes:
-    """What the client is told; raises Failed if there is no summary."""
-    response = stream.response
-    summary = response.text.strip()
-    if not summary:
-        raise Failed(fault("bad-upstream-answer", f"{run.upstream} did not sum up what was said"))
-    ids = fresh_context().ids
-    id = ids.mint("resp")
-    item = {
-        "id": ids.mint("cmp"),
-        "type": "compaction",
-        "encrypted_content": sealed_summary(summary),
-    }
-    compaction = {
-        "id": id,
-        "object": "response.compaction",
-        "created_at": int(time.time()),
-        "output": [*history.shown(filter(_is_clients, said), id), item],
-        "usage": usage_to_wire(response.usage) or usage_to_wire(Usage(0, 0, 0)),
-    }
-    return _json(compaction)
-
-
 def _is_clients(item: Raw) -> bool:
-    """Whether the client said it: it stays as it is."""
+    """Whether the client wrote it: it stays as it is."""
     found = history.shape(item)
     return found.type == "message" and found.role != "assistant"

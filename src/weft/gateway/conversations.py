@@ -1,8 +1,8 @@
-"""Conversations: made, read, changed and deleted, and the items in them. Whatever belongs to
-another key is not there.
+"""Endpoints of conversations and their items: create, retrieve, update, delete. A conversation of
+another key is a 404.
 
-Items are kept as they came, and shown under the id they have here. What no request may hold is
-refused when it comes: a conversation can always go on.
+Items are stored as received, and returned with the id they have here. An item that no request could
+contain is refused, so that every conversation can be continued.
 """
 
 import re
@@ -37,7 +37,7 @@ MAX_NEW_ITEMS = 20
 """Items that may be added by one request."""
 
 _ID = re.compile(r"[A-Za-z0-9_.:=-]{1,256}")
-"""An id that an item may bring along: one that can stand in a path."""
+"""Ids that a client may give to an item: those that can be part of a path."""
 
 _json = msgspec.json.Encoder().encode
 
@@ -75,8 +75,8 @@ class CreateConversation(_ConversationEndpoint):
     """`/v1/conversations`"""
 
     async def _handle(self, scope: Scope, receive: Receive) -> bytes:
-        asked = decode_body(_new, await read_body(self._gateway, scope, receive))
-        items, metadata = new_items(asked.items or ()), _metadata(asked.metadata)
+        created = decode_body(_new, await read_body(self._gateway, scope, receive))
+        items, metadata = new_items(created.items or ()), _metadata(created.metadata)
         id = fresh_context().ids.mint("conv")
         made = Conversation(id, scope["weft.caller"], time.time(), metadata)
         try:
@@ -94,18 +94,15 @@ class ConversationEndpoint(_ConversationEndpoint):
         match scope["method"]:
             case "DELETE":
                 await self._store.delete_conversation(found.owner, found.id)
-                gone = {"id": found.id, "object": "conversation.deleted", "deleted": True}
-                return _json(gone)
+                return _json({"id": found.id, "object": "conversation.deleted", "deleted": True})
             case "POST":
-                return await self._change(found, await read_body(self._gateway, scope, receive))
+                body = await read_body(self._gateway, scope, receive)
+                metadata = _metadata(decode_body(_changed, body).metadata)
+                if not await self._store.set_metadata(found.owner, found.id, metadata):
+                    raise not_found("Conversation", found.id)
+                return conversation_object(msgspec.structs.replace(found, metadata=metadata))
             case _:
                 return conversation_object(found)
-
-    async def _change(self, found: Conversation, body: bytes) -> bytes:
-        metadata = _metadata(decode_body(_changed, body).metadata)
-        if not await self._store.set_metadata(found.owner, found.id, metadata):
-            raise not_found("Conversation", found.id)
-        return conversation_object(msgspec.structs.replace(found, metadata=metadata))
 
 
 class ConversationItems(_ConversationEndpoint):
@@ -125,7 +122,7 @@ class ConversationItems(_ConversationEndpoint):
             raise not_found("Conversation", found.id) from None
         except Taken as problem:
             raise BadRequest("items", str(problem)) from None
-        return _listed(items, more=False)
+        return _list_object(items, more=False)
 
     async def _page(self, found: Conversation, query: Query) -> bytes:
         limit, descending = (
@@ -137,7 +134,7 @@ class ConversationItems(_ConversationEndpoint):
             page = await self._store.items(found.id, after, None, limit, descending)
         except Absent:
             raise BadRequest("after", f"no item {str(after)[:100]!r}") from None
-        return _listed(page.items, more=page.more)
+        return _list_object(page.items, more=page.more)
 
 
 class ConversationItem(_ConversationEndpoint):
@@ -152,14 +149,11 @@ class ConversationItem(_ConversationEndpoint):
         item = await self._store.item(found.id, id)
         if item is None:
             raise not_found("Item", id)
-        return _json(_shown(item))
-
-
-# What comes
+        return _json(_item_object(item))
 
 
 def new_items(items: Sequence[Raw]) -> list[Item]:
-    """Items to be kept, each under its own id or a new one. Raises BadRequest."""
+    """The items to store, each with its own id or a new one. Raises BadRequest."""
     if len(items) > MAX_NEW_ITEMS:
         raise BadRequest("items", f"{len(items)}; expected at most {MAX_NEW_ITEMS} at a time")
     try:
@@ -175,20 +169,17 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
 def _item(raw: Raw, path: str, ids: Ids) -> Item:
     found = history.shape(raw)
     if found.type == "item_reference":
-        raise BadRequest(path, "refers to an item; expected the item itself")
+        raise BadRequest(path, "an item reference; expected the item itself")
     if not found.id:
         return Item(ids.mint(history.prefix(found)), bytes(raw))
     if not _ID.fullmatch(found.id):
-        expected = "letters, digits and _.:=-, at most 256 of them"
+        expected = "up to 256 letters, digits and _.:=-"
         raise BadRequest(f"{path}.id", f"{found.id[:100]!r}; expected {expected}")
     return Item(found.id, bytes(raw))
 
 
-def _metadata(told: Metadata | None) -> bytes:
-    return _json(validate_metadata(told))
-
-
-# What is told
+def _metadata(metadata: Metadata | None) -> bytes:
+    return _json(validate_metadata(metadata))
 
 
 def conversation_object(conversation: Conversation) -> bytes:
@@ -202,11 +193,11 @@ def conversation_object(conversation: Conversation) -> bytes:
     )
 
 
-def _listed(items: Sequence[Item], *, more: bool) -> bytes:
-    return list_object([_shown(one) for one in items], [one.id for one in items], more=more)
+def _list_object(items: Sequence[Item], *, more: bool) -> bytes:
+    return list_object([_item_object(one) for one in items], [one.id for one in items], more=more)
 
 
-def _shown(item: Item) -> dict[str, Raw]:
-    """An item with all that readers of items want, under the id it has here."""
+def _item_object(item: Item) -> dict[str, Raw]:
+    """An item with all fields that clients expect, and the id it has here."""
     (fields,) = history.shown([Raw(item.data)], item.id)
     return {**fields, "id": Raw(_json(item.id))}

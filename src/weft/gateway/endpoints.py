@@ -1,7 +1,7 @@
-"""Where clients ask: one thin endpoint a dialect. They differ in where the model is named.
+"""The endpoints that create responses, one for each dialect.
 
-Each is an ASGI app. It reads the body, makes of it what the relay is asked, and has the answer
-told. A client that goes away cancels everything that was going on for it.
+Each is an ASGI app: it reads the body, builds the request for the relay, and sends the response. A
+client that disconnects cancels everything that runs for it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ ClientConnection = http_response.ClientConnection
 
 
 class GatewayContext(Protocol):
-    """What an endpoint needs of the gateway."""
+    """What endpoints need of the gateway."""
 
     max_body: int
     json_limits: bodies.JsonLimits
@@ -56,7 +56,7 @@ class GatewayContext(Protocol):
 
 
 class Preamble(msgspec.Struct):
-    """As much of a body as says where it goes, and whether that is possible."""
+    """The fields of a body that decide where it goes."""
 
     model: str | None = None
     stream: bool | None = None
@@ -68,7 +68,7 @@ _WORD = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 def decode_body(decode: Callable[[bytes], T], body: bytes) -> T:
-    """Reads a body; raises BadRequest where it is not of that shape."""
+    """Decodes a body. Raises BadRequest if it is not JSON of that shape."""
     try:
         return decode(body)
     except RecursionError:
@@ -83,28 +83,28 @@ def headers_of(scope: Scope) -> dict[bytes, bytes]:
     return dict(scope["headers"])
 
 
-async def read_body(host: GatewayContext, scope: Scope, receive: Receive) -> bytes:
-    """Reads a body that may be parsed; raises HttpRejection, BadRequest, RequestAborted."""
+async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> bytes:
+    """Reads a body and checks its limits. Raises HttpRejection, BadRequest, RequestAborted."""
     headers = headers_of(scope)
     coding = headers.get(b"content-encoding", b"identity").lower()
     if coding != b"identity":
-        message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
+        message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not supported"
         raise HttpRejection(415, fault("bad-request", message))
-    body = await bodies.read(receive, headers.get(b"content-length"), host.max_body)
-    await for_body(body, bodies.check, body, host.json_limits)
+    body = await bodies.read(receive, headers.get(b"content-length"), gateway.max_body)
+    await for_body(body, bodies.check, body, gateway.json_limits)
     return body
 
 
 async def parse_request(incoming: IncomingRequest, limits: Limits) -> None:
-    """Parses a request, once for all targets. Raises Failed."""
+    """Parses a request once, for all its targets. Raises Failed."""
     await for_body(incoming.body.raw, incoming.checked, limits)
 
 
 class Endpoint:
-    """Takes requests of one dialect."""
+    """Answers requests of one dialect."""
 
-    def __init__(self, host: GatewayContext, dialect: str) -> None:
-        self._gateway = host
+    def __init__(self, gateway: GatewayContext, dialect: str) -> None:
+        self._gateway = gateway
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,7 +128,7 @@ class Endpoint:
             await self._serve(run, scope, send)
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        """What answers, if that is to be told; raises Failed."""
+        """Starts a run; returns None if its response was sent already. Raises Failed."""
         return self._gateway.start(incoming)
 
     async def _receive_request(self, scope: Scope, receive: Receive) -> IncomingRequest:
@@ -143,11 +143,11 @@ class Endpoint:
         return incoming
 
     async def _validate(self, incoming: IncomingRequest) -> None:
-        """Raises Failed for a request that cannot be read."""
+        """Raises Failed for an invalid request."""
         await parse_request(incoming, self._gateway.limits)
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
-        """Raises BadRequest, or Failed."""
+        """Builds the request for the relay from a body. Raises BadRequest, Failed."""
         preamble = await for_body(body, decode_body, _preamble, body)
         return self._build_request(scope, body, self._model_name(preamble), bool(preamble.stream))
 
@@ -198,7 +198,7 @@ class Endpoint:
                 self._gateway.end_run(run)
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
-        """How a stream is told."""
+        """How events are written."""
         return EventStreamWriter(DIALECTS[self._dialect].idle)
 
     async def _send_whole(self, run: Run, id: str, send: Send) -> None:
@@ -219,7 +219,7 @@ class Endpoint:
             )
 
     def _render_body(self, run: Run, stream: Stream, body: bytes) -> bytes:
-        """What a client is told of an answer in one piece."""
+        """The body of a response that is not streamed."""
         return body
 
     async def _send_failure(self, failed: Failed, run: Run, id: str, send: Send) -> None:
@@ -229,7 +229,7 @@ class Endpoint:
 
 
 class DisconnectWatcher:
-    """Cancels the task that made it when the client goes away."""
+    """Cancels the task that created it when the client disconnects."""
 
     def __init__(self, exchange: Exchange) -> None:
         self.disconnected = False
@@ -249,14 +249,15 @@ class DisconnectWatcher:
 
 
 class MessagesEndpoint(Endpoint):
-    """Threads are kept by the upstream that made them: clients are told, and know what to do."""
+    """Refuses threads, which only the upstream that created them has: clients then send all
+    messages."""
 
     def _model_name(self, preamble: Preamble) -> str:
         if isinstance(preamble.thread, Raw) and bytes(preamble.thread) != b"null":
             extra = Extra(param="thread", error_code="thread_unsupported_request")
             error = ErrorPart(
                 "internal",
-                "thread: not available here; send the messages",
+                "thread is not supported here; send the messages",
                 status=400,
                 extra=msgspec.Raw(msgspec.json.encode(extra)),
             )
@@ -265,21 +266,21 @@ class MessagesEndpoint(Endpoint):
 
 
 class GeminiEndpoint(Endpoint):
-    """The model and the verb are in the path, behind the last colon."""
+    """The model and the method are in the path, separated by the last colon."""
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
-        called = scope["path_params"]["call"].removeprefix("models/")
-        name, _, verb = called.rpartition(":")
+        call = scope["path_params"]["call"].removeprefix("models/")
+        name, _, method = call.rpartition(":")
         await for_body(body, decode_body, _preamble, body)
-        if not name or verb not in _VERBS:
-            expected = " or ".join(_VERBS)
-            message = f"no {verb[:100]!r} of a model here; expected {expected}"
+        if not name or method not in _METHODS:
+            message = f"unknown method {method[:100]!r}; expected {' or '.join(_METHODS)}"
             raise HttpRejection(404, fault("not-found", message))
-        return self._build_request(scope, body, name, _VERBS[verb])
+        return self._build_request(scope, body, name, _METHODS[method])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:
         is_events = b"alt=sse" in scope["query_string"].split(b"&")
         return super()._writer(scope) if is_events else JsonArrayWriter()
 
 
-_VERBS = {"generateContent": False, "streamGenerateContent": True}
+_METHODS = {"generateContent": False, "streamGenerateContent": True}
+"""Whether each of them streams."""

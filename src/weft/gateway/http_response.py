@@ -1,7 +1,7 @@
-"""What goes back to a client over HTTP: bodies, errors, and streams.
+"""Responses over HTTP: bodies, errors, and streams.
 
-A stream's head waits for the first of its answer, so that what fails before is an error with a
-status of its own; unless the upstream is silent for so long that the client must hear something.
+The head of a stream waits for the first event, so that a failure before it is an error with its own
+status; unless the upstream is silent for so long that a keepalive has to be sent.
 """
 
 import asyncio
@@ -36,15 +36,14 @@ STREAM_HEADERS: Headers = [
 ]
 ARRAY_HEADERS: Headers = [JSON_TYPE, *STREAM_HEADERS[1:]]
 SLICE = 256 * 1024
-"""Bytes that are sent at a time: what is large leaves as fast as its client reads it."""
+"""Bytes that are sent at a time: a large body is sent as fast as its client reads it."""
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,128}")
 _FINDINGS = 2048
-"""Bytes of the header that lists what the upstream was not told, and what was repaired before the
-head of the answer."""
+"""The longest Weft-Findings header, in bytes."""
 
 
 def weft_headers(id: str, run: Run | None = None) -> Headers:
-    """The headers that say which request this is, who answers, and what got lost on the way."""
+    """The headers with the id of the request, the upstream, and the findings before the head."""
     found = [(b"weft-request-id", id.encode()), (b"x-request-id", id.encode())]
     if run is None:
         return found
@@ -54,13 +53,13 @@ def weft_headers(id: str, run: Run | None = None) -> Headers:
     words = [*(f"warned:{path}" for path in run.warnings), *(f"found:{code}" for code in codes)]
     if words:
         count = len(run.warnings) + len(run.findings)
-        found.append((b"weft-findings", _listed(words)))
+        found.append((b"weft-findings", _header_list(words)))
         found.append((b"weft-findings-count", b"%d" % count))
     return found
 
 
-def _listed(words: Iterable[str]) -> bytes:
-    """The words that may stand in a header, as many as there is room for."""
+def _header_list(words: Iterable[str]) -> bytes:
+    """As many of the words as fit, without characters that a header cannot have."""
     listed = ""
     for word in words:
         if not _VISIBLE.fullmatch(word):
@@ -72,8 +71,13 @@ def _listed(words: Iterable[str]) -> bytes:
     return listed.encode()
 
 
+async def send_json(send: Send, id: str, data: bytes, more: Headers | None = None) -> None:
+    """Sends a JSON body as the response to the request with this id."""
+    await send_body(send, 200, data, [JSON_TYPE, *weft_headers(id), *(more or ())])
+
+
 async def send_body(send: Send, status: int, data: bytes, headers: Headers) -> None:
-    """Sends an answer in one piece."""
+    """Sends a response with this body."""
     length = (b"content-length", b"%d" % len(data))
     start = {"type": "http.response.start", "status": status, "headers": [*headers, length]}
     await send(start)
@@ -85,7 +89,7 @@ async def send_body(send: Send, status: int, data: bytes, headers: Headers) -> N
 
 
 def slices(data: bytes) -> Iterator[bytes]:
-    """What is sent, in pieces that a connection takes at once."""
+    """The data in pieces that a connection takes at once."""
     for start in range(0, len(data), SLICE):
         yield data[start : start + SLICE]
 
@@ -93,7 +97,7 @@ def slices(data: bytes) -> Iterator[bytes]:
 def write_slices(
     writer: EventStreamWriter | JsonArrayWriter, events: Sequence[Event]
 ) -> Iterator[bytes]:
-    """Events as they are sent: all at once, or, if they are large, in slices."""
+    """The bytes of events: all at once, or in slices if they are large."""
     if sum([len(event.data) for event in events]) <= SLICE:
         yield writer.write(events)
         return
@@ -108,7 +112,7 @@ def write_slices(
 
 
 async def send_error(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
-    """Sends an error in the client's dialect; returns its status."""
+    """Sends an error in a dialect; returns its status."""
     status, data = render_error(dialect, failed.error)
     if isinstance(failed, HttpRejection):
         status = failed.status
@@ -125,29 +129,30 @@ def render_error(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     """The status and the body of an error in a dialect."""
     write = DIALECTS[dialect].write_error
     if write is None:
-        raise InternalError(f"{dialect} has no errors")
+        raise InternalError(f"{dialect} has no error bodies")
     return write(error)
 
 
 def internal_error(id: str, problem: Exception) -> Failed:
-    """Keeps what went wrong for the log; a client is told that something did, and no more."""
-    log.error("a request failed", exc_info=problem, extra={"request_id": id})
-    return Failed(fault("server", f"an error of our own; it is logged as {id}"))
+    """Logs an exception; the client gets only the id of its request."""
+    log.error("internal error", exc_info=problem, extra={"request_id": id})
+    return Failed(fault("server", f"internal error; see request {id} in the log of the gateway"))
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """Who is told: one request over HTTP."""
+    """Where the response to one HTTP request is sent."""
 
     id: str
     dialect: str
     send: Send
     write: Callable[[bytes], bool]
-    """Writes to a body that has begun, at once; tells whether there is room for more."""
+    """Writes to a body that has begun, without waiting; returns False if the client has to catch
+    up first."""
 
 
 class StreamResponse:
-    """Tells one run to one client, as it comes."""
+    """Streams one run to one client."""
 
     def __init__(
         self,
@@ -197,7 +202,7 @@ class StreamResponse:
             self._run.record.status = status
 
     def _write_now(self, events: list[Event]) -> bool:
-        """Writes events at once; tells whether there is room for more."""
+        """Writes events without waiting; returns False if the client has to catch up first."""
         self._timer.reset()
         data = self._writer.write(events)
         self._run.record.bytes_out += len(data)
@@ -228,11 +233,11 @@ class StreamResponse:
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def _end(self) -> None:
-        if not self._started:  # nothing was told, and nothing failed
+        if not self._started:  # there were no events, and no error
             await self._begin()
         await self._send({"type": "http.response.body", "body": self._writer.end()})
 
-    # While there is nothing to say
+    # Keepalives
 
     def _on_silence(self) -> None:
         if not self._writing:
@@ -241,7 +246,7 @@ class StreamResponse:
             task.add_done_callback(self._keepalives.discard)
 
     async def _send_keepalive(self) -> None:
-        """What has a number goes out at once: the next event must not overtake it."""
+        """Writes without waiting where possible: a numbered event must not be overtaken."""
         if self._writing:
             return
         data = self._writer.keepalive(self._run.keepalive())

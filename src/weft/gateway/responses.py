@@ -1,5 +1,5 @@
-"""`POST /v1/responses` of a gateway that remembers: turns go on from earlier ones, answers are
-stored, and may run without their client.
+"""The endpoints of a gateway with a store: turns continue earlier ones, and responses may run on
+without their client.
 """
 
 from dataclasses import replace
@@ -26,10 +26,10 @@ from weft.store.base import StoreError
 
 
 class StoringEndpoint(Endpoint):
-    """Stored streams go on for a while when their client has left, if the settings say so."""
+    """Stored streams go on for `resume_window` seconds after their client disconnected."""
 
-    def __init__(self, host: GatewayContext, dialect: str, sessions: Sessions) -> None:
-        super().__init__(host, dialect)
+    def __init__(self, gateway: GatewayContext, dialect: str, sessions: Sessions) -> None:
+        super().__init__(gateway, dialect)
         self._sessions = sessions
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
@@ -38,13 +38,13 @@ class StoringEndpoint(Endpoint):
             return run
         id = await self._sessions.detach(run, self._gateway.end_run)
         client = self._client(scope, send)
-        writer = self._following(id if incoming.resumable else None)
+        writer = self._stream_writer(id if incoming.resumable else None)
         await stream_events(
             scope, client, self._sessions.events(id), writer, self._gateway.keepalive, run
         )
         return None
 
-    def _following(self, log_id: str | None = None) -> EventStreamWriter:
+    def _stream_writer(self, log_id: str | None = None) -> EventStreamWriter:
         return EventStreamWriter(DIALECTS[self._dialect].idle, log_id)
 
     def _client(self, scope: Scope, send: Send) -> http_response.ClientConnection:
@@ -68,14 +68,8 @@ class ResponsesEndpoint(StoringEndpoint):
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
         if not incoming.background:
             return await super()._start(incoming, scope, send)
-        await self._launch(incoming, scope, self._client(scope, send))
-        return None
-
-    async def _launch(
-        self, incoming: IncomingRequest, scope: Scope, client: http_response.ClientConnection
-    ) -> None:
-        """Has it run in the background."""
         run = self._gateway.start(replace(incoming, stream=True))
+        client = self._client(scope, send)
         try:
             snapshot = await self._sessions.launch(run, incoming, self._gateway.end_run)
         except (StoreError, BadRequest) as problem:
@@ -86,11 +80,8 @@ class ResponsesEndpoint(StoringEndpoint):
             raise
         if incoming.stream:
             events = self._sessions.events(incoming.response_id or "")
-            await stream_events(scope, client, events, self._following(), self._gateway.keepalive)
+            writer = self._stream_writer()
+            await stream_events(scope, client, events, writer, self._gateway.keepalive)
         else:
-            await http_response.send_body(
-                client.send,
-                200,
-                snapshot,
-                [http_response.JSON_TYPE, *http_response.weft_headers(client.id)],
-            )
+            await http_response.send_json(client.send, client.id, snapshot)
+        return None

@@ -1,4 +1,4 @@
-"""What the paths of stored things share: how they are asked and answered, metadata, orders."""
+"""What the endpoints of conversations and stored chat completions share."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -14,18 +14,18 @@ from weft.store.base import Store
 MAX_PAIRS = 16
 MAX_NAME = 64
 MAX_VALUE = 512
-"""Metadata: how many, and how many characters a name and a value have."""
+"""Metadata: the number of pairs, and the length of a name and of a value, in characters."""
 
 Metadata = dict[str, str]
 
 
 class StoreEndpoint(ABC):
-    """One path: reads what is asked, and tells what `_answer` has for it."""
+    """One path: sends the body that `_handle` returns, or its error."""
 
     DIALECT: ClassVar[str]
 
-    def __init__(self, host: GatewayContext, sessions: Sessions) -> None:
-        self._gateway = host
+    def __init__(self, gateway: GatewayContext, sessions: Sessions) -> None:
+        self._gateway = gateway
         self._sessions = sessions
 
     @property
@@ -41,9 +41,7 @@ class StoreEndpoint(ABC):
         except EXPECTED_ERRORS as problem:
             await send_problem(send, self.DIALECT, id, problem)
         else:
-            await http_response.send_body(
-                send, 200, data, [http_response.JSON_TYPE, *http_response.weft_headers(id)]
-            )
+            await http_response.send_json(send, id, data)
 
     @abstractmethod
     async def _handle(self, scope: Scope, receive: Receive) -> bytes:
@@ -51,7 +49,7 @@ class StoreEndpoint(ABC):
 
 
 def validate_metadata(metadata: Metadata | None) -> Metadata:
-    """Metadata that is not too much. Raises BadRequest."""
+    """Returns the metadata if it keeps its limits. Raises BadRequest."""
     pairs = metadata or {}
     if len(pairs) > MAX_PAIRS:
         raise BadRequest("metadata", f"{len(pairs)} pairs; expected at most {MAX_PAIRS}")
@@ -65,9 +63,9 @@ def validate_metadata(metadata: Metadata | None) -> Metadata:
     return pairs
 
 
-def is_descending(query: Query, usual: str) -> bool:
-    """The order that a list is wanted in. Raises BadRequest."""
-    order = query.get("order", [usual])[-1]
+def is_descending(query: Query, default: str) -> bool:
+    """Returns whether the query asks for the newest first. Raises BadRequest."""
+    order = query.get("order", [default])[-1]
     if order not in ("asc", "desc"):
         raise BadRequest("order", f"{order[:50]!r}; expected asc or desc")
     return order == "desc"

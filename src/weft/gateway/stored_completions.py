@@ -1,7 +1,6 @@
-"""Stored chat completions: listed, read, described by metadata, deleted; and what was asked.
+"""Endpoints of stored chat completions: list, retrieve, update metadata, delete, list messages.
 
-There are those that were asked for with `store: true`, once they have ended. Whatever belongs to
-another key is not there.
+Those with `store: true` are stored, once they have ended. One of another key is a 404.
 """
 
 import re
@@ -40,7 +39,7 @@ class _NewMetadata(msgspec.Struct):
 
 
 class _WithMetadata(msgspec.Struct):
-    """A request, or the context of what was stored: what its client wrote on it."""
+    """A request, or the context of a stored completion."""
 
     metadata: Metadata | None = None
 
@@ -84,7 +83,12 @@ class ListCompletions(_CompletionEndpoint):
         found: list[Entry] = []
         descending = is_descending(query, "asc")
         owner = scope["weft.caller"]
-        last = await self._after(owner, query)
+        last: Entry | None = None
+        after = query.get("after", [""])[-1]
+        if after:
+            last = await self._store.owned(owner, after)
+            if last is None or not is_retrievable(last):
+                raise BadRequest("after", f"no chat completion {after[:100]!r}")
         while len(found) <= limit:
             more = await self._store.told(owner, CHAT_COMPLETIONS, last, BATCH, descending)
             found += [one for one in more if is_retrievable(one) and _matches(one, query)]
@@ -93,22 +97,11 @@ class ListCompletions(_CompletionEndpoint):
             last = more[-1]
 
         def page() -> bytes:
-            told, ids = (
-                [completion_fields(one) for one in found[:limit]],
-                [one.id for one in found[:limit]],
-            )
-            return list_object(told, ids, more=len(found) > limit)
+            listed = found[:limit]
+            fields = [completion_fields(one) for one in listed]
+            return list_object(fields, [one.id for one in listed], more=len(found) > limit)
 
         return await for_body(max((one.body or b"" for one in found), key=len, default=b""), page)
-
-    async def _after(self, owner: str, query: Query) -> Entry | None:
-        id = query.get("after", [""])[-1]
-        if not id:
-            return None
-        entry = await self._store.owned(owner, id)
-        if entry is None or not is_retrievable(entry):
-            raise BadRequest("after", f"no chat completion {id[:100]!r}")
-        return entry
 
 
 class CompletionEndpoint(_CompletionEndpoint):
@@ -122,8 +115,7 @@ class CompletionEndpoint(_CompletionEndpoint):
                 return await self._update_metadata(entry, validate_metadata(changed.metadata))
             case "DELETE":
                 await self._store.delete(entry.owner, entry.id)
-                gone = {"object": "chat.completion.deleted", "id": entry.id, "deleted": True}
-                return _json(gone)
+                return _json({"object": "chat.completion.deleted", "id": entry.id, "deleted": True})
             case _:
                 return await for_body(entry.body or b"", _completion_body, entry)
 
@@ -136,7 +128,7 @@ class CompletionEndpoint(_CompletionEndpoint):
 
 
 class CompletionMessages(_CompletionEndpoint):
-    """`/v1/chat/completions/{id}/messages`: what was asked, message by message."""
+    """`/v1/chat/completions/{id}/messages`: the messages of the request."""
 
     async def _handle(self, scope: Scope, receive: Receive) -> bytes:
         entry = await self._find(scope)
@@ -150,7 +142,7 @@ class CompletionMessages(_CompletionEndpoint):
 
 
 def is_retrievable(entry: Entry) -> bool:
-    """Whether its client may retrieve it: one that failed has nothing to show."""
+    """Whether a client may retrieve it: one that failed has no body."""
     return entry.dialect == CHAT_COMPLETIONS and entry.visible and entry.body is not None
 
 
@@ -163,7 +155,7 @@ def _completion_body(entry: Entry) -> bytes:
 
 
 def metadata_of(entry: Entry) -> Metadata:
-    """What its client wrote on it: last of all, or when it was asked for."""
+    """The metadata of the last update, or of the request."""
     changed = _described(entry.context).metadata
     return changed if changed is not None else _described(entry.request).metadata or {}
 
@@ -173,18 +165,14 @@ def _matches(entry: Entry, query: Query) -> bool:
     if model not in (entry.model, _model(entry.body or b"{}").model):
         return False
     wanted = {
-        found[1]: values[-1] for name, values in query.items() if (found := _metadata_filter(name))
+        found[1]: values[-1] for name, values in query.items() if (found := _FILTER.fullmatch(name))
     }
     metadata = metadata_of(entry) if wanted else {}
     return all(metadata.get(name) == value for name, value in wanted.items())
 
 
-def _metadata_filter(name: str) -> re.Match[str] | None:
-    return _FILTER.fullmatch(name)
-
-
 def _message(raw: Raw) -> dict[str, Raw]:
-    """A message as it is listed: its content is a text, or stands in its parts."""
+    """A message as listed: its content is a text, or in `content_parts`."""
     content = _content_of(raw).content
     parts = isinstance(content, Raw) and bytes(content).lstrip()[:1] == b"["
     fields = {**_fields(raw), "content_parts": content if parts else _NULL}

@@ -39,7 +39,7 @@ from weft.store.records import Entry
 
 PAGE_SIZE = 20
 MAX_PAGE_SIZE = 100
-"""Items of one page."""
+"""Items of a page: by default, and at most."""
 
 LAST_EVENT_ID = b"last-event-id"
 _json = msgspec.json.Encoder().encode
@@ -55,20 +55,20 @@ _recorded = msgspec.json.Decoder(_StoredRecord).decode
 
 
 def not_found(what: str, id: str) -> HttpRejection:
-    """What a client is told of what is not there, or not its own."""
+    """The error for an object that does not exist, or belongs to another key."""
     return HttpRejection(404, fault("bad-request", f"{what} with id '{id[:100]}' not found."))
 
 
 def int_param(query: Query, name: str, default: int, low: int, high: int) -> int:
-    """A number of a query; raises BadRequest."""
-    told = query.get(name, [str(default)])[-1]
-    if not re.fullmatch(r"-?\d{1,9}", told) or not low <= int(told) <= high:
-        raise BadRequest(name, f"{told[:50]!r}; expected a number from {low} to {high}")
-    return int(told)
+    """Returns an integer of the query. Raises BadRequest."""
+    value = query.get(name, [str(default)])[-1]
+    if not re.fullmatch(r"-?\d{1,9}", value) or not low <= int(value) <= high:
+        raise BadRequest(name, f"{value[:50]!r}; expected a number from {low} to {high}")
+    return int(value)
 
 
 def page_object(items: list[dict[str, Raw]], query: Query) -> bytes:
-    """The part of a list that is asked for, as the clients of lists want it."""
+    """Returns the page that the query asks for, as a list object."""
     limit = int_param(query, "limit", PAGE_SIZE, 1, MAX_PAGE_SIZE)
     if query.get("order", ["desc"])[-1] != "asc":
         items.reverse()
@@ -89,13 +89,13 @@ def list_object(items: list[dict[str, Raw]], ids: list[str], *, more: bool) -> b
 
 
 EXPECTED_ERRORS = (BadRequest, Failed, StoreError)
-"""Why a question about stored things has no answer: the client's fault, or ours."""
+"""What the endpoints of stored objects raise."""
 
 
 async def send_problem(
     send: Send, dialect: str, id: str, problem: BadRequest | Failed | StoreError
 ) -> None:
-    """Tells a client, in its dialect, why there is no answer."""
+    """Sends an error in a dialect."""
     match problem:
         case BadRequest():
             failed = Failed(bad_request(problem))
@@ -107,7 +107,7 @@ async def send_problem(
 
 
 class StoredResponseEndpoint:
-    """One endpoint of a stored response, by its id in the path."""
+    """Retrieves, resumes or deletes a response, by the id in its path."""
 
     def __init__(self, sessions: Sessions, keepalive: float = 0.0) -> None:
         self._sessions = sessions
@@ -130,28 +130,16 @@ class StoredResponseEndpoint:
         query = parse_qs(scope["query_string"].decode("latin-1"))
         match scope["method"]:
             case "DELETE":
-                await self._delete(scope, send, entry)
+                if entry.status in RUNNING:
+                    await self._sessions.cancel(entry)
+                await self._sessions.store.delete(scope["weft.caller"], entry.id)
+                deleted = {"id": entry.id, "object": "response", "deleted": True}
+                await http_response.send_json(send, scope["weft.id"], _json(deleted))
             case _ if query.get("stream", [""])[-1] == "true":
                 await self._resume(scope, send, entry, query)
             case _:
-                await self._send(
-                    scope, send, await for_body(entry.body or b"", response_body, entry)
-                )
-
-    async def _send(self, scope: Scope, send: Send, data: bytes) -> None:
-        await http_response.send_body(
-            send,
-            200,
-            data,
-            [http_response.JSON_TYPE, *http_response.weft_headers(scope["weft.id"])],
-        )
-
-    async def _delete(self, scope: Scope, send: Send, entry: Entry) -> None:
-        if entry.status in RUNNING:
-            await self._sessions.cancel(entry)
-        await self._sessions.store.delete(scope["weft.caller"], entry.id)
-        gone = {"id": entry.id, "object": "response", "deleted": True}
-        await self._send(scope, send, _json(gone))
+                body = await for_body(entry.body or b"", response_body, entry)
+                await http_response.send_json(send, scope["weft.id"], body)
 
     async def _resume(self, scope: Scope, send: Send, entry: Entry, query: Query) -> None:
         after = int_param(query, "starting_after", -1, -1, 10**9 - 1)
@@ -160,12 +148,12 @@ class StoredResponseEndpoint:
         client = http_response.ClientConnection(
             scope["weft.id"], RESPONSES, send, scope[EXCHANGE].write
         )
-        told = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
+        events = self._sessions.events(entry.id) if entry.stream else self._whole_events(entry.id)
         writer = EventStreamWriter(DIALECTS[RESPONSES].idle)
-        await stream_events(scope, client, events_after(told, after), writer, self._keepalive)
+        await stream_events(scope, client, events_after(events, after), writer, self._keepalive)
 
     async def _whole_events(self, id: str) -> AsyncIterator[list[Event]]:
-        """The events of a response that was not streamed, once it has ended."""
+        """Yields the events of a response that was not streamed, once it has ended."""
         async for _ in self._sessions.events(id):
             pass
         entry = await self._sessions.store.entry(id)
@@ -180,12 +168,12 @@ class InputItems(StoredResponseEndpoint):
         def page() -> bytes:
             return page_object(history.shown(history.given(Raw(entry.input)), entry.id), query)
 
-        await self._send(scope, send, await for_body(entry.input, page))
+        await http_response.send_json(send, scope["weft.id"], await for_body(entry.input, page))
 
 
 class ResponseFindings(StoredResponseEndpoint):
-    """What was repaired in a stored answer, and what its client's dialect could not carry. There
-    are those of every dialect: whoever has the id may ask."""
+    """What was repaired in a stored response, and what its client's dialect could not carry. There
+    are those of every dialect, for the owner of the response."""
 
     async def _find(self, scope: Scope) -> Entry:
         id = scope["path_params"]["id"]
@@ -197,22 +185,25 @@ class ResponseFindings(StoredResponseEndpoint):
     async def _handle(self, scope: Scope, send: Send, entry: Entry) -> None:
         record = entry.record or b"{}"
         found = (await for_body(record, _recorded, record)).findings
-        await self._send(scope, send, _json({"object": "list", "data": found}))
+        await http_response.send_json(
+            send, scope["weft.id"], _json({"object": "list", "data": found})
+        )
 
 
 class CancelResponse(StoredResponseEndpoint):
     async def _handle(self, scope: Scope, send: Send, entry: Entry) -> None:
         if not entry.background:
-            message = "only a response in the background can be cancelled"
+            message = "only a background response can be cancelled"
             raise BadRequest("response_id", message)
         if entry.status in RUNNING:
             await self._sessions.cancel(entry)
         found = await self._find(scope)
-        await self._send(scope, send, await for_body(found.body or b"", response_body, found))
+        body = await for_body(found.body or b"", response_body, found)
+        await http_response.send_json(send, scope["weft.id"], body)
 
 
 class ResumeStream:
-    """A stream that is asked for again, from behind the event whose id its client saw last."""
+    """Resumes a stream after the event whose id the client received last."""
 
     def __init__(self, sessions: Sessions, dialect: str, keepalive: float) -> None:
         self._sessions = sessions
@@ -221,13 +212,13 @@ class ResumeStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         id = scope["weft.id"]
-        told = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
-        name, _, number = told.rpartition("/")
+        event_id = dict(scope["headers"]).get(LAST_EVENT_ID, b"").decode("latin-1")
+        log_id, _, number = event_id.rpartition("/")
         client = http_response.ClientConnection(id, self._dialect, send, scope[EXCHANGE].write)
         try:
-            entry = await self._sessions.store.owned(scope["weft.caller"], name)
+            entry = await self._sessions.store.owned(scope["weft.caller"], log_id)
             if entry is None or entry.dialect != self._dialect or not number.isdecimal():
-                raise not_found("A stream", told)
+                raise not_found("A stream", event_id)
         except EXPECTED_ERRORS as problem:
             await send_problem(send, self._dialect, id, problem)
         else:
@@ -238,25 +229,25 @@ class ResumeStream:
 
 
 def events_of(entry: Entry) -> list[Event]:
-    """The events of a response that was told in one piece."""
+    """The events of a response that was not streamed."""
     body = entry.body or b"{}"
-    accent = ResponsesQuirks(tool_session=waits(body))
+    quirks = ResponsesQuirks(tool_session=waits(body))
     ids, now = fresh_context().ids, int(entry.created)
-    context = Context(request_of(entry), accent, ids, now, response_id=entry.id)
+    context = Context(request_of(entry), quirks, ids, now, response_id=entry.id)
     one = decode_all(body, RESPONSES, context=context)[0]
     return encoder_of(DIALECTS[RESPONSES], context, one.fold, Findings()).feed(one.parts)
 
 
 def response_body(entry: Entry) -> bytes:
-    """The response object, as it stands."""
+    """The response object with its current status."""
     return with_status(entry.body or b"{}", entry.status)
 
 
 async def events_after(
     events: AsyncIterator[list[Event]], after: int
 ) -> AsyncIterator[list[Event]]:
-    """The events numbered above this one, as they were sent; by the numbers that they have, since
-    whoever ended a response for another left some out. One without a number is at the end.
+    """Yields the events with a larger number. Numbers are compared, not counted: a process that
+    ended a response for another may have left some out. An event without a number is at the end.
     """
     async for some in events:
         new = [event for event in some if event.number is None or event.number > after]
@@ -272,12 +263,12 @@ async def stream_events(
     keepalive: float,
     run: Run | None = None,
 ) -> None:
-    """Tells events that were told before, or are told elsewhere."""
+    """Streams the events of a stored response, or of one that runs elsewhere."""
     watcher = DisconnectWatcher(scope[EXCHANGE])
     headers = [*http_response.STREAM_HEADERS, *http_response.weft_headers(client.id, run)]
     await client.send({"type": "http.response.start", "status": 200, "headers": headers})
     try:
-        await _tell(client, events, writer, keepalive)
+        await _send_events(client, events, writer, keepalive)
         await client.send({"type": "http.response.body", "body": b""})
     except asyncio.CancelledError:
         if not watcher.disconnected:
@@ -286,7 +277,7 @@ async def stream_events(
         watcher.stop()
 
 
-async def _tell(
+async def _send_events(
     client: ClientConnection,
     events: AsyncIterator[list[Event]],
     writer: EventStreamWriter,

@@ -1,7 +1,6 @@
-"""Tokens of a request: counted by the upstream that can, else estimated.
+"""`POST /v1/messages/count_tokens` and `POST /v1/responses/input_tokens`: the tokens of a request.
 
-`POST /v1/messages/count_tokens` and `POST /v1/responses/input_tokens`. What is estimated says so
-in a header.
+They are counted by the upstream if it can, otherwise estimated; a header says so.
 """
 
 import msgspec
@@ -20,14 +19,14 @@ from weft.relay.translation import forwarded_headers, translate
 from weft.upstream.base import Outgoing, Unreachable, Upstream
 
 PER_TOKEN = 4
-"""Bytes of a request's text that are about one token."""
+"""Characters of text per token, about."""
 
 _ESTIMATED = (b"weft-findings", b"warned:estimated")
 _READ = 64 * 1024
 _UNCOUNTED = frozenset(
     ("data", "type", "model", "image_url", "file_data", "signature", "encrypted_content")
 )
-"""Keys of what is no text: pictures, files, proofs, and names."""
+"""Keys whose values are not text for the model: images, files, signatures, and names."""
 
 _COUNTABLE = frozenset(
     (
@@ -43,7 +42,7 @@ _COUNTABLE = frozenset(
         "truncation",
     )
 )
-"""Fields of a request for a response that one for its tokens has too."""
+"""Fields of a Responses request that a request for its tokens may have."""
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -56,13 +55,13 @@ _count = msgspec.json.Decoder(_Count).decode
 
 
 class CountTokens(Endpoint):
-    """Asks the upstream if it speaks this dialect."""
+    """Asks the upstream, if it has the same dialect."""
 
     PATH = "/v1/messages/count_tokens"
-    """Where an upstream is asked."""
+    """The path at the upstream."""
 
-    def __init__(self, host: GatewayContext, routing: Routing, dialect: str) -> None:
-        super().__init__(host, dialect)
+    def __init__(self, gateway: GatewayContext, routing: Routing, dialect: str) -> None:
+        super().__init__(gateway, dialect)
         self._routing = routing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,10 +74,10 @@ class CountTokens(Endpoint):
         except Failed as failed:
             await http_response.send_error(send, self._dialect, failed, about)
         else:
-            await http_response.send_body(send, 200, data, [http_response.JSON_TYPE, *about, *more])
+            await http_response.send_json(send, scope["weft.id"], data, more)
 
     async def _validate(self, incoming: IncomingRequest) -> None:
-        """What is counted need not be a whole request: it may have no limit, for one."""
+        """A request to count need not be complete: it may lack `max_tokens`, for example."""
 
     async def _count_tokens(self, incoming: IncomingRequest) -> tuple[bytes, http_response.Headers]:
         try:
@@ -89,14 +88,14 @@ class CountTokens(Endpoint):
         body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
         if place.dialect == self._dialect:
             outgoing = Outgoing(self.PATH, body, forwarded_headers(incoming, place))
-            told = await _ask_upstream(target.upstream, outgoing)
-            if told is not None:
-                return told, [(b"weft-upstream", place.name.encode())]
+            counted = await _ask_upstream(target.upstream, outgoing)
+            if counted is not None:
+                return counted, [(b"weft-upstream", place.name.encode())]
         count = await for_body(body, _estimate, body)
         return self._render_count(count), [_ESTIMATED]
 
     def _body_to_count(self, incoming: IncomingRequest, target: Target) -> bytes:
-        """What is counted: the same, about the upstream's own model."""
+        """The request, with the upstream's name of the model."""
         model = msgspec.Raw(msgspec.json.encode(target.model))
         return msgspec.json.encode(_fields(incoming.body.raw) | {"model": model})
 
@@ -105,14 +104,16 @@ class CountTokens(Endpoint):
 
 
 class InputTokens(CountTokens):
-    """The same of a request for a response, with all that it goes on from. What is estimated is
-    what the upstream would be asked.
+    """The same for a Responses request, with the turns that it continues. The estimate is of the
+    request that the upstream would get.
     """
 
     PATH = "/responses/input_tokens"
 
-    def __init__(self, host: GatewayContext, routing: Routing, sessions: Sessions | None) -> None:
-        super().__init__(host, routing, RESPONSES)
+    def __init__(
+        self, gateway: GatewayContext, routing: Routing, sessions: Sessions | None
+    ) -> None:
+        super().__init__(gateway, routing, RESPONSES)
         self._sessions = sessions
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
@@ -137,7 +138,7 @@ class InputTokens(CountTokens):
 
 
 async def _ask_upstream(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
-    """What the upstream counted, in its words; nothing if it cannot."""
+    """Returns the response of the upstream; None if it cannot count."""
     try:
         incoming = await upstream.ask(outgoing)
     except Unreachable:
@@ -146,7 +147,7 @@ async def _ask_upstream(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
     try:
         while len(data) < _READ and (more := await incoming.read()):
             data += more
-        _count(data)  # there are upstreams that answer whatever they are asked
+        _count(data)  # some upstreams answer 200 on any path
         return data if incoming.status == 200 else None
     except (Unreachable, ValueError):
         return None
@@ -155,12 +156,12 @@ async def _ask_upstream(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
 
 
 def _estimate(body: bytes) -> int:
-    """About how many tokens a request is."""
+    """About how many tokens a request has."""
     return max(1, sum(map(len, _texts(msgspec.json.decode(body)))) // PER_TOKEN)
 
 
 def _texts(value: object) -> list[str]:
-    """All texts of a body but those that are pictures."""
+    """All texts of a body that count."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, list):

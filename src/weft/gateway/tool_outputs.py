@@ -1,10 +1,11 @@
-"""`POST /v1/responses/{id}/submit_tool_outputs`: an answer that called tools goes on with what they
-gave, as a response of its own, asked for as the first one was.
+"""`POST /v1/responses/{id}/submit_tool_outputs`: continues a response that called tools with their
+outputs, as a new response with the options of the first.
 
-Whoever notes in a response which one goes on from it has named that one; whoever begins to store
-it under that name runs it. Everybody else who brings the same outputs is told what it says,
-wherever it runs. One that failed may be tried again: it notes in turn which one took its place.
-So a process that dies on the way leaves nothing that another submission would wait for.
+Each response records the id of its continuation. Whoever records it first has claimed that id, and
+whoever begins to store a response under it runs the continuation. Everybody else who submits the
+same outputs gets the same response, wherever it runs. A continuation that failed may be tried
+again: it records in turn which response replaced it. So a process that dies on the way leaves
+nothing that another submission would wait for.
 """
 
 import asyncio
@@ -45,29 +46,29 @@ from weft.store.base import StoreError, Taken
 from weft.store.records import Entry
 
 CLAIM_TIMEOUT = 1.0
-"""Seconds that whoever named a response has to begin it, before another does."""
+"""Seconds to wait for the owner of a claimed id to begin, before taking over."""
 
 _ID_FIELDS = ("tool_call_id", "call_id", "approval_request_id")
-"""What a client may call the id of what it answers."""
+"""The fields in which a client may name the call that an output belongs to."""
 
 _REPLACED_FIELDS = ("input", "previous_response_id", "conversation", "stream")
-"""The fields of a request that its continuation has others of."""
+"""Fields of the first request that its continuation replaces."""
 
 _TEXT_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
-"""Calls whose outputs are a text, or parts like those of a message."""
+"""Calls whose outputs are a text, or content parts like those of a message."""
 
 APPROVAL = "mcp_approval_request"
 OUTPUTS = {
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
-    "local_shell_call": "function_call_output",  # as the only client that has such a tool does
+    "local_shell_call": "function_call_output",  # as Codex, its only client, answers it
     "shell_call": "shell_call_output",
     "apply_patch_call": "apply_patch_call_output",
     "computer_call": "computer_call_output",
     "tool_search_call": "tool_search_output",
     APPROVAL: "mcp_approval_response",
 }
-"""What a client is asked for, and what it answers with."""
+"""The item types that a client can answer, and the type of the answer."""
 
 ToolOutput = Mapping[str, Raw]
 
@@ -90,7 +91,7 @@ class _RequiredAction(msgspec.Struct, frozen=True):
 
 
 class _StoredResponse(msgspec.Struct):
-    """As much of a response object as says what it waits for."""
+    """The fields of a response object that say what it waits for."""
 
     output: list[Raw] = []
     required_action: _RequiredAction | None = None
@@ -114,78 +115,73 @@ _text = msgspec.json.Decoder(str).decode
 _json = msgspec.json.Encoder().encode
 
 
-# What a response waits for, and what comes of it
-
-
 class PendingCalls:
-    """The calls of a response that its client can answer, and those that it must."""
+    """The calls of a response that its client may answer, and those that it must."""
 
     def __init__(self, first: Entry) -> None:
         self._response_id = first.id
-        told = _answer(first.body or b"{}") if first.status in ANSWERED else _StoredResponse()
-        found = [history.shape(one) for one in told.output]
+        response = _answer(first.body or b"{}") if first.status in ANSWERED else _StoredResponse()
+        found = [history.shape(one) for one in response.output]
         answered = {one.call_id for one in found if one.is_output}
         self._types: dict[str, str] = {}
-        """What each of them is, in the order they were made."""
+        """The types of the calls, by id, in order."""
         self._names: dict[str, str] = {}
-        """Clients may name a call by the id of its item."""
+        """The ids of the calls, by all their names: a client may use the id of the item."""
         for one in found:
             id = one.id if one.type == APPROVAL else one.call_id
             if id is not None and one.type in OUTPUTS and id not in answered and not one.is_cut:
                 self._types[id] = one.type
                 self._names |= {one.id or id: id}
         self._names |= {id: id for id in self._types}
-        action = told.required_action
+        action = response.required_action
         listed = () if action is None else action.submit_tool_outputs.tool_calls
         self._required = [one.id for one in listed if one.id in self._types] or list(self._types)
 
     def items_for(self, outputs: Sequence[ToolOutput]) -> list[Raw]:
-        """The items that these outputs are, in the order of their calls. Raises BadRequest."""
+        """The input items for these outputs, in the order of their calls. Raises BadRequest."""
         if not self._types:
-            raise BadRequest("tool_outputs", f"{self._response_id} waits for no outputs")
+            raise BadRequest("tool_outputs", f"{self._response_id} does not wait for tool outputs")
         items: dict[str, Raw] = {}
-        for place, told in enumerate(outputs):
-            path = f"tool_outputs[{place}]"
-            name, id = _named(told, path)
+        for index, output in enumerate(outputs):
+            path = f"tool_outputs[{index}]"
+            name, id = _call_id(output, path)
             known = self._names.get(id)
             if known is None:
                 waiting = ", ".join(map(repr, self._types))
-                message = (
-                    f"{id[:100]!r} is no call of {self._response_id}, which waits for {waiting}"
-                )
+                message = f"{id[:100]!r} is not a pending call; expected one of {waiting}"
                 raise BadRequest(f"{path}.{name}", message)
             if known in items:
-                raise BadRequest(f"{path}.{name}", f"{id!r} is answered twice")
-            items[known] = _item(self._types[known], known, told, path)
-        left = [id for id in self._required if id not in items]
-        if left:
-            raise BadRequest("tool_outputs", f"no output for {', '.join(map(repr, left))}")
+                raise BadRequest(f"{path}.{name}", f"{id!r} has two outputs; expected one")
+            items[known] = _item(self._types[known], known, output, path)
+        missing = [id for id in self._required if id not in items]
+        if missing:
+            raise BadRequest("tool_outputs", f"missing output for {', '.join(map(repr, missing))}")
         return [items[id] for id in self._types if id in items]
 
 
-def _named(told: ToolOutput, path: str) -> tuple[str, str]:
-    """Which call is answered, and where that is said."""
-    given = {name: told[name] for name in _ID_FIELDS if name in told}
+def _call_id(output: ToolOutput, path: str) -> tuple[str, str]:
+    """The field that names the call of an output, and its id."""
+    given = {name: output[name] for name in _ID_FIELDS if name in output}
     try:
         ids = {_text(one) for one in given.values()}
     except ValueError:
-        raise BadRequest(f"{path}.{min(given)}", "expected a text") from None
+        raise BadRequest(f"{path}.{min(given)}", "expected a string") from None
     if len(ids) != 1:
         problem = f"missing; expected one of {', '.join(_ID_FIELDS)}"
-        raise BadRequest(f"{path}.{_ID_FIELDS[0]}", "more than one" if ids else problem)
+        raise BadRequest(f"{path}.{_ID_FIELDS[0]}", "more than one id" if ids else problem)
     return next(iter(given)), ids.pop()
 
 
-def _item(type: str, id: str, told: ToolOutput, path: str) -> Raw:
-    """The item that answers a call of this type."""
-    fields = {name: value for name, value in told.items() if name not in (*_ID_FIELDS, "type")}
+def _item(type: str, id: str, output: ToolOutput, path: str) -> Raw:
+    """The input item for the output of a call of this type."""
+    fields = {name: value for name, value in output.items() if name not in (*_ID_FIELDS, "type")}
     wanted = "approve" if type == APPROVAL else "output"
     unknown = fields.keys() - {wanted, "reason" if type == APPROVAL else "status"}
     if unknown and (type in _TEXT_CALLS or type == APPROVAL):
-        raise BadRequest(f"{path}.{min(unknown)}", f"unknown; expected {wanted}")
+        raise BadRequest(f"{path}.{min(unknown)}", f"unknown field; expected {wanted}")
     begins = bytes(fields.get(wanted, b"")).lstrip()[:1]
     if type in _TEXT_CALLS and begins not in (b'"', b"["):
-        raise BadRequest(f"{path}.output", "expected a text, or an array of content parts")
+        raise BadRequest(f"{path}.output", "expected a string, or an array of content parts")
     if type == APPROVAL and begins not in (b"t", b"f"):
         raise BadRequest(f"{path}.approve", "expected true or false")
     name = "approval_request_id" if type == APPROVAL else "call_id"
@@ -193,7 +189,7 @@ def _item(type: str, id: str, told: ToolOutput, path: str) -> Raw:
 
 
 def continuation(first: Entry, items: Sequence[Raw], stream: bool) -> bytes:
-    """The request that goes on from a response with these items."""
+    """The request that continues a response with these items."""
     fields = {
         name: one for name, one in _fields(first.request).items() if name not in _REPLACED_FIELDS
     }
@@ -208,34 +204,31 @@ def continuation(first: Entry, items: Sequence[Raw], stream: bool) -> bytes:
 
 
 def _forces(choice: Json) -> bool:
-    """Whether a model must call a tool. Then it did, and now it may answer: else it never could."""
+    """Whether the model must call a tool. It did: if it still had to, it could never answer."""
     if not isinstance(choice, Raw) or bytes(choice) == b"null":
         return False
-    told = _choice(choice)
-    if isinstance(told, str):
-        return told == "required"
-    return told.type != "allowed_tools" or told.mode == "required"
-
-
-# The endpoint
+    found = _choice(choice)
+    if isinstance(found, str):
+        return found == "required"
+    return found.type != "allowed_tools" or found.mode == "required"
 
 
 class SubmitToolOutputs(ResponsesEndpoint):
-    """Takes the outputs of the calls of one response."""
+    """Accepts the tool outputs of one response."""
 
-    def __init__(self, host: GatewayContext, sessions: Sessions) -> None:
-        super().__init__(host, RESPONSES, sessions)
+    def __init__(self, gateway: GatewayContext, sessions: Sessions) -> None:
+        super().__init__(gateway, RESPONSES, sessions)
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
         submission = await for_body(body, decode_body, _submission, body)
         first, stream = await self._find_response(scope), bool(submission.stream)
 
-        def going_on() -> bytes:
+        def build() -> bytes:
             items = PendingCalls(first).items_for(submission.tool_outputs)
             return continuation(first, items, stream)
 
         largest = max(body, first.body or b"", first.request, key=len)
-        request = await for_body(largest, going_on)
+        request = await for_body(largest, build)
         incoming = self._build_request(scope, request, first.model, stream)
         preamble = await for_body(request, parse_preamble, request)
         recalled = await self._sessions.with_history(incoming, preamble)
@@ -266,10 +259,10 @@ class SubmitToolOutputs(ResponsesEndpoint):
                 await self._replay(found, incoming, scope, client)
                 return None
 
-    # Who runs it
+    # Claiming
 
     async def _claim_next(self, first: str) -> tuple[str, Entry | None]:
-        """The name of what goes on from a response; and that itself, if somebody began it."""
+        """Returns the id of the continuation of a response, and its entry once it has begun."""
         store, last = self._sessions.store, first
         while True:
             entry = await store.entry(last)
@@ -286,7 +279,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
             last = found.id
 
     async def _wait_for_start(self, id: str) -> Entry | None:
-        """What was named; None if nobody begins it."""
+        """Returns the entry of a claimed id; None if nobody begins it in time."""
         for _ in range(round(CLAIM_TIMEOUT / POLL)):
             found = await self._sessions.store.entry(id)
             if found is not None:
@@ -295,13 +288,17 @@ class SubmitToolOutputs(ResponsesEndpoint):
         return None
 
     async def _start_claimed(self, incoming: IncomingRequest) -> Run | None:
-        """Begins what was named; None if somebody else did."""
+        """Begins a claimed continuation; returns None if another process did."""
         run = self._gateway.start(replace(incoming, stream=incoming.stream or incoming.background))
         try:
             if incoming.background:
                 await self._sessions.launch(run, incoming, self._gateway.end_run)
             else:
-                await _announced(run, incoming)
+                writer, id = run.writer, incoming.response_id
+                if writer is None or id is None:
+                    raise InternalError("a continuation has no id")
+                snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
+                await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
         except (StoreError, Taken) as problem:
             await run.close()
             self._gateway.end_run(run)
@@ -311,51 +308,48 @@ class SubmitToolOutputs(ResponsesEndpoint):
         return run
 
     async def _serve(self, run: Run, scope: Scope, send: Send) -> None:
-        """What has begun ends, however it went: others may wait for it. That it failed is stored
-        before its client hears of it, and may try again."""
+        """Always stores an end, since others may wait for it; a failure before the client gets it,
+        and may try again."""
 
-        async def told(message: MutableMapping[str, Any]) -> None:
+        async def send_after_end(message: MutableMapping[str, Any]) -> None:
             if message.get("status", 200) != 200:
-                await _settled(run)
+                await _ensure_ended(run)
             await send(message)
 
         try:
-            await super()._serve(run, scope, told)
+            await super()._serve(run, scope, send_after_end)
         finally:
-            await _settled(run)
+            await _ensure_ended(run)
 
-    # Who brings the same
+    # Repeated submissions
 
     async def _replay(
         self, found: Entry, incoming: IncomingRequest, scope: Scope, client: ClientConnection
     ) -> None:
-        """Tells what these outputs have led to already, or are leading to."""
-        if incoming.store is None or not _same(found.input, incoming.store.input):
-            message = f"{incoming.previous} was answered with other outputs: see {found.id}"
+        """Sends the response that the same outputs have led to already."""
+        if incoming.store is None or not _is_same_json(found.input, incoming.store.input):
+            message = f"{incoming.previous} was continued with other outputs, as {found.id}"
             raise Failed(fault("conflict", message))
         if incoming.stream and found.stream:
             events = self._sessions.events(found.id)
-            await stream_events(scope, client, events, self._following(), self._gateway.keepalive)
+            writer = self._stream_writer()
+            await stream_events(scope, client, events, writer, self._gateway.keepalive)
         elif found.background:
             await self._send_entry(found, incoming, client)
         else:
-            ended = await self._wait_for_end(found.id, scope)
-            if ended is not None:
-                await self._send_entry(ended, incoming, client)
-
-    async def _wait_for_end(self, id: str, scope: Scope) -> Entry | None:
-        """A response, once it has ended; None if the client did not wait."""
-        watcher = DisconnectWatcher(scope[EXCHANGE])
-        try:
-            return await self._ended_entry(id)
-        except asyncio.CancelledError:
-            if not watcher.disconnected:
-                raise
-            return None
-        finally:
-            watcher.stop()
+            watcher = DisconnectWatcher(scope[EXCHANGE])
+            try:
+                ended = await self._ended_entry(found.id)
+            except asyncio.CancelledError:
+                if not watcher.disconnected:
+                    raise
+                return
+            finally:
+                watcher.stop()
+            await self._send_entry(ended, incoming, client)
 
     async def _ended_entry(self, id: str) -> Entry:
+        """Waits for the end of a response, wherever it runs."""
         logs, store = self._sessions.persistence.logs, self._sessions.store
         while True:
             log = logs.get(id)
@@ -372,7 +366,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
     async def _send_entry(
         self, entry: Entry, incoming: IncomingRequest, client: ClientConnection
     ) -> None:
-        """Tells a response as it stands; one that failed as the error it was."""
+        """Sends a response as stored; one that failed as its error."""
         headers = http_response.weft_headers(client.id)
         if entry.status in ANSWERED:
             await resumed(self._sessions.store, incoming.previous or "")
@@ -381,47 +375,30 @@ class SubmitToolOutputs(ResponsesEndpoint):
             await http_response.send_error(client.send, RESPONSES, Failed(_error(failure)), headers)
         elif incoming.stream:
             events = await for_body(entry.body or b"", events_of, entry)
-            written = self._following().write(events)
+            written = self._stream_writer().write(events)
             await http_response.send_body(
                 client.send, 200, written, [*http_response.STREAM_HEADERS, *headers]
             )
         else:
             data = await for_body(entry.body or b"", response_body, entry)
-            await http_response.send_body(
-                client.send, 200, data, [http_response.JSON_TYPE, *headers]
-            )
+            await http_response.send_json(client.send, client.id, data)
 
 
-async def _announced(run: Run, incoming: IncomingRequest) -> None:
-    """Stores that there is such a response, before anybody is asked for it."""
-    writer, id = run.writer, incoming.response_id
-    if writer is None or id is None:
-        raise InternalError("a continuation has no name")
-    snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
-    await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
-
-
-async def _settled(run: Run) -> None:
-    """Stores that there is no answer, if none was."""
-    writer = run.writer
-    if writer is not None and writer.running:
-        with suppress(StoreError):
-            await run.fail(_problem(run))
-
-
-def _problem(run: Run) -> ErrorPart:
-    """Why there is no answer."""
-    record = run.record
-    failure = None if record.response is None else record.response.error
-    if record.error is not None:
-        return record.error
-    return fault("server", "there was no answer") if failure is None else _error(failure)
+async def _ensure_ended(run: Run) -> None:
+    """Stores that a run failed, unless its end is stored already."""
+    if run.writer is None or not run.writer.running:
+        return
+    error, response = run.record.error, run.record.response
+    if error is None:
+        failure = None if response is None else response.error
+        error = fault("server", "no response") if failure is None else _error(failure)
+    with suppress(StoreError):
+        await run.fail(error)
 
 
 def _error(failure: Failure) -> ErrorPart:
     return ErrorPart(failure.kind, failure.message, failure.code, failure.status, failure.retryable)
 
 
-def _same(one: bytes, other: bytes) -> bool:
-    """Whether two submissions bring the same, however they spell it."""
+def _is_same_json(one: bytes, other: bytes) -> bool:
     return one == other or bool(msgspec.json.decode(one) == msgspec.json.decode(other))

@@ -1,17 +1,18 @@
-"""`/v1/responses` over a WebSocket: one create per message, the events of the stream as frames.
+"""`/v1/responses` over a WebSocket: one `response.create` per message, each event as a message.
 
-One response at a time; what is asked meanwhile waits its turn. An error leaves the socket usable.
+A socket runs one response at a time; further messages are queued. After an error the socket can
+still be used.
 
-A socket remembers its latest responses, stored or not, so that the next one need bring only what
-is new. What is not to be stored goes on from there alone; what is stored goes on from the store
-as well. A response that was gone on from in vain is forgotten: the client sends all of it anew.
-What is stored of a response is what a client over HTTP would have been sent, so it is read and
-resumed there like any other. A create with `generate: false` is answered at once, by a response
-without content that the next one goes on from.
+A socket caches its last responses, stored or not, so that a request needs to contain only what is
+new. A request that is not to be stored continues from the cache alone, others from the store as
+well. If a continuation fails, its previous response is removed from the cache, and the client sends
+the whole conversation again. The stored log is the one that an HTTP client would have received, so
+the response can be read and resumed over HTTP. `generate: false` is answered at once with an empty
+response that the next request can continue.
 
-Clients take an error frame for the end of a turn, and a failed response as well. So each turn has
-one of them: the frame if there is no response yet, the failed response if there is. A client that
-gives a `stream_id` to a create finds it in everything that is told about that.
+To a client, both an error message and a failed response end a turn, so each turn has only one of
+them: the error message if there is no response yet, otherwise the failed response. The `stream_id`
+of a request is repeated in every message about it.
 """
 
 import asyncio
@@ -55,25 +56,25 @@ from weft.relay.run import Run
 from weft.sse import Event
 
 LIFETIME = 3600.0
-"""Seconds that a socket may be used."""
+"""Seconds after which a socket is closed."""
 
 SOCKETS_PER_KEY = 64
-"""Sockets of one key."""
+"""Open sockets of one API key."""
 
 MAX_QUEUED = 64
-"""Messages that may wait their turn."""
+"""Messages that may be queued."""
 
 MAX_QUEUED_SIZE = 32 * 1024 * 1024
-"""Characters of these, after which no more are taken."""
+"""Queued characters above which no more messages are accepted."""
 
 _TRUE = Raw(b"true")
 _ABSENT = (UNSET, Raw(b"null"))
 _FORBIDDEN = ("stream", "stream_options", "background")
 _SOCKET_FIELDS = ("type", "stream_id", "generate")
-"""Fields that a request over HTTP has not."""
+"""Fields that only WebSocket messages have."""
 
 _CONTINUABLE = ("completed", "incomplete")
-"""How a response ends that may be gone on from."""
+"""The status of a response that can be continued."""
 
 
 class _Create(ResponsesPreamble):
@@ -83,7 +84,7 @@ class _Create(ResponsesPreamble):
 
 
 class _FinalResponse(msgspec.Struct):
-    """As much of a response as is remembered."""
+    """The fields of a response that are cached."""
 
     id: str = ""
     status: str = ""
@@ -91,7 +92,7 @@ class _FinalResponse(msgspec.Struct):
 
 
 class _ErrorMessage(msgspec.Struct, omit_defaults=True):
-    """How an error is told here: its code is never null."""
+    """An error message. Unlike over HTTP, its code is never null."""
 
     type: Literal["error"]
     status: int
@@ -107,7 +108,7 @@ _json = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class SocketClose:
-    """Why a socket is closed: how it is told, as soon as no response is under way."""
+    """Why a socket is closed after its current response, and the error message before that."""
 
     code: int
     reason: str
@@ -115,29 +116,23 @@ class SocketClose:
     error_code: str | None = None
 
 
-CLIENT_DISCONNECTED = SocketClose(1005, "the client left")
+CLIENT_DISCONNECTED = SocketClose(1005, "the client disconnected")
 SHUTTING_DOWN = SocketClose(1001, "the server is shutting down")
 
 
-def _used_up(seconds: float) -> SocketClose:
-    message = f"a socket may be used for {seconds / 60:g} minutes; open another one"
-    error = fault("bad-request", message)
-    return SocketClose(1000, "used up", error, "websocket_connection_limit_reached")
-
-
 class ResponsesWebSocket:
-    """An ASGI app for sockets."""
+    """The ASGI app of all sockets."""
 
     def __init__(
         self,
-        host: GatewayContext,
+        gateway: GatewayContext,
         sessions: Sessions | None = None,
         *,
         per_key: int = SOCKETS_PER_KEY,
         lifetime: float = LIFETIME,
     ) -> None:
-        """`lifetime` in seconds. Without sessions nothing is stored."""
-        self._gateway = host
+        """`lifetime` in seconds. Without `sessions` nothing is stored."""
+        self._gateway = gateway
         self._sessions = sessions
         self._per_key = per_key
         self._lifetime = lifetime
@@ -149,30 +144,36 @@ class ResponsesWebSocket:
         session = _SocketSession(self._gateway, socket, self._sessions)
         mine = sum(one.caller == session.caller for one in self._open)
         if mine >= self._per_key:
-            await socket.close(1013, f"{mine} sockets of this key are open; that is the limit")
+            await socket.close(1013, f"this API key has {mine} open sockets, which is its limit")
             return
         self._open.add(session)
-        over = asyncio.get_running_loop().call_later(
-            self._lifetime, session.close_after_response, _used_up(self._lifetime)
+        message = f"a socket is closed after {self._lifetime / 60:g} minutes; open another one"
+        error = fault("bad-request", message)
+        code = "websocket_connection_limit_reached"
+        expired = SocketClose(1000, "lifetime exceeded", error, code)
+        timer = asyncio.get_running_loop().call_later(
+            self._lifetime, session.close_after_response, expired
         )
         try:
             await session.run()
         finally:
-            over.cancel()
+            timer.cancel()
             self._open.discard(session)
 
     def drain(self) -> None:
-        """Closes every socket as soon as its response is told."""
+        """Closes every socket after its current response."""
         for session in self._open:
             session.close_after_response(SHUTTING_DOWN)
 
 
 class _SocketSession:
-    """One socket, from its first message to its end."""
+    """One socket."""
 
-    def __init__(self, host: GatewayContext, socket: WebSocket, sessions: Sessions | None) -> None:
+    def __init__(
+        self, gateway: GatewayContext, socket: WebSocket, sessions: Sessions | None
+    ) -> None:
         self.caller: str = socket.scope["weft.caller"]
-        self._gateway = host
+        self._gateway = gateway
         self._socket = socket
         self._sessions = sessions
         self._cache = ResponseCache()
@@ -183,13 +184,13 @@ class _SocketSession:
         self._close: SocketClose | None = None
 
     def close_after_response(self, close: SocketClose) -> None:
-        """Closes the socket once the response that is under way is told."""
+        """Closes the socket after its current response."""
         if self._close is None:
             self._close = close
-            self._queue.put_nowait("")  # whoever waits for a message goes on
+            self._queue.put_nowait("")  # wakes _answer_queued
 
     async def run(self) -> None:
-        """Reads what the client sends, all the time: only so its leaving is noticed."""
+        """Reads messages all the time: a disconnect is noticed only while reading."""
         answering = asyncio.create_task(self._answer_queued())
         try:
             while (text := await self._receive()) is not None:
@@ -202,15 +203,15 @@ class _SocketSession:
             self._cache_memory.release()
 
     async def _receive(self) -> str | None:
-        """The next message; nothing if there can be none."""
+        """Returns the next message; None after the last."""
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
             return None
         text: str | None = message.get("text")
         if text is None:
-            await self._socket.close(1003, "expected JSON as text")
+            await self._socket.close(1003, "expected text messages with JSON")
         elif self._queue.qsize() >= MAX_QUEUED or self._queued_size > MAX_QUEUED_SIZE:
-            await self._socket.close(1008, "too many messages wait their turn")
+            await self._socket.close(1008, "too many queued messages")
         else:
             return text
         return None
@@ -219,31 +220,29 @@ class _SocketSession:
         try:
             while True:
                 text = await self._queue.get()
-                if self._close is not None:
-                    await self._close_socket(self._close)
+                if (close := self._close) is not None:
+                    if close.error is not None:
+                        await self._send_error(Failed(close.error), close.error_code)
+                    if close is not CLIENT_DISCONNECTED:
+                        await self._socket.close(close.code, close.reason)
                     return
                 self._queued_size -= len(text)
                 await self._handle(text)
                 self._connection.release_message(text)
         except (WebSocketDisconnect, ClientDisconnected):
-            pass  # noticed by who reads, too
-
-    async def _close_socket(self, close: SocketClose) -> None:
-        if close.error is not None:
-            await self._send_error(Failed(close.error), close.error_code)
-        if close is not CLIENT_DISCONNECTED:
-            await self._socket.close(close.code, close.reason)
+            pass  # `run` notices it, too
 
     async def _handle(self, text: str) -> None:
-        """Answers one message, whatever it is."""
+        """Answers one message."""
         id = fresh_context().ids.mint("req")
         create = _Create()
         try:
-            create, body = await self._read(text.encode())
+            raw = text.encode()
+            create, body = await for_body(raw, _decoded, raw, self._gateway.json_limits)
             incoming = await self._with_history(self._incoming(id, create, body), create)
             await parse_request(incoming, self._gateway.limits)
-            tell = self._respond if create.generate else self._respond_empty
-            await tell(incoming, create)
+            respond = self._respond if create.generate else self._respond_empty
+            await respond(incoming, create)
             return
         except BadRequest as problem:
             failed = Failed(bad_request(problem))
@@ -256,27 +255,24 @@ class _SocketSession:
         self._cache.remove(create.previous_response_id)
         await self._send_error(failed, stream=create.stream_id)
 
-    async def _read(self, raw: bytes) -> tuple[_Create, dict[str, Raw]]:
-        return await for_body(raw, _decoded, raw, self._gateway.json_limits)
-
     def _incoming(self, id: str, create: _Create, body: dict[str, Raw]) -> IncomingRequest:
-        """What the relay is asked; raises BadRequest, or Failed."""
+        """Builds the request for the relay. Raises BadRequest."""
         if create.type != "response.create":
             raise BadRequest("type", f"{create.type[:100]!r}; expected 'response.create'")
-        # Codex says that it wants a stream, here too; it gets one.
+        # Codex sends `stream: true` here, too.
         extra = [
             name for name in _FORBIDDEN if name in body and (name, body[name]) != ("stream", _TRUE)
         ]
         if extra:
-            raise BadRequest(extra[0], "must not be present over a WebSocket")
+            raise BadRequest(extra[0], "not allowed over a WebSocket")
         if create.previous_response_id is not None and create.conversation not in _ABSENT:
-            raise BadRequest("previous_response_id", "not together with conversation")
+            raise BadRequest("previous_response_id", "not allowed together with conversation")
         if not create.model:
             raise BadRequest("model", "missing; expected the name of a model")
-        asked = {name: value for name, value in body.items() if name not in _SOCKET_FIELDS}
-        asked["stream"] = _TRUE
+        fields = {name: value for name, value in body.items() if name not in _SOCKET_FIELDS}
+        fields["stream"] = _TRUE
         return IncomingRequest(
-            RequestBody(RESPONSES, _json(asked)),
+            RequestBody(RESPONSES, _json(fields)),
             create.model,
             True,
             id=id,
@@ -285,7 +281,7 @@ class _SocketSession:
         )
 
     async def _with_history(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
-        """With what was said before; raises Failed, BadRequest, StoreError."""
+        """Adds the turns that a request continues. Raises Failed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
             return await self._with_stored(incoming, create)
@@ -300,15 +296,15 @@ class _SocketSession:
     async def _with_stored(
         self, incoming: IncomingRequest, preamble: ResponsesPreamble
     ) -> IncomingRequest:
-        """With what the store has of it, and what it is to keep."""
+        """Adds the turns in the store, and what is to be stored."""
         sessions = self._sessions
         return incoming if sessions is None else await sessions.with_history(incoming, preamble)
 
     async def _with_cached(
         self, incoming: IncomingRequest, previous: str, state: CachedResponse
     ) -> IncomingRequest:
-        """With what the socket remembers. The store cannot go on from what it has not: a response
-        that it keeps all the same has everything in its own input.
+        """Adds the turns in the cache. If the response is stored, its input holds them all, since
+        the store does not have them.
         """
         raw = incoming.body.raw
 
@@ -327,7 +323,7 @@ class _SocketSession:
         return replace(whole, store=replace(whole.store, request=raw))
 
     async def _respond(self, incoming: IncomingRequest, create: _Create) -> None:
-        """Has one response told, and remembers it."""
+        """Streams one response, and caches it."""
         run, sessions = self._gateway.start(incoming), self._sessions
         writer = SocketWriter(create.stream_id)
         if sessions is not None and sessions.window and run.writer is not None:
@@ -338,25 +334,27 @@ class _SocketSession:
         if ended.status in _CONTINUABLE:
             raw = incoming.body.raw
             items = [*await for_body(raw, input_items_of, raw), *ended.output]
-            self._remember(ended.id, items, stored=_is_stored(incoming, run))
+            policy = incoming.store
+            is_visible = policy is not None and policy.visible
+            self._remember(ended.id, items, stored=is_visible and run.record.unstored is None)
         else:
             self._cache.remove(create.previous_response_id)
 
     async def _respond_empty(self, incoming: IncomingRequest, create: _Create) -> None:
-        """Tells a response that no model was asked for, and remembers what it goes on from."""
-        events = _prepared(incoming)
+        """Sends an empty response, without asking a model, and caches its input."""
+        events = _empty_response(incoming)
         await self._send(SocketWriter(create.stream_id).write(events))
         id = _ended(last_snapshot(events) or b"{}").id
         self._remember(id, input_items_of(incoming.body.raw), stored=False)
 
     def _remember(self, id: str, items: list[Raw], *, stored: bool) -> None:
-        """Remembers a response, as far as there is memory for it."""
+        """Caches a response, as far as there is memory for it."""
         self._cache.add(id, items, stored=stored)
         while not self._cache_memory.resize(self._cache.size):
             self._cache.remove_oldest()
 
     async def _stream_run(self, run: Run, writer: SocketWriter) -> bytes:
-        """Tells a response that ends with the socket; returns it as it was told last."""
+        """Streams a response that ends with the socket; returns its last snapshot."""
         try:
             return await self._send_stream(run, writer)
         finally:
@@ -366,13 +364,13 @@ class _SocketSession:
                 self._gateway.end_run(run)
 
     async def _follow_run(self, run: Run, sessions: Sessions, writer: SocketWriter) -> bytes:
-        """The same of a response that goes on for a while when the client has left."""
+        """The same for a response that goes on for a while after a disconnect."""
         id = await sessions.detach(run, self._gateway.end_run)
         async for events in sessions.events(id):
             await self._send(writer.write(events))
         entry = await sessions.store.entry(id)
         if entry is None or entry.status in RUNNING:  # its end could not be stored
-            raise Failed(fault("server", "the answer could not be stored"))
+            raise Failed(fault("server", "the response could not be stored"))
         return entry.body or b"{}"
 
     async def _send_stream(self, run: Run, writer: SocketWriter) -> bytes:
@@ -401,17 +399,17 @@ class _SocketSession:
         status, data = http_response.render_error(RESPONSES, error)
         if isinstance(failed, HttpRejection):
             status = failed.status
-        told = msgspec.json.decode(data)["error"]
-        told["code"] = code or told.get("code") or told.get("type")
+        body = msgspec.json.decode(data)["error"]
+        body["code"] = code or body.get("code") or body.get("type")
         headers = error_headers(error)
         if headers:
-            told["headers"] = headers
-        frame = _ErrorMessage("error", status, told, stream)
+            body["headers"] = headers
+        frame = _ErrorMessage("error", status, body, stream)
         await self._send([_json(frame)])
 
 
-def _prepared(incoming: IncomingRequest) -> list[Event]:
-    """The events of a response that says nothing, and is not stored."""
+def _empty_response(incoming: IncomingRequest) -> list[Event]:
+    """The events of a response without content, which is not stored."""
     fresh = fresh_context()
     request = msgspec.structs.replace(
         incoming.body.parsed.request,
@@ -425,14 +423,8 @@ def _prepared(incoming: IncomingRequest) -> list[Event]:
     return encoder.feed(parts)
 
 
-def _is_stored(incoming: IncomingRequest, run: Run) -> bool:
-    """Whether the store has a response that is over, and may show it."""
-    policy = incoming.store
-    return policy is not None and policy.visible and run.record.unstored is None
-
-
 def _decoded(raw: bytes, shape: bodies.JsonLimits) -> tuple[_Create, dict[str, Raw]]:
-    """A message, and all its fields."""
+    """Decodes a message: the fields that matter here, and all of them. Raises BadRequest."""
     bodies.check(raw, shape)
     try:
         return _create(raw), _fields(raw)
