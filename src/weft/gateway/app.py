@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.codec import fresh_context
 from weft.dialects import dialect_of
-from weft.dialects.faults import ErrorClass, fault
+from weft.dialects.error_classes import ErrorClass, new_error
 from weft.gateway import http_response, logs
 from weft.gateway.apis import CHAT_COMPLETIONS, RESPONSES
 from weft.gateway.auth import HttpRejection, RequestGuard
@@ -33,14 +33,14 @@ from weft.gateway.settings.schema import StoreSettings
 from weft.gateway.stored_responses import LAST_EVENT_ID, ResumeStream
 from weft.gateway.websocket import ResponsesWebSocket
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed, IncomingRequest, Limits
+from weft.relay.incoming import RequestFailed, IncomingRequest, RequestLimits
 from weft.relay.persistence import Persistence
-from weft.relay.record import Record
+from weft.relay.request_record import RequestRecord
 from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
-from weft.store.opening import store_at
-from weft.upstream.base import Place, Upstream
+from weft.store.urls import store_from_url
+from weft.upstream.base import UpstreamConfig, Upstream
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 
@@ -49,10 +49,10 @@ MIN_FREE_DISK = 16 * 1024 * 1024
 """Free bytes on the disk of the store below which the gateway is not ready: small writes may still
 succeed then, but a response may not fit."""
 
-_SHUTTING_DOWN = fault("overloaded", "the server is shutting down", retry_after=1)
+_SHUTTING_DOWN = new_error("overloaded", "the server is shutting down", retry_after=1)
 
 
-def upstream_for(place: Place) -> Upstream:
+def upstream_for(place: UpstreamConfig) -> Upstream:
     return DemoUpstream(place) if place.base_url.startswith("demo:") else HttpUpstream(place)
 
 
@@ -67,7 +67,7 @@ class Gateway:
         )
         self.keepalive = server.keepalive
         self.reject_lossy = server.reject_lossy
-        self.limits = Limits(
+        self.limits = RequestLimits(
             limits.response,
             limits.duration,
             server.grace,
@@ -191,21 +191,21 @@ class Gateway:
     # Runs
 
     def start(self, incoming: IncomingRequest) -> Run:
-        """The one place where a request is admitted and counted. Raises Failed."""
+        """The one place where a request is admitted and counted. Raises RequestFailed."""
         if self._draining:
             raise HttpRejection(503, _SHUTTING_DOWN)
         allowed = self._server.limits.streams_per_key
         mine = allowed and sum(run.record.caller == incoming.caller for run in self._runs)
         if allowed and mine >= allowed:
             message = f"this API key has {mine} requests in progress, which is its limit"
-            raise Failed(fault("rate", message, retry_after=1))
+            raise RequestFailed(new_error("rate", message, retry_after=1))
         body = self._bodies.get(incoming.id)
         if body is not None:  # with earlier turns, it may be larger than what was received
             body.reserve(max(body.size, ASCII_FACTOR * len(incoming.body.raw)))
         try:
             targets = self._routing.targets(incoming.model)
         except UnknownModel as problem:
-            raise Failed(fault("not-found", str(problem), param="model")) from None
+            raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
         if self._server.tool_session and incoming.body.dialect == RESPONSES:
             incoming = replace(incoming, tool_session=True)
         writer = reasoning = None
@@ -230,7 +230,7 @@ class Gateway:
         if body is not None and body.release():
             del self._bodies[id]
 
-    def _log(self, record: Record) -> None:
+    def _log(self, record: RequestRecord) -> None:
         has_failed = record.error is not None or record.unstored is not None
         if has_failed or logs.LEVELS[self._server.log] <= logs.LEVELS["info"]:
             logs.write(logs.request(record, self._scrub))
@@ -284,7 +284,7 @@ def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions
     policy = RetentionPolicy(
         store.persist == "all", DAY * store.retention, DAY * store.log_retention, store.lease
     )
-    persistence = Persistence(store_at(store.url), required=store.required)
+    persistence = Persistence(store_from_url(store.url), required=store.required)
     return Sessions(persistence, window, policy, keepalive)
 
 
@@ -322,7 +322,7 @@ async def _not_found(request: HttpRequest, problem: Exception) -> HttpResponse:
     # in OpenAI's dialects the code of not-found would say that the model does not exist
     is_openai = dialect in (CHAT_COMPLETIONS, RESPONSES)
     error_class: ErrorClass = "bad-request" if is_openai else "not-found"
-    return _error_response(request, 404, fault(error_class, f"{path[:200]} does not exist"))
+    return _error_response(request, 404, new_error(error_class, f"{path[:200]} does not exist"))
 
 
 async def _method_not_allowed(request: HttpRequest, problem: Exception) -> HttpResponse:
@@ -330,7 +330,7 @@ async def _method_not_allowed(request: HttpRequest, problem: Exception) -> HttpR
     status, message = 405, f"{request.method} is not allowed on {request.url.path[:200]}"
     if "sec-websocket-key" in request.headers:  # HttpProtocol has removed its upgrade
         status, message, allowed = 426, "WebSocket is disabled on this server", None
-    error = msgspec.structs.replace(fault("bad-request", message), status=status)
+    error = msgspec.structs.replace(new_error("bad-request", message), status=status)
     return _error_response(request, status, error, allowed)
 
 

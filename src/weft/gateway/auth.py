@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.gateway.settings.urls import is_loopback
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed
+from weft.relay.incoming import RequestFailed
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 PUBLIC_PATHS = frozenset(("/health", "/ready"))
@@ -28,7 +28,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECA
 _SAFE_METHODS = ("GET", "HEAD")
 
 
-class HttpRejection(Failed):
+class HttpRejection(RequestFailed):
     """A request that is refused with this status, whatever the status of its error class is."""
 
     def __init__(self, status: int, error: ErrorPart) -> None:
@@ -62,25 +62,25 @@ class RequestGuard:
         value = headers.get(b"host", b"").decode("latin-1")
         found = _HOST.fullmatch(value)
         if found is None:
-            raise HttpRejection(400, fault("bad-request", f"invalid Host {value[:100]!r}"))
+            raise HttpRejection(400, new_error("bad-request", f"invalid Host {value[:100]!r}"))
         if self._hosts and not {found[1].lower(), value.lower()} & self._hosts:
             message = f"Host {value[:100]!r} is not served here; add it to server.hosts"
-            raise HttpRejection(421, fault("bad-request", message))
+            raise HttpRejection(421, new_error("bad-request", message))
         return value.lower()
 
     def _key_name(self, headers: Mapping[bytes, bytes]) -> str:
         keys = request_keys(headers)
         if not keys:
             message = "no API key; expected Authorization: Bearer, x-api-key or x-goog-api-key"
-            raise HttpRejection(401, fault("auth", message))
+            raise HttpRejection(401, new_error("auth", message))
         if len(keys) > 1:
             message = "the request has different API keys; send one, or the same in each header"
-            raise HttpRejection(400, fault("bad-request", message))
+            raise HttpRejection(400, new_error("bad-request", message))
         digest = sha256(keys.pop()).digest()
         # Every key is compared, in constant time: how long it takes tells nothing.
         found = [name for known, name in self._keys if hmac.compare_digest(known, digest)]
         if not found:
-            raise HttpRejection(401, fault("auth", "invalid API key"))
+            raise HttpRejection(401, new_error("auth", "invalid API key"))
         return found[0]
 
 
@@ -90,10 +90,10 @@ def _check_origin(method: str, host: str, headers: Mapping[bytes, bytes]) -> Non
         value = origin.decode("latin-1").lower()
         if value.partition("://")[2] != host:
             message = f"requests from the origin {value[:100]!r} are not allowed"
-            raise HttpRejection(403, fault("permission", message))
+            raise HttpRejection(403, new_error("permission", message))
         _check_content_type(method, headers)
     if headers.get(b"sec-fetch-site", b"") == b"cross-site":
-        raise HttpRejection(403, fault("permission", "cross-site requests are not allowed"))
+        raise HttpRejection(403, new_error("permission", "cross-site requests are not allowed"))
 
 
 def _check_content_type(method: str, headers: Mapping[bytes, bytes]) -> None:
@@ -105,7 +105,7 @@ def _check_content_type(method: str, headers: Mapping[bytes, bytes]) -> None:
         return  # an empty body needs no type
     if kind != b"application/json":
         message = f"Content-Type {kind.decode('latin-1')[:100]!r}; expected application/json"
-        raise HttpRejection(415, fault("bad-request", message))
+        raise HttpRejection(415, new_error("bad-request", message))
 
 
 def request_keys(headers: Mapping[bytes, bytes]) -> set[bytes]:

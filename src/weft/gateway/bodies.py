@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest
 from weft.gateway.auth import HttpRejection
 from weft.large_json import CLOSED, SLICE, end_of_string
@@ -65,7 +65,7 @@ async def read(receive: Receive, told: bytes | None, limit: int) -> bytes:
 
 
 def _body_too_large(limit: int) -> HttpRejection:
-    return HttpRejection(413, fault("too-large", f"the body is over {limit} bytes"))
+    return HttpRejection(413, new_error("too-large", f"the body is over {limit} bytes"))
 
 
 def check(body: bytes, shape: JsonLimits) -> None:

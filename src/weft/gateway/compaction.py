@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from weft.codec import fresh_context
-from weft.dialects.envelope import sealed_summary
-from weft.dialects.faults import fault
+from weft.dialects.envelope import wrap_summary
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
 from weft.gateway.apis import RESPONSES
@@ -22,7 +22,7 @@ from weft.gateway.endpoints import Endpoint, GatewayContext, Scope, Send, decode
 from weft.gateway.sessions import Sessions, input_items_of, parse_preamble, previous_not_found
 from weft.parts import Usage
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
+from weft.relay.incoming import RequestFailed, IncomingRequest, RequestBody, bad_request
 from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.relay.stream import Stream
@@ -73,7 +73,7 @@ class CompactResponse(Endpoint):
         if self._sessions is not None:
             incoming = await self._sessions.with_history(incoming, preamble)
         elif preamble.previous_response_id is not None:
-            raise Failed(previous_not_found(preamble.previous_response_id))
+            raise RequestFailed(previous_not_found(preamble.previous_response_id))
         raw = incoming.body.raw
         if not await for_body(raw, input_items_of, raw):
             raise BadRequest("input", "missing; expected the conversation to compact")
@@ -85,7 +85,7 @@ class CompactResponse(Endpoint):
         try:
             body = await for_body(raw, _summary_request, incoming, items)
         except BadRequest as problem:
-            raise Failed(bad_request(problem)) from None
+            raise RequestFailed(bad_request(problem)) from None
         request = IncomingRequest(
             RequestBody(RESPONSES, body),
             incoming.model,
@@ -111,19 +111,19 @@ class _CompactionRun(Endpoint):
         summary = response.text.strip()
         if not summary:
             message = f"{run.upstream} returned no summary"
-            raise Failed(fault("bad-upstream-answer", message))
+            raise RequestFailed(new_error("bad-upstream-answer", message))
         ids = fresh_context().ids
         id = ids.mint("resp")
         item = {
             "id": ids.mint("cmp"),
             "type": "compaction",
-            "encrypted_content": sealed_summary(summary),
+            "encrypted_content": wrap_summary(summary),
         }
         compaction = {
             "id": id,
             "object": "response.compaction",
             "created_at": int(time.time()),
-            "output": [*history.shown(filter(_is_clients, self._items), id), item],
+            "output": [*history.listed_items(filter(_is_clients, self._items), id), item],
             "usage": usage_to_wire(response.usage) or usage_to_wire(Usage(0, 0, 0)),
         }
         return _json(compaction)
@@ -147,7 +147,7 @@ def _summary_request(incoming: IncomingRequest, conversation: list[Raw]) -> byte
 
 def _as_message(item: Raw) -> list[Raw]:
     """An item as a message for the model, or as none."""
-    found = history.shape(item)
+    found = history.read_shape(item)
     convert = _MESSAGES.get(found.type)
     try:
         return [item] if convert is None else convert(item)
@@ -185,5 +185,5 @@ def _message(role: str, content: object) -> Raw:
 
 def _is_clients(item: Raw) -> bool:
     """Whether the client wrote it: it stays as it is."""
-    found = history.shape(item)
+    found = history.read_shape(item)
     return found.type == "message" and found.role != "assistant"

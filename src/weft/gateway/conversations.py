@@ -30,7 +30,7 @@ from weft.gateway.stored_responses import (
 from weft.ids import Ids
 from weft.relay import history
 from weft.relay.incoming import codec_of
-from weft.store.base import Absent, Taken
+from weft.store.base import NotFound, AlreadyExists
 from weft.store.records import Conversation, Item
 
 MAX_NEW_ITEMS = 20
@@ -81,7 +81,7 @@ class CreateConversation(_ConversationEndpoint):
         made = Conversation(id, scope["weft.caller"], time.time(), metadata)
         try:
             await self._store.create_conversation(made, items)
-        except Taken as problem:
+        except AlreadyExists as problem:
             raise BadRequest("items", str(problem)) from None
         return conversation_object(made)
 
@@ -118,9 +118,9 @@ class ConversationItems(_ConversationEndpoint):
         items = new_items(decode_body(_more, body).items)
         try:
             await self._store.add_items(found.id, items)
-        except Absent:
+        except NotFound:
             raise not_found("Conversation", found.id) from None
-        except Taken as problem:
+        except AlreadyExists as problem:
             raise BadRequest("items", str(problem)) from None
         return _list_object(items, more=False)
 
@@ -132,7 +132,7 @@ class ConversationItems(_ConversationEndpoint):
         after = query.get("after", [None])[-1]
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
-        except Absent:
+        except NotFound:
             raise BadRequest("after", f"no item {str(after)[:100]!r}") from None
         return _list_object(page.items, more=page.more)
 
@@ -167,11 +167,11 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
 
 
 def _item(raw: Raw, path: str, ids: Ids) -> Item:
-    found = history.shape(raw)
+    found = history.read_shape(raw)
     if found.type == "item_reference":
         raise BadRequest(path, "an item reference; expected the item itself")
     if not found.id:
-        return Item(ids.mint(history.prefix(found)), bytes(raw))
+        return Item(ids.mint(history.id_prefix(found)), bytes(raw))
     if not _ID.fullmatch(found.id):
         expected = "up to 256 letters, digits and _.:=-"
         raise BadRequest(f"{path}.id", f"{found.id[:100]!r}; expected {expected}")
@@ -199,5 +199,5 @@ def _list_object(items: Sequence[Item], *, more: bool) -> bytes:
 
 def _item_object(item: Item) -> dict[str, Raw]:
     """An item with all fields that clients expect, and the id it has here."""
-    (fields,) = history.shown([Raw(item.data)], item.id)
+    (fields,) = history.listed_items([Raw(item.data)], item.id)
     return {**fields, "id": Raw(_json(item.id))}

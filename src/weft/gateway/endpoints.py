@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects import DIALECTS
-from weft.dialects.faults import Extra, fault
+from weft.dialects.error_classes import ErrorPartExtra, new_error
 from weft.errors import BadRequest
 from weft.gateway import bodies, http_response
 from weft.gateway.auth import HttpRejection
@@ -21,9 +21,9 @@ from weft.gateway.http_protocol import EXCHANGE, Exchange
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
-    Failed,
+    RequestFailed,
     IncomingRequest,
-    Limits,
+    RequestLimits,
     RequestBody,
     bad_request,
 )
@@ -46,10 +46,10 @@ class GatewayContext(Protocol):
     json_limits: bodies.JsonLimits
     keepalive: float
     reject_lossy: bool
-    limits: Limits
+    limits: RequestLimits
 
     def start(self, incoming: IncomingRequest) -> Run:
-        """Raises Failed if the request may not run."""
+        """Raises RequestFailed if the request may not run."""
         ...
 
     def end_run(self, run: Run) -> None: ...
@@ -89,14 +89,14 @@ async def read_body(gateway: GatewayContext, scope: Scope, receive: Receive) -> 
     coding = headers.get(b"content-encoding", b"identity").lower()
     if coding != b"identity":
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not supported"
-        raise HttpRejection(415, fault("bad-request", message))
+        raise HttpRejection(415, new_error("bad-request", message))
     body = await bodies.read(receive, headers.get(b"content-length"), gateway.max_body)
     await for_body(body, bodies.check, body, gateway.json_limits)
     return body
 
 
-async def parse_request(incoming: IncomingRequest, limits: Limits) -> None:
-    """Parses a request once, for all its targets. Raises Failed."""
+async def parse_request(incoming: IncomingRequest, limits: RequestLimits) -> None:
+    """Parses a request once, for all its targets. Raises RequestFailed."""
     await for_body(incoming.body.raw, incoming.checked, limits)
 
 
@@ -113,7 +113,7 @@ class Endpoint:
             run = await self._start(await self._receive_request(scope, receive), scope, send)
         except bodies.RequestAborted:
             return
-        except Failed as failed:
+        except RequestFailed as failed:
             await http_response.send_error(
                 send, self._dialect, failed, http_response.weft_headers(id)
             )
@@ -128,26 +128,26 @@ class Endpoint:
             await self._serve(run, scope, send)
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        """Starts a run; returns None if its response was sent already. Raises Failed."""
+        """Starts a run; returns None if its response was sent already. Raises RequestFailed."""
         return self._gateway.start(incoming)
 
     async def _receive_request(self, scope: Scope, receive: Receive) -> IncomingRequest:
-        """Reads and parses the request. Raises Failed if it cannot be served, RequestAborted if the
+        """Reads and parses the request. Raises RequestFailed if it cannot be served, RequestAborted if the
         client disconnected."""
         try:
             body = await read_body(self._gateway, scope, receive)
             incoming = await self._parse_request(scope, body)
         except BadRequest as problem:
-            raise Failed(bad_request(problem)) from None
+            raise RequestFailed(bad_request(problem)) from None
         await self._validate(incoming)
         return incoming
 
     async def _validate(self, incoming: IncomingRequest) -> None:
-        """Raises Failed for an invalid request."""
+        """Raises RequestFailed for an invalid request."""
         await parse_request(incoming, self._gateway.limits)
 
     async def _parse_request(self, scope: Scope, body: bytes) -> IncomingRequest:
-        """Builds the request for the relay from a body. Raises BadRequest, Failed."""
+        """Builds the request for the relay from a body. Raises BadRequest, RequestFailed."""
         preamble = await for_body(body, decode_body, _preamble, body)
         return self._build_request(scope, body, self._model_name(preamble), bool(preamble.stream))
 
@@ -204,12 +204,12 @@ class Endpoint:
     async def _send_whole(self, run: Run, id: str, send: Send) -> None:
         try:
             stream = await run.open()
-            status, data = await stream.whole()
+            status, data = await stream.read_body()
             if status == 200:
                 data = self._render_body(run, stream, data)
             run.record.status = status
             run.record.bytes_out = len(data)
-        except Failed as failed:
+        except RequestFailed as failed:
             await self._send_failure(failed, run, id, send)
         except Exception as problem:
             await self._send_failure(http_response.internal_error(id, problem), run, id, send)
@@ -222,7 +222,7 @@ class Endpoint:
         """The body of a response that is not streamed."""
         return body
 
-    async def _send_failure(self, failed: Failed, run: Run, id: str, send: Send) -> None:
+    async def _send_failure(self, failed: RequestFailed, run: Run, id: str, send: Send) -> None:
         run.note_failure(failed.error)
         headers = http_response.weft_headers(id, run)
         run.record.status = await http_response.send_error(send, self._dialect, failed, headers)
@@ -254,14 +254,14 @@ class MessagesEndpoint(Endpoint):
 
     def _model_name(self, preamble: Preamble) -> str:
         if isinstance(preamble.thread, Raw) and bytes(preamble.thread) != b"null":
-            extra = Extra(param="thread", error_code="thread_unsupported_request")
+            extra = ErrorPartExtra(param="thread", error_code="thread_unsupported_request")
             error = ErrorPart(
                 "internal",
                 "thread is not supported here; send the messages",
                 status=400,
                 extra=msgspec.Raw(msgspec.json.encode(extra)),
             )
-            raise Failed(error)
+            raise RequestFailed(error)
         return super()._model_name(preamble)
 
 
@@ -274,7 +274,7 @@ class GeminiEndpoint(Endpoint):
         await for_body(body, decode_body, _preamble, body)
         if not name or method not in _METHODS:
             message = f"unknown method {method[:100]!r}; expected {' or '.join(_METHODS)}"
-            raise HttpRejection(404, fault("not-found", message))
+            raise HttpRejection(404, new_error("not-found", message))
         return self._build_request(scope, body, name, _METHODS[method])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:

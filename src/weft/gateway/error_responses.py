@@ -4,7 +4,7 @@ import http
 from dataclasses import dataclass
 
 from weft.dialects import DIALECTS, dialect_of
-from weft.dialects.faults import ErrorClass, fault
+from weft.dialects.error_classes import ErrorClass, new_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def render(error: ErrorResponse, target: bytes, headers: list[tuple[bytes, bytes
     """Returns the whole HTTP response, with an error body of the dialect that the target names."""
     write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
-    _, body = write(fault(error.kind, error.message))
+    _, body = write(new_error(error.kind, error.message))
     length = (b"content-length", b"%d" % len(body))
     phrase = http.HTTPStatus(error.status).phrase.encode()
     lines = [b"HTTP/1.1 %d %s" % (error.status, phrase)]

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
-from weft.dialects.faults import headers as error_headers
+from weft.dialects.error_classes import new_error
+from weft.dialects.error_classes import error_headers
 from weft.errors import InternalError
 from weft.gateway.auth import HttpRejection
 from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed
+from weft.relay.incoming import RequestFailed
 from weft.relay.run import Run
 from weft.sse import Event
 
@@ -111,7 +111,7 @@ def write_slices(
             yield after
 
 
-async def send_error(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
+async def send_error(send: Send, dialect: str, failed: RequestFailed, headers: Headers) -> int:
     """Sends an error in a dialect; returns its status."""
     status, data = render_error(dialect, failed.error)
     if isinstance(failed, HttpRejection):
@@ -133,10 +133,10 @@ def render_error(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     return write(error)
 
 
-def internal_error(id: str, problem: Exception) -> Failed:
+def internal_error(id: str, problem: Exception) -> RequestFailed:
     """Logs an exception; the client gets only the id of its request."""
     log.error("internal error", exc_info=problem, extra={"request_id": id})
-    return Failed(fault("server", f"internal error; see request {id} in the log of the gateway"))
+    return RequestFailed(new_error("server", f"internal error; see request {id} in the log of the gateway"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class StreamResponse:
                     writer.log_id = stream.log_id
                 await self._send_events(events)
                 await stream.flow(self._write_now)
-        except Failed as failed:
+        except RequestFailed as failed:
             await self._fail(failed)
         except Exception as problem:
             await self._fail(internal_error(self._client.id, problem))
@@ -190,10 +190,10 @@ class StreamResponse:
         finally:
             self._stop_keepalives()
 
-    async def _fail(self, failed: Failed) -> None:
+    async def _fail(self, failed: RequestFailed) -> None:
         self._stop_keepalives()
         if self._started:
-            await self._send_events(await self._run.ending(failed.error))
+            await self._send_events(await self._run.error_events(failed.error))
             await self._end()
         else:
             client = self._client

@@ -8,7 +8,7 @@ multiple of its size, measured so that the process stays below the limit.
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.gateway.auth import HttpRejection
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -57,9 +57,9 @@ class MemoryReservation:
             return
         if size > self._memory.limit:
             message = f"the request needs {size} bytes of memory, more than server.limits.memory"
-            raise HttpRejection(413, fault("too-large", message))
+            raise HttpRejection(413, new_error("too-large", message))
         message = "the server has no memory for this request at the moment; try again later"
-        raise HttpRejection(503, fault("overloaded", message, retry_after=1))
+        raise HttpRejection(503, new_error("overloaded", message, retry_after=1))
 
     def release(self) -> bool:
         """Drops one holder; returns True if it was the last and the memory is free again."""

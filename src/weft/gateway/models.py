@@ -3,11 +3,11 @@
 import msgspec
 
 from weft.dialects import dialect_of, http_of
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.gateway import http_response
 from weft.gateway.endpoints import Receive, Scope, Send, headers_of
-from weft.relay.incoming import Failed
+from weft.relay.incoming import RequestFailed
 from weft.relay.routing import Routing, UnknownModel
 
 
@@ -31,7 +31,7 @@ class ModelsEndpoint:
                 names = self._routing.models
                 found = listing.all([listing.one(one) for one in names], names)
         except UnknownModel as problem:
-            failed = Failed(fault("not-found", str(problem)))
+            failed = RequestFailed(new_error("not-found", str(problem)))
             await http_response.send_error(
                 send, dialect, failed, http_response.weft_headers(scope["weft.id"])
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from weft.relay.history import given
+from weft.relay.history import input_items
 
 MAX_RESPONSES = 8
 """Responses that may be gone on from."""
@@ -29,7 +29,7 @@ class CachedResponse:
 
     @property
     def items(self) -> list[Raw]:
-        return given(Raw(self.items_json))
+        return input_items(Raw(self.items_json))
 
 
 class ResponseCache:

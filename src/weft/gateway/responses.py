@@ -19,7 +19,7 @@ from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.gateway.stored_responses import stream_events
 from weft.gateway.writers import EventStreamWriter
-from weft.relay.incoming import Failed, IncomingRequest, bad_request
+from weft.relay.incoming import RequestFailed, IncomingRequest, bad_request
 from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.store.base import StoreError
@@ -76,7 +76,7 @@ class ResponsesEndpoint(StoringEndpoint):
             await run.close()
             self._gateway.end_run(run)
             if isinstance(problem, BadRequest):
-                raise Failed(bad_request(problem)) from None
+                raise RequestFailed(bad_request(problem)) from None
             raise
         if incoming.stream:
             events = self._sessions.events(incoming.response_id or "")

@@ -17,7 +17,7 @@ from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest, InternalError
 from weft.findings import Findings
 from weft.gateway.apis import RESPONSES
@@ -26,15 +26,15 @@ from weft.gateway.endpoints import Preamble
 from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
+from weft.relay.incoming import RequestFailed, IncomingRequest, RequestBody, StorePolicy
 from weft.relay.log import follow
 from weft.relay.offload import SMALL, for_body, for_items, offload
 from weft.relay.persistence import (
     TAKEN_OVER,
     Persistence,
-    abandoned,
+    unread_ending,
     last_snapshot,
-    recovered,
+    recover_ending,
     with_status,
 )
 from weft.relay.reasoning import LIFETIME
@@ -68,7 +68,7 @@ CANCEL_WAIT = 10.0
 
 CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client disconnected")
 CANCELLED = ErrorPart("cancelled", "the response was cancelled")
-SHUTTING_DOWN = fault("overloaded", "the server is shutting down", retry_after=1)
+SHUTTING_DOWN = new_error("overloaded", "the server is shutting down", retry_after=1)
 RUNNING = ("queued", "in_progress")
 _OWN_FIELDS = ("previous_response_id", "conversation", "background")
 """Fields that the gateway handles itself: no upstream gets them."""
@@ -205,7 +205,7 @@ class Sessions:
     async def _poll_cancellations(self) -> None:
         """Stops the runs that were cancelled through another process."""
         if self._runs:
-            for id in await self.store.cancelling():
+            for id in await self.store.cancel_requests():
                 self._stop(id)
 
     async def _recover_orphans(self) -> None:
@@ -214,14 +214,14 @@ class Sessions:
         persistence = self._persistence
         await self.store.revoke_dead()
         for id, server in await self.store.orphans():
-            if await self.store.adopt(id, server):
-                persistence.lost.add(id)
-        for id in list(persistence.lost):
+            if await self.store.take_over(id, server):
+                persistence.unfinished.add(id)
+        for id in list(persistence.unfinished):
             try:
                 attempts = await self.store.begin_recovery(id)
                 entry = await self.store.entry(id) if attempts is not None else None
                 if attempts is not None and entry is not None:
-                    recover = recovered if attempts <= MAX_RECOVERIES else abandoned
+                    recover = recover_ending if attempts <= MAX_RECOVERIES else unread_ending
                     await self.store.finish(id, await recover(self.store, entry))
             except StoreError as problem:
                 if problem.kind in UNAVAILABLE:
@@ -230,7 +230,7 @@ class Sessions:
             except Exception as problem:
                 log.error("cannot recover response %s", id, exc_info=problem)
             else:
-                persistence.lost.discard(id)
+                persistence.unfinished.discard(id)
 
     async def _prune(self) -> None:
         """Removes expired responses, once in a while."""
@@ -249,7 +249,7 @@ class Sessions:
     async def with_history(
         self, incoming: IncomingRequest, preamble: ResponsesPreamble
     ) -> IncomingRequest:
-        """Adds the turns that a request continues. Raises Failed, BadRequest, StoreError."""
+        """Adds the turns that a request continues. Raises RequestFailed, BadRequest, StoreError."""
         conversation = _conversation_id(preamble.conversation)
         if preamble.previous_response_id is not None and conversation is not None:
             raise BadRequest("previous_response_id", "not allowed together with conversation")
@@ -262,10 +262,10 @@ class Sessions:
         body, items = raw, new
         if preamble.previous_response_id is not None:
             turns = await self._previous_turns(incoming.caller, preamble.previous_response_id)
-            items = await for_items(len(turns) + len(new), history.joined, turns, new)
+            items = await for_items(len(turns) + len(new), history.with_results, turns, new)
         elif conversation is not None:
             earlier = await self._conversation_items(incoming.caller, conversation)
-            items = await for_items(len(earlier) + len(new), history.joined, earlier, new)
+            items = await for_items(len(earlier) + len(new), history.with_results, earlier, new)
         if items is not new or preamble.background or ITEM_REFERENCE.encode() in body:
             whole = partial(history.with_input, body, items, *_OWN_FIELDS)
             body = await (for_body(raw, whole) if items is new else for_items(len(items), whole))
@@ -300,32 +300,32 @@ class Sessions:
     async def _resolve_references(self, owner: str, items: list[Raw]) -> list[Raw]:
         """Replaces item references by the items of the last turns. Raises HttpRejection."""
         known: dict[str, Raw] = {}
-        for turn in await self.store.last(owner, REFERENCE_TURNS):
+        for turn in await self.store.newest(owner, REFERENCE_TURNS):
             if _is_continuable(turn):
                 known |= await for_body(max(turn.input, turn.body or b"", key=len), _by_id, turn)
         found: list[Raw] = []
         for index, one in enumerate(items):
-            item = history.shape(one)
+            item = history.read_shape(one)
             if item.type == ITEM_REFERENCE and item.id not in known:
                 message = f"Item with id '{str(item.id)[:100]}' not found."
-                raise HttpRejection(404, fault("bad-request", message, param=f"input[{index}]"))
+                raise HttpRejection(404, new_error("bad-request", message, param=f"input[{index}]"))
             found.append(known[item.id] if item.type == ITEM_REFERENCE and item.id else one)
         return found
 
     async def _previous_turns(self, owner: str, id: str) -> list[Raw]:
         turns = await self.store.chain(owner, id)
         if not turns or turns[0].previous is not None or not all(map(_is_continuable, turns)):
-            raise Failed(previous_not_found(id))
+            raise RequestFailed(previous_not_found(id))
         if turns[-1].status in RUNNING:
             raise BadRequest("previous_response_id", f"{id} is still {turns[-1].status}")
         size = sum(len(turn.input) + len(turn.body or b"") for turn in turns)
-        work = partial(history.said, turns)
+        work = partial(history.items_of_turns, turns)
         return await offload(work) if size > SMALL else await for_items(len(turns), work)
 
     async def _conversation_items(self, owner: str, id: str) -> list[Raw]:
         if await self.store.conversation(owner, id) is None:
             message = f"Conversation with id '{id[:100]}' not found."
-            raise HttpRejection(404, fault("bad-request", message, param="conversation"))
+            raise HttpRejection(404, new_error("bad-request", message, param="conversation"))
         items: list[Raw] = []
         after: str | None = None
         while True:
@@ -353,7 +353,7 @@ class Sessions:
 
     async def detach(self, run: Run, ended: Callable[[Run], None]) -> str:
         """Runs a response independently of its client; returns its id once it has begun. Raises
-        Failed.
+        RequestFailed.
         """
         detached = self._detach(run, ended)
         try:
@@ -389,7 +389,7 @@ class Sessions:
     async def cancel(self, entry: Entry) -> None:
         """Cancels a response, wherever it runs; returns when it has ended."""
         if not self._stop(entry.id):
-            await self.store.ask_cancel(entry.id)
+            await self.store.request_cancel(entry.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_WAIT):
                 async for _ in self.events(entry.id):
@@ -438,20 +438,20 @@ class DetachedRun:
             return True
 
         try:
-            if writer.begun:
+            if writer.has_begun:
                 self._set_begun(writer.log.id)
-                await sessions.store.change(writer.log.id, "in_progress", ("queued",))
+                await sessions.store.change_status(writer.log.id, "in_progress", ("queued",))
             stream = await run.open()
             while events := await stream.next():
                 self._set_begun(writer.log.id)
                 taken(events)
                 await stream.flow(taken)
-        except Failed as failed:
+        except RequestFailed as failed:
             await self._failed(failed.error, failed)
         except Exception as problem:
             log.error("internal error in a detached run", exc_info=problem)
-            error = fault("server", "internal error")
-            await self._failed(error, Failed(error))
+            error = new_error("server", "internal error")
+            await self._failed(error, RequestFailed(error))
         finally:
             timer.stop()
             with suppress(StoreError):
@@ -466,7 +466,7 @@ class DetachedRun:
         if not self.begun.done():
             self.begun.set_result(id)
 
-    async def _failed(self, error: ErrorPart, failed: Failed) -> None:
+    async def _failed(self, error: ErrorPart, failed: RequestFailed) -> None:
         if not self.begun.done():
             self.begun.set_exception(failed)
             self.begun.exception()  # retrieved here, since the client may have disconnected
@@ -501,23 +501,23 @@ def _conversation_id(value: Json) -> str | None:
 
 def _input_items(preamble: ResponsesPreamble) -> tuple[list[Raw], bool]:
     """The input items of a request, and whether some are references. Raises BadRequest."""
-    items = history.given(preamble.input)
-    return items, any(history.shape(one).type == ITEM_REFERENCE for one in items)
+    items = history.input_items(preamble.input)
+    return items, any(history.read_shape(one).type == ITEM_REFERENCE for one in items)
 
 
 def _by_id(turn: Entry) -> dict[str, Raw]:
     """The items of a turn that have an id."""
-    return {id: one for one in history.said([turn]) if (id := history.shape(one).id)}
+    return {id: one for one in history.items_of_turns([turn]) if (id := history.read_shape(one).id)}
 
 
 def input_items_of(body: bytes) -> list[Raw]:
-    return history.given(parse_preamble(body).input)
+    return history.input_items(parse_preamble(body).input)
 
 
 def previous_not_found(id: str) -> ErrorPart:
     """The error for a previous response that does not exist, or belongs to another key."""
     message = f"Previous response with id '{id[:100]}' not found."
-    error = fault("not-found", message, param="previous_response_id")
+    error = new_error("not-found", message, param="previous_response_id")
     return msgspec.structs.replace(error, code="previous_response_not_found")
 
 

@@ -45,7 +45,7 @@ class StoreEndpoint(ABC):
 
     @abstractmethod
     async def _handle(self, scope: Scope, receive: Receive) -> bytes:
-        """Raises BadRequest, Failed, StoreError, RequestAborted."""
+        """Raises BadRequest, RequestFailed, StoreError, RequestAborted."""
 
 
 def validate_metadata(metadata: Metadata | None) -> Metadata:

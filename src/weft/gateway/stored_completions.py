@@ -90,7 +90,7 @@ class ListCompletions(_CompletionEndpoint):
             if last is None or not is_retrievable(last):
                 raise BadRequest("after", f"no chat completion {after[:100]!r}")
         while len(found) <= limit:
-            more = await self._store.told(owner, CHAT_COMPLETIONS, last, BATCH, descending)
+            more = await self._store.list_visible(owner, CHAT_COMPLETIONS, last, BATCH, descending)
             found += [one for one in more if is_retrievable(one) and _matches(one, query)]
             if len(more) < BATCH:
                 break

@@ -15,7 +15,7 @@ from weft.captures import decode_all
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.errors import BadRequest
 from weft.findings import Finding, Findings
@@ -27,9 +27,9 @@ from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.sessions import RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
-from weft.relay.incoming import Failed, bad_request
+from weft.relay.incoming import RequestFailed, bad_request
 from weft.relay.offload import for_body
-from weft.relay.persistence import waits, with_status
+from weft.relay.persistence import awaits_outputs, with_status
 from weft.relay.recovery import request_of
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
@@ -56,7 +56,7 @@ _recorded = msgspec.json.Decoder(_StoredRecord).decode
 
 def not_found(what: str, id: str) -> HttpRejection:
     """The error for an object that does not exist, or belongs to another key."""
-    return HttpRejection(404, fault("bad-request", f"{what} with id '{id[:100]}' not found."))
+    return HttpRejection(404, new_error("bad-request", f"{what} with id '{id[:100]}' not found."))
 
 
 def int_param(query: Query, name: str, default: int, low: int, high: int) -> int:
@@ -88,18 +88,18 @@ def list_object(items: list[dict[str, Raw]], ids: list[str], *, more: bool) -> b
     return _json(page)
 
 
-EXPECTED_ERRORS = (BadRequest, Failed, StoreError)
+EXPECTED_ERRORS = (BadRequest, RequestFailed, StoreError)
 """What the endpoints of stored objects raise."""
 
 
 async def send_problem(
-    send: Send, dialect: str, id: str, problem: BadRequest | Failed | StoreError
+    send: Send, dialect: str, id: str, problem: BadRequest | RequestFailed | StoreError
 ) -> None:
     """Sends an error in a dialect."""
     match problem:
         case BadRequest():
-            failed = Failed(bad_request(problem))
-        case Failed():
+            failed = RequestFailed(bad_request(problem))
+        case RequestFailed():
             failed = problem
         case _:
             failed = http_response.internal_error(id, problem)
@@ -166,7 +166,7 @@ class InputItems(StoredResponseEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
         def page() -> bytes:
-            return page_object(history.shown(history.given(Raw(entry.input)), entry.id), query)
+            return page_object(history.listed_items(history.input_items(Raw(entry.input)), entry.id), query)
 
         await http_response.send_json(send, scope["weft.id"], await for_body(entry.input, page))
 
@@ -231,7 +231,7 @@ class ResumeStream:
 def events_of(entry: Entry) -> list[Event]:
     """The events of a response that was not streamed."""
     body = entry.body or b"{}"
-    quirks = ResponsesQuirks(tool_session=waits(body))
+    quirks = ResponsesQuirks(tool_session=awaits_outputs(body))
     ids, now = fresh_context().ids, int(entry.created)
     context = Context(request_of(entry), quirks, ids, now, response_id=entry.id)
     one = decode_all(body, RESPONSES, context=context)[0]

@@ -5,18 +5,18 @@ They are counted by the upstream if it can, otherwise estimated; a header says s
 
 import msgspec
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
 from weft.gateway.bodies import RequestAborted
 from weft.gateway.endpoints import Endpoint, GatewayContext, Receive, Scope, Send, decode_body
 from weft.gateway.sessions import Sessions, parse_preamble
-from weft.relay.incoming import Failed, IncomingRequest
+from weft.relay.incoming import RequestFailed, IncomingRequest
 from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Routing, Target, UnknownModel
 from weft.relay.translation import forwarded_headers, translate
-from weft.upstream.base import Outgoing, Unreachable, Upstream
+from weft.upstream.base import OutgoingRequest, Unreachable, Upstream
 
 PER_TOKEN = 4
 """Characters of text per token, about."""
@@ -71,7 +71,7 @@ class CountTokens(Endpoint):
             data, more = await self._count_tokens(incoming)
         except RequestAborted:
             return
-        except Failed as failed:
+        except RequestFailed as failed:
             await http_response.send_error(send, self._dialect, failed, about)
         else:
             await http_response.send_json(send, scope["weft.id"], data, more)
@@ -83,11 +83,11 @@ class CountTokens(Endpoint):
         try:
             target = self._routing.targets(incoming.model)[0]
         except UnknownModel as problem:
-            raise Failed(fault("not-found", str(problem), param="model")) from None
-        place = target.upstream.place
+            raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
+        place = target.upstream.config
         body = await for_body(incoming.body.raw, self._body_to_count, incoming, target)
         if place.dialect == self._dialect:
-            outgoing = Outgoing(self.PATH, body, forwarded_headers(incoming, place))
+            outgoing = OutgoingRequest(self.PATH, body, forwarded_headers(incoming, place))
             counted = await _ask_upstream(target.upstream, outgoing)
             if counted is not None:
                 return counted, [(b"weft-upstream", place.name.encode())]
@@ -128,7 +128,7 @@ class InputTokens(CountTokens):
     def _body_to_count(self, incoming: IncomingRequest, target: Target) -> bytes:
         request = Restored(incoming.checked(self._gateway.limits))
         body = translate(incoming, request, target).translated.body
-        if target.upstream.place.dialect != self._dialect:
+        if target.upstream.config.dialect != self._dialect:
             return body
         countable = {name: one for name, one in _fields(body).items() if name in _COUNTABLE}
         return msgspec.json.encode(countable)
@@ -137,10 +137,10 @@ class InputTokens(CountTokens):
         return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})
 
 
-async def _ask_upstream(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
+async def _ask_upstream(upstream: Upstream, outgoing: OutgoingRequest) -> bytes | None:
     """Returns the response of the upstream; None if it cannot count."""
     try:
-        incoming = await upstream.ask(outgoing)
+        incoming = await upstream.send(outgoing)
     except Unreachable:
         return None
     data = b""

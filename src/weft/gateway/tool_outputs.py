@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Failure
 from weft.codec import fresh_context
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest, InternalError
 from weft.gateway import http_response
 from weft.gateway.apis import RESPONSES
@@ -37,12 +37,12 @@ from weft.gateway.sessions import RUNNING, Sessions, parse_preamble, queued_snap
 from weft.gateway.stored_responses import events_of, not_found, response_body, stream_events
 from weft.parts import ErrorPart, Json
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest
-from weft.relay.log import POLL
+from weft.relay.incoming import RequestFailed, IncomingRequest
+from weft.relay.log import POLL_INTERVAL
 from weft.relay.offload import for_body
-from weft.relay.persistence import ANSWERED, resumed, with_status
+from weft.relay.persistence import ANSWERED, complete_waiting, with_status
 from weft.relay.run import Run
-from weft.store.base import StoreError, Taken
+from weft.store.base import StoreError, AlreadyExists
 from weft.store.records import Entry
 
 CLAIM_TIMEOUT = 1.0
@@ -121,7 +121,7 @@ class PendingCalls:
     def __init__(self, first: Entry) -> None:
         self._response_id = first.id
         response = _answer(first.body or b"{}") if first.status in ANSWERED else _StoredResponse()
-        found = [history.shape(one) for one in response.output]
+        found = [history.read_shape(one) for one in response.output]
         answered = {one.call_id for one in found if one.is_output}
         self._types: dict[str, str] = {}
         """The types of the calls, by id, in order."""
@@ -240,7 +240,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
         if entry is None or not entry.visible or entry.dialect != RESPONSES:
             raise not_found("Response", id)
         if entry.status in RUNNING:
-            raise Failed(fault("conflict", f"{id} is still {entry.status}"))
+            raise RequestFailed(new_error("conflict", f"{id} is still {entry.status}"))
         return entry
 
     async def _start(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
@@ -280,11 +280,11 @@ class SubmitToolOutputs(ResponsesEndpoint):
 
     async def _wait_for_start(self, id: str) -> Entry | None:
         """Returns the entry of a claimed id; None if nobody begins it in time."""
-        for _ in range(round(CLAIM_TIMEOUT / POLL)):
+        for _ in range(round(CLAIM_TIMEOUT / POLL_INTERVAL)):
             found = await self._sessions.store.entry(id)
             if found is not None:
                 return found
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
         return None
 
     async def _start_claimed(self, incoming: IncomingRequest) -> Run | None:
@@ -299,10 +299,10 @@ class SubmitToolOutputs(ResponsesEndpoint):
                     raise InternalError("a continuation has no id")
                 snapshot = await for_body(incoming.body.raw, queued_snapshot, incoming)
                 await writer.announce(id, "in_progress", with_status(snapshot, "in_progress"))
-        except (StoreError, Taken) as problem:
+        except (StoreError, AlreadyExists) as problem:
             await run.close()
             self._gateway.end_run(run)
-            if isinstance(problem, Taken):
+            if isinstance(problem, AlreadyExists):
                 return None
             raise
         return run
@@ -329,7 +329,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
         """Sends the response that the same outputs have led to already."""
         if incoming.store is None or not _is_same_json(found.input, incoming.store.input):
             message = f"{incoming.previous} was continued with other outputs, as {found.id}"
-            raise Failed(fault("conflict", message))
+            raise RequestFailed(new_error("conflict", message))
         if incoming.stream and found.stream:
             events = self._sessions.events(found.id)
             writer = self._stream_writer()
@@ -361,7 +361,7 @@ class SubmitToolOutputs(ResponsesEndpoint):
                 raise not_found("Response", id)
             if entry.ended is not None:
                 return entry
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def _send_entry(
         self, entry: Entry, incoming: IncomingRequest, client: ClientConnection
@@ -369,10 +369,10 @@ class SubmitToolOutputs(ResponsesEndpoint):
         """Sends a response as stored; one that failed as its error."""
         headers = http_response.weft_headers(client.id)
         if entry.status in ANSWERED:
-            await resumed(self._sessions.store, incoming.previous or "")
+            await complete_waiting(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:
-            await http_response.send_error(client.send, RESPONSES, Failed(_error(failure)), headers)
+            await http_response.send_error(client.send, RESPONSES, RequestFailed(_error(failure)), headers)
         elif incoming.stream:
             events = await for_body(entry.body or b"", events_of, entry)
             written = self._stream_writer().write(events)
@@ -391,7 +391,7 @@ async def _ensure_ended(run: Run) -> None:
     error, response = run.record.error, run.record.response
     if error is None:
         failure = None if response is None else response.error
-        error = fault("server", "no response") if failure is None else _error(failure)
+        error = new_error("server", "no response") if failure is None else _error(failure)
     with suppress(StoreError):
         await run.fail(error)
 

@@ -26,8 +26,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
-from weft.dialects.faults import headers as error_headers
+from weft.dialects.error_classes import new_error
+from weft.dialects.error_classes import error_headers
 from weft.errors import BadRequest
 from weft.findings import Findings
 from weft.gateway import bodies, http_response
@@ -48,7 +48,7 @@ from weft.gateway.websocket_protocol import WEBSOCKET, WebSocketProtocol
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
+from weft.relay.incoming import RequestFailed, IncomingRequest, RequestBody, bad_request
 from weft.relay.offload import for_body
 from weft.relay.persistence import last_snapshot
 from weft.relay.rendering import encoder_of
@@ -148,7 +148,7 @@ class ResponsesWebSocket:
             return
         self._open.add(session)
         message = f"a socket is closed after {self._lifetime / 60:g} minutes; open another one"
-        error = fault("bad-request", message)
+        error = new_error("bad-request", message)
         code = "websocket_connection_limit_reached"
         expired = SocketClose(1000, "lifetime exceeded", error, code)
         timer = asyncio.get_running_loop().call_later(
@@ -222,7 +222,7 @@ class _SocketSession:
                 text = await self._queue.get()
                 if (close := self._close) is not None:
                     if close.error is not None:
-                        await self._send_error(Failed(close.error), close.error_code)
+                        await self._send_error(RequestFailed(close.error), close.error_code)
                     if close is not CLIENT_DISCONNECTED:
                         await self._socket.close(close.code, close.reason)
                     return
@@ -245,8 +245,8 @@ class _SocketSession:
             await respond(incoming, create)
             return
         except BadRequest as problem:
-            failed = Failed(bad_request(problem))
-        except Failed as problem:
+            failed = RequestFailed(bad_request(problem))
+        except RequestFailed as problem:
             failed = problem
         except (WebSocketDisconnect, ClientDisconnected):
             raise
@@ -281,7 +281,7 @@ class _SocketSession:
         )
 
     async def _with_history(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
-        """Adds the turns that a request continues. Raises Failed, BadRequest, StoreError."""
+        """Adds the turns that a request continues. Raises RequestFailed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
             return await self._with_stored(incoming, create)
@@ -290,7 +290,7 @@ class _SocketSession:
         if in_store and (state is None or state.stored):
             return await self._with_stored(incoming, create)
         if state is None:
-            raise Failed(previous_not_found(previous))
+            raise RequestFailed(previous_not_found(previous))
         return await self._with_cached(incoming, previous, state)
 
     async def _with_stored(
@@ -310,7 +310,7 @@ class _SocketSession:
 
         def join() -> tuple[bytes, int]:
             new = input_items_of(raw)
-            items = history.joined(state.items, new)
+            items = history.with_results(state.items, new)
             body = history.with_input(raw, items, "previous_response_id")
             return body, len(items) - len(new)
 
@@ -370,7 +370,7 @@ class _SocketSession:
             await self._send(writer.write(events))
         entry = await sessions.store.entry(id)
         if entry is None or entry.status in RUNNING:  # its end could not be stored
-            raise Failed(fault("server", "the response could not be stored"))
+            raise RequestFailed(new_error("server", "the response could not be stored"))
         return entry.body or b"{}"
 
     async def _send_stream(self, run: Run, writer: SocketWriter) -> bytes:
@@ -380,10 +380,10 @@ class _SocketSession:
             while events := await stream.next():
                 last = last_snapshot(events) or last
                 await self._send(writer.write(events))
-        except Failed as failed:
+        except RequestFailed as failed:
             if last is None:
                 raise
-            events = await run.ending(failed.error)
+            events = await run.error_events(failed.error)
             last = last_snapshot(events)
             await self._send(writer.write(events))
         return last or b"{}"
@@ -393,7 +393,7 @@ class _SocketSession:
             await self._connection.write_text(event)
 
     async def _send_error(
-        self, failed: Failed, code: str | None = None, stream: str | None = None
+        self, failed: RequestFailed, code: str | None = None, stream: str | None = None
     ) -> None:
         error = failed.error
         status, data = http_response.render_error(RESPONSES, error)

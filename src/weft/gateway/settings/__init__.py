@@ -32,7 +32,7 @@ from weft.gateway.settings.secrets import ClientKey, SecretResolver
 from weft.gateway.settings.upstreams import UpstreamBuilder
 from weft.gateway.settings.validation import validate_server, validate_store
 from weft.scrub import Secret
-from weft.upstream.base import Place
+from weft.upstream.base import UpstreamConfig
 
 __all__ = [
     "DEFAULT",
@@ -61,7 +61,7 @@ class Settings:
 
     server: ServerSettings
     store: StoreSettings = field(repr=False)  # its address may have a password
-    upstreams: tuple[Place, ...]
+    upstreams: tuple[UpstreamConfig, ...]
     """The upstreams, in the order of the file."""
 
     models: Mapping[str, tuple[str, ...]]
@@ -118,7 +118,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _names(table: dict[str, object], upstreams: tuple[Place, ...]) -> list[str]:
+def _names(table: dict[str, object], upstreams: tuple[UpstreamConfig, ...]) -> list[str]:
     """The upstreams that aliases may speak of, those included with which something is wrong."""
     named = table.get("upstreams")
     return list(named) if isinstance(named, dict) and named else [one.name for one in upstreams]

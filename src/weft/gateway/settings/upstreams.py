@@ -14,8 +14,8 @@ from weft.gateway.settings.schema import UpstreamSettings
 from weft.gateway.settings.secrets import SecretResolver
 from weft.gateway.settings.urls import DEMO, BaseUrl, parse_base_url
 from weft.scrub import MARK, Secret
-from weft.upstream.base import Place, Tls
-from weft.upstream.catalog import HOSTS, Accent, Host
+from weft.upstream.base import UpstreamConfig, Tls
+from weft.upstream.catalog import HOSTS, AnyQuirks, Host
 from weft.upstream.demo import MODELS
 
 UPSTREAM_DIALECTS: dict[str, str] = {
@@ -55,13 +55,13 @@ class UpstreamBuilder:
         self._folder = folder
         self._problems = problems
 
-    def build(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[Place, ...]:
+    def build(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[UpstreamConfig, ...]:
         """Returns the places, in their order. None at all: the demo alone."""
         chosen = upstreams or {"demo": UpstreamSettings()}
         found = [self._build(name, one) for name, one in chosen.items()]
         return tuple(place for place in found if place is not None)
 
-    def _build(self, name: str, told: UpstreamSettings) -> Place | None:
+    def _build(self, name: str, told: UpstreamSettings) -> UpstreamConfig | None:
         key = ("upstreams", name)
         if not _NAME.fullmatch(name):
             self._problems.add(key, "a name has small letters, digits, '.', '_' and '-' only")
@@ -69,7 +69,7 @@ class UpstreamBuilder:
         dialect = self._dialect(told, host, (*key, "dialect"))
         address = self._address(told, host, (*key, "base_url"))
         secret = self._key(told, host, (*key, "api_key"))
-        place = Place(
+        place = UpstreamConfig(
             name=name,
             dialect=dialect or "",
             base_url=address.url if address else "",
@@ -133,18 +133,18 @@ class UpstreamBuilder:
 
     def _quirks(
         self, told: str | dict[str, object] | None, host: Host | None, dialect: str | None, key: Key
-    ) -> Accent | None:
+    ) -> AnyQuirks | None:
         own = host.quirks if host and host.dialect == dialect else None
         if told is None or dialect is None:
             return own
         if isinstance(told, str):
             return self._preset_quirks(told, dialect, key)
-        kind = cast("type[Accent]", DIALECTS[dialect].quirks)
+        kind = cast("type[AnyQuirks]", DIALECTS[dialect].quirks)
         given = TableReader(self._problems).fields(told, kind, key)
         checked = cast("dict[str, Any]", given)  # by the types of these very fields
         return replace(own or kind(), **checked)
 
-    def _preset_quirks(self, name: str, dialect: str, key: Key) -> Accent | None:
+    def _preset_quirks(self, name: str, dialect: str, key: Key) -> AnyQuirks | None:
         host = HOSTS.get(name)
         if host is None:
             self._problems.add(key, unknown_name("preset", name, HOSTS))
@@ -201,14 +201,14 @@ class UpstreamBuilder:
                 break
         return told
 
-    def _check_complete(self, place: Place, host: Host | None, key: Key) -> None:
+    def _check_complete(self, place: UpstreamConfig, host: Host | None, key: Key) -> None:
         """Nothing else is wrong: is everything there?"""
         if not place.base_url:
             self._problems.add(key, f"base_url is missing: {_missing_url_hint(place.name, host)}")
         elif not place.dialect:
             self._problems.add(key, f"dialect is missing; there are {', '.join(UPSTREAM_DIALECTS)}")
 
-    def _add_warnings(self, place: Place, address: BaseUrl, key: Key) -> None:
+    def _add_warnings(self, place: UpstreamConfig, address: BaseUrl, key: Key) -> None:
         where = (*key, "base_url")
         for tail in http_of(place.dialect).tails if place.dialect else ():
             if address.url.endswith(tail):
