@@ -185,6 +185,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.settings",
         "weft.gateway.descriptors",
         "weft.gateway.doors",
+        "weft.gateway.allocator",
         "weft.gateway.memory",
         "weft.gateway.lobby",
         "weft.gateway.heads",
