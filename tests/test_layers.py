@@ -42,6 +42,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.envelope",
         "weft.dialects.requests",
         "weft.dialects.requests.codec",
+        "weft.dialects.frames",
         "weft.dialects.base",
         "weft.dialects.requests.fields",
         "weft.dialects.requests.names",

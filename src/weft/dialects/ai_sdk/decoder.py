@@ -32,7 +32,7 @@ from weft.dialects.ai_sdk.mapping import (
 )
 from weft.dialects.ai_sdk.spans import Texts, Thoughts
 from weft.dialects.ai_sdk.wire import NAME, Extra, flat, kept, packed
-from weft.dialects.base import ReplayDetector, Salvage, is_present
+from weft.dialects.frames import ReplayDetector, Salvage, is_present
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,

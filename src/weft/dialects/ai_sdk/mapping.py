@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.wire import Json, bytes_of, compact, kept, text_of, unpacked
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
 from weft.parts import ErrorPart, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {

@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.wire import Extra, Halves, kept, packed, proof_of
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
 from weft.findings import Findings
 from weft.parts import (
     Part,

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
 from weft.findings import Findings
 from weft.partial_json import join_halves, whole_characters
 

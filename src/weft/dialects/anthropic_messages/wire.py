@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
 
 T = TypeVar("T", bound=msgspec.Struct)
 

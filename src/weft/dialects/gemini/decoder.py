@@ -17,8 +17,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.base import ReplayDetector, Salvage, is_present
 from weft.dialects.envelope import unwrap_reasoning_end
+from weft.dialects.frames import EventDecoder, is_present
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoding.calls import GeminiCallDecoder
 from weft.dialects.gemini.decoding.finish_state import FinishState
@@ -68,16 +68,14 @@ class _TextKind(Enum):
     REASONING = "reasoning"
 
 
-class GeminiDecoder:
+class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
     """Decodes one candidate of a response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
+        super().__init__(findings, wire.GenerateContentResponse, wire.read, wire.GROWING)
         self._ids = context.ids
-        self._findings = findings
         self._origin = context.origin or NAME
         self._choice = context.choice
-        self._salvage = Salvage(findings, wire.GROWING)
-        self._replays = ReplayDetector()
         self._calls = GeminiCallDecoder(self._mint_call, findings, self._origin)
         self._sources = SourceCollector(context.ids, self._salvage, findings)
         self._phase = _GeminiPhase.UNREAD
@@ -100,15 +98,13 @@ class GeminiDecoder:
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
-        out: list[Part] = []
         if self._phase is _GeminiPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
-        elif frame.id is not None and self._replays.seen(frame.id, frame.data):
-            self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
-        elif frame.data[:1] == b"[" and frame.data != DONE:
-            self._read_array(frame, out)
+            return []
+        if frame.data[:1] == b"[" and frame.data != DONE:
+            out = self._read_array(frame)
         else:
-            self._read_frame(frame.data, frame, out)
+            out = EventDecoder.feed(self, frame)  # cheaper than super()
         if out:
             self._announce(out)
         return out
@@ -176,63 +172,28 @@ class GeminiDecoder:
 
     # Frames
 
-    def _read_array(self, frame: Frame, out: list[Part]) -> None:
+    def _read_array(self, frame: Frame) -> list[Part]:
         """Reads a stream that was requested without `alt=sse`: one JSON array."""
         # capture: stream-as-one-array, error-body-in-a-list
         self._is_array = True
         elements, is_valid = wire.array_elements(frame.data)
+        out: list[Part] = []
         for data in elements:
-            self._read_frame(data, frame, out)
+            out += super().feed(msgspec.structs.replace(frame, data=data, id=None))
         if not is_valid:
             # capture: stream-as-one-array-cut
-            self._report_unreadable(frame, "the array is damaged", out)
+            self._unreadable(frame, ValueError("the array is damaged"), out)
+        return out
 
-    def _read_frame(self, data: bytes, frame: Frame, out: list[Part]) -> None:
-        try:
-            chunk = self._read(data)
-            if not (chunk.response_id or chunk.model_version or chunk.usage_metadata):
-                chunk, data = self._with_camel_case(chunk, data)
-        except ValueError as problem:
-            self._report_unreadable(frame, str(problem), out)
-        else:
-            self._chunk(chunk, data, frame, out)
-
-    def _read(self, data: bytes) -> wire.GenerateContentResponse:
-        try:
-            return wire.read(data)
-        except (ValueError, RecursionError):
-            return self._salvage.read(data, wire.GenerateContentResponse)
-
-    def _with_camel_case(
-        self, chunk: wire.GenerateContentResponse, data: bytes
-    ) -> tuple[wire.GenerateContentResponse, bytes]:
-        """Reads the frame again if its keys are in snake_case."""
-        if wire.SNAKE_CASE_KEY.search(data) is None:
-            return chunk, data
-        renamed = to_camel_case(data)
-        if renamed is None:
-            return chunk, data
-        self._findings.once("field-coerced", "snake_case", "keys are in snake_case")
-        return self._read(renamed), renamed
-
-    def _report_unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
-        text = frame.data.decode("utf-8", "replace")
-        if frame.cut:
-            # capture: ends-inside-a-frame
-            self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
-        elif frame.data == DONE or (frame.event and frame.event != "error"):
-            name = frame.event or text
-            self._findings.once("event-unknown", name, f"unknown event {name!r}: ignored")
-        elif text.startswith(("{", "[")):
-            self._fail(ErrorPart("malformed", f"event {frame.number} is not JSON: {problem}"), out)
-        else:
-            self._fail(ErrorPart("upstream", text), out)
-
-    def _chunk(
-        self, chunk: wire.GenerateContentResponse, data: bytes, frame: Frame, out: list[Part]
-    ) -> None:
-        if frame.cut or frame.split:
-            self._note_framing(frame)
+    def _handle(self, chunk: wire.GenerateContentResponse, frame: Frame, out: list[Part]) -> None:
+        data = frame.data
+        if (
+            not (chunk.response_id or chunk.model_version or chunk.usage_metadata)
+            and wire.SNAKE_CASE_KEY.search(data)
+            and (renamed := to_camel_case(data))
+        ):
+            self._findings.once("field-coerced", "snake_case", "keys are in snake_case")
+            chunk, data = self._salvage.item(Raw(renamed), wire.GenerateContentResponse), renamed
         if self._phase is _GeminiPhase.UNREAD:
             self._phase = _GeminiPhase.NO_PARTS
         id = chunk.response_id
@@ -250,8 +211,7 @@ class GeminiDecoder:
             # capture: error-in-the-stream, error-as-bare-json
             self._fail(parse_error(self._read_error(chunk.error)), out)
         elif chunk.candidates is None and chunk == wire.GenerateContentResponse(error=chunk.error):
-            name = frame.event or data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", frame.event, f"unknown event {name!r}: ignored")
+            self._note_unknown(frame.event or data.decode("utf-8", "replace"), frame.event)
         for position, candidate in enumerate(chunk.candidates or ()):
             if (candidate.index or 0) == self._choice:
                 self._candidate(candidate, position, data, out)
@@ -260,14 +220,6 @@ class GeminiDecoder:
                 other = candidate.index or 0
                 detail = f"candidate {other} is ignored: {self._choice} is read"
                 self._findings.once("choice-other", str(other), detail)
-
-    def _note_framing(self, frame: Frame) -> None:
-        if frame.cut:
-            detail = "no blank line after the last event"
-            self._findings.once("frame-unterminated", "", detail)
-        if frame.split:
-            detail = "events are separated by a single newline"
-            self._findings.once("frame-lines-split", "", detail)
 
     def _read_error(self, error: Json) -> wire.GeminiError:
         parsed = self._salvage.item(error, wire.GeminiError)

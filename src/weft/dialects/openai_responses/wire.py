@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
 from weft.assembler import Buffer
-from weft.dialects.base import Salvage
+from weft.dialects.frames import Salvage
 from weft.parts import Json, ToolCall
 from weft.request import Request
 

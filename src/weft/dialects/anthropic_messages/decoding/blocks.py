@@ -27,8 +27,8 @@ from weft.dialects.anthropic_messages.wire import (
     pack_extra,
     unpack_extra,
 )
-from weft.dialects.base import Salvage
 from weft.dialects.envelope import Envelope, unwrap, unwrap_reasoning_end
+from weft.dialects.frames import Salvage
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.lifecycle import parses

@@ -16,8 +16,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.context import Context
-from weft.dialects.base import Salvage
 from weft.dialects.envelope import Envelope
+from weft.dialects.frames import Salvage
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import (
     CallStage,
