@@ -17,9 +17,16 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import Assembler, merged
 from weft.context import Context
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.mapping import UNTYPED, WORDS, error_text, raw_text, tokens, url_of
+from weft.dialects.ai_sdk.mapping import (
+    UNKNOWN_MEDIA_TYPE,
+    WRITTEN_FINISH_REASONS,
+    file_url,
+    json_string,
+    tokens,
+    value_as_text,
+)
 from weft.dialects.ai_sdk.quirks import UiQuirks
-from weft.dialects.ai_sdk.wire import NAME, Extra, Json, flat, unpacked
+from weft.dialects.ai_sdk.wire import NAME, Json, SdkExtra, on_one_line, parse_or_default
 from weft.dialects.base import PassedOn
 from weft.findings import Findings
 from weft.partial_json import canonical
@@ -119,9 +126,9 @@ class UiEncoder:
     def _lost(self, what: str, which: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")
 
-    def _extra(self, extra: Json) -> Extra:
+    def _extra(self, extra: Json) -> SdkExtra:
         """What a part of this dialect kept for the way back."""
-        return unpacked(extra, Extra) if self._ours else Extra()
+        return parse_or_default(extra, SdkExtra) if self._ours else SdkExtra()
 
     # The message
 
@@ -156,7 +163,7 @@ class UiEncoder:
             self._lost(part.type, part.reason, "no call was made that this wire can carry")
             return "stop"
         if part.reason != "pause":
-            return WORDS[part.reason]
+            return WRITTEN_FINISH_REASONS[part.reason]
         self._lost(part.type, part.reason, "there is no word for a pause")
         return "tool-calls" if self._asked else "stop"
 
@@ -189,11 +196,11 @@ class UiEncoder:
         out.append(Event("", b"%b%b}" % (self._heads[part.__class__, part.id], _json(part.delta))))
 
     def _text_end(self, part: TextEnd, out: list[Event]) -> None:
-        proof = wire.Annotated(part.signature, annotations=part.annotations)
+        proof = wire.SdkTextMetadata(part.signature, annotations=part.annotations)
         out.append(_chunk(wire.TextEnd(part.id, self._proven(part.extra, part.origin, proof))))
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
-        proof = wire.Proof(
+        proof = wire.SdkProviderMetadata(
             part.signature,
             redacted_data=part.redacted,
             reasoning_encrypted_content=part.encrypted,
@@ -201,7 +208,7 @@ class UiEncoder:
         metadata = self._proven(part.extra, part.origin, proof)
         out.append(_chunk(wire.ReasoningEnd(part.id, metadata)))
 
-    def _proven(self, extra: Json, origin: str | None, proof: wire.Proof) -> Json:
+    def _proven(self, extra: Json, origin: str | None, proof: wire.SdkProviderMetadata) -> Json:
         """Proofs under the name of their origin: the front end sends them back as they are."""
         metadata = self._extra(extra).provider_metadata
         if metadata is not UNSET or proof == proof.__class__():
@@ -223,7 +230,7 @@ class UiEncoder:
         start.provider_metadata, start.title = extra.provider_metadata, self._title(extra)
         out.append(_chunk(start))
 
-    def _title(self, extra: Extra) -> str | UnsetType:
+    def _title(self, extra: SdkExtra) -> str | UnsetType:
         return extra.title if extra.title is not None and self._ui >= 6 else UNSET
 
     def _announce(self, part: ToolParamsStart | ToolCall, dynamic: bool) -> _Call:
@@ -253,7 +260,7 @@ class UiEncoder:
             return
         self._asked = self._asked or not part.provider_executed
         extra = self._extra(part.extra)
-        proof = wire.Proof(part.signature)
+        proof = wire.SdkProviderMetadata(part.signature)
         available = wire.InputAvailable(
             part.id,
             part.name,
@@ -280,11 +287,11 @@ class UiEncoder:
         if part.is_error and part.preliminary:
             self._lost(part.type, part.id, "an error is always the last result")
         elif part.is_error:
-            text = error_text(part.result)
+            text = value_as_text(part.result)
             out.append(_chunk(wire.OutputError(part.id, text, executed, dynamic)))
         else:
             preliminary = part.preliminary or UNSET
-            output = flat(part.result)
+            output = on_one_line(part.result)
             chunk = wire.OutputAvailable(part.id, output, executed, dynamic, preliminary)
             out.append(_chunk(chunk))
 
@@ -309,7 +316,7 @@ class UiEncoder:
         if part.text_id is not None or part.start is not None:
             self._lost("source", "place", "where in the text a source belongs is not told")
         if part.kind == "document":
-            media_type = extra.media_type or UNTYPED
+            media_type = extra.media_type or UNKNOWN_MEDIA_TYPE
             title = part.title or extra.filename or part.file_id or part.id
             document = wire.SourceDocument(part.id, media_type, title, extra.filename or UNSET)
             out.append(_chunk(document))
@@ -319,7 +326,7 @@ class UiEncoder:
             self._lost(part.type, part.id, "it has no address")
 
     def _file(self, part: File, out: list[Event]) -> None:
-        url = url_of(part.media_type, part.data, part.reference)
+        url = file_url(part.media_type, part.data, part.reference)
         if url is None:
             self._lost(part.type, part.id, "only its origin knows where it is")
         elif not part.reasoning:
@@ -331,9 +338,9 @@ class UiEncoder:
 
     def _opaque(self, part: Opaque, out: list[Event]) -> None:
         if self._ours and part.origin == NAME and self._ui >= _SINCE.get(part.kind, 5):
-            out.append(Event("", bytes(flat(part.raw))))
+            out.append(Event("", bytes(on_one_line(part.raw))))
         elif part.origin != NAME and self._ui >= 7:
-            held = b'{%b:{"item":%b}}' % (_json(part.origin), bytes(flat(part.raw)))
+            held = b'{%b:{"item":%b}}' % (_json(part.origin), bytes(on_one_line(part.raw)))
             out.append(_chunk(wire.Custom(f"{part.origin}.{part.kind}", Raw(held))))
         else:
             self._lost(part.type, part.kind, f"{part.kind} of {part.origin} has no chunk")
@@ -345,8 +352,8 @@ def _input(call: ToolCall) -> Raw:
     """
     shown = call.provider_executed and call.params.startswith("{") and canonical(call.params)
     if call.format == "text" and not shown:
-        return raw_text(call.params)
-    return flat(Raw(call.params.encode()))
+        return json_string(call.params)
+    return on_one_line(Raw(call.params.encode()))
 
 
 def _chunk(chunk: wire.Chunk) -> Event:

@@ -19,13 +19,13 @@ NAME: Final = "ai-sdk"
 
 Json = Raw | UnsetType
 
-GROWING = frozenset({"delta", "text", "inputTextDelta"})
+STREAMED_FIELDS = frozenset({"delta", "text", "inputTextDelta"})
 """Fields that come in pieces, so that a surrogate pair may be cut in two there."""
 
 _json = msgspec.json.Encoder().encode
 
 
-class Counts(msgspec.Struct, rename="camel"):
+class SdkTokenCounts(msgspec.Struct, rename="camel"):
     """Tokens in detail, under the names of the model (first) and of the dumped stream."""
 
     total: int | None = None
@@ -37,25 +37,25 @@ class Counts(msgspec.Struct, rename="camel"):
     reasoning_tokens: int | None = None
 
 
-class Usage(msgspec.Struct, rename="camel"):
+class SdkUsage(msgspec.Struct, rename="camel"):
     """Of any version: flat numbers, or objects."""
 
-    input_tokens: int | Counts | None = None
-    output_tokens: int | Counts | None = None
+    input_tokens: int | SdkTokenCounts | None = None
+    output_tokens: int | SdkTokenCounts | None = None
     total_tokens: int | None = None
     reasoning_tokens: int | None = None
     cached_input_tokens: int | None = None
-    input_token_details: Counts | None = None
-    output_token_details: Counts | None = None
+    input_token_details: SdkTokenCounts | None = None
+    output_token_details: SdkTokenCounts | None = None
     raw: Json = UNSET
 
 
-class Reason(msgspec.Struct):
+class SdkFinishReason(msgspec.Struct):
     unified: str | None = None
     raw: str | None = None
 
 
-class Head(msgspec.Struct, rename="camel"):
+class SdkResponseMetadata(msgspec.Struct, rename="camel"):
     """What is told of the response itself."""
 
     id: str | None = None
@@ -63,13 +63,13 @@ class Head(msgspec.Struct, rename="camel"):
     model_id: str | None = None
 
 
-class Reference(msgspec.Struct, rename="camel"):
+class SdkCallReference(msgspec.Struct, rename="camel"):
     """A call, where something speaks of it."""
 
     tool_call_id: str | None = None
 
 
-class Event(msgspec.Struct, rename="camel"):
+class SdkEvent(msgspec.Struct, rename="camel"):
     """Any model part, or any chunk."""
 
     type: str | None = None
@@ -90,7 +90,7 @@ class Event(msgspec.Struct, rename="camel"):
     dynamic: bool | None = None
     invalid: bool | None = None
     approval_id: str | None = None
-    tool_call: Reference | None = None
+    tool_call: SdkCallReference | None = None
     # sources and files
     source_type: str | None = None
     source_id: str | None = None
@@ -107,17 +107,17 @@ class Event(msgspec.Struct, rename="camel"):
     timestamp: str | None = None
     model_id: str | None = None
     warnings: Json = UNSET
-    response: Head | None = None
-    finish_reason: str | Reason | None = None
+    response: SdkResponseMetadata | None = None
+    finish_reason: str | SdkFinishReason | None = None
     raw_finish_reason: str | None = None
-    usage: Usage | None = None
-    total_usage: Usage | None = None
+    usage: SdkUsage | None = None
+    total_usage: SdkUsage | None = None
     error: Json = UNSET
     error_text: str | None = None
     reason: str | None = None
 
 
-class Failure(msgspec.Struct, rename="camel"):
+class SdkError(msgspec.Struct, rename="camel"):
     """An error that is an object: of the SDK, of a provider, or a serialised one."""
 
     message: str | None = None
@@ -129,7 +129,7 @@ class Failure(msgspec.Struct, rename="camel"):
     error: Json = UNSET
 
 
-class Blob(msgspec.Struct, rename="camel"):
+class SdkFile(msgspec.Struct, rename="camel"):
     """A file that is an object."""
 
     data: str | None = None
@@ -139,7 +139,7 @@ class Blob(msgspec.Struct, rename="camel"):
     media_type: str | None = None
 
 
-class Proof(msgspec.Struct, rename="camel", omit_defaults=True):
+class SdkProviderMetadata(msgspec.Struct, rename="camel", omit_defaults=True):
     """What of one provider's metadata is a proof that it wants back, or an id of its own."""
 
     signature: str | None = None
@@ -149,18 +149,18 @@ class Proof(msgspec.Struct, rename="camel", omit_defaults=True):
     item_id: str | None = None
 
 
-class Annotated(Proof, rename="camel", omit_defaults=True):
+class SdkTextMetadata(SdkProviderMetadata, rename="camel", omit_defaults=True):
     """The same of a text, with the provider's own annotations of it."""
 
     annotations: tuple[Raw, ...] = ()
 
 
-_read = msgspec.json.Decoder(Event).decode
+_read = msgspec.json.Decoder(SdkEvent).decode
 _read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _read_bytes = msgspec.json.Decoder(dict[str, int]).decode
 
 
-def read(data: bytes) -> Event:
+def read(data: bytes) -> SdkEvent:
     """Decodes the data of a frame; raises ValueError for what is not a well-typed event.
 
     Raw values are not looked into, so bytes that are not UTF-8 are refused here.
@@ -170,7 +170,7 @@ def read(data: bytes) -> Event:
     return _read(data)
 
 
-def piece(event: Event) -> str:
+def delta_text(event: SdkEvent) -> str:
     """The text of a delta, under any of its names."""
     for text in (event.delta, event.input_text_delta, event.text):
         if text is not None:
@@ -178,7 +178,7 @@ def piece(event: Event) -> str:
     return ""
 
 
-class Halves:
+class SurrogateJoiner:
     """Joins characters that were cut in two between the deltas of an item."""
 
     __slots__ = ("_findings", "_held")
@@ -205,20 +205,20 @@ class Halves:
         return None if half is None else whole_characters(half)
 
 
-def proof_of(metadata: Json) -> tuple[str, Proof] | None:
+def provider_metadata_of(metadata: Json) -> tuple[str, SdkProviderMetadata] | None:
     """The first provider whose metadata holds a proof, and that proof."""
     try:
         providers = _read_fields(bytes(metadata)) if isinstance(metadata, Raw) else {}
     except (ValueError, RecursionError):
         return None
     for provider, fields in providers.items():
-        proof = unpacked(fields, Proof)
-        if proof != Proof():
+        proof = parse_or_default(fields, SdkProviderMetadata)
+        if proof != SdkProviderMetadata():
             return provider, proof
     return None
 
 
-def bytes_of(numbered: Json) -> bytes | None:
+def parse_byte_map(numbered: Json) -> bytes | None:
     """The bytes of a serialised array: `{"0":137,"1":80}`; None for what is none."""
     try:
         found = _read_bytes(bytes(numbered)) if isinstance(numbered, Raw) else {}
@@ -227,7 +227,7 @@ def bytes_of(numbered: Json) -> bytes | None:
         return None
 
 
-def text_of(raw: Json) -> str | None:
+def parse_string(raw: Json) -> str | None:
     """The text that a raw value is; None for any other value."""
     try:
         return msgspec.json.decode(raw, type=str) if isinstance(raw, Raw) else None
@@ -235,22 +235,22 @@ def text_of(raw: Json) -> str | None:
         return None
 
 
-def compact(raw: Json) -> str:
+def compact_json(raw: Json) -> str:
     """A raw value as JSON text without blanks; nothing for an absent one or null."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return ""
     try:
         return msgspec.json.format(bytes(raw), indent=-1).decode()
     except (ValueError, RecursionError):
-        return bytes(flat(raw)).decode()
+        return bytes(on_one_line(raw)).decode()
 
 
-def kept(raw: Json) -> Json:
+def copy_unless_null(raw: Json) -> Json:
     """A raw value to keep, without the frame it stood in; null is nothing."""
-    return flat(raw) if isinstance(raw, Raw) and told(raw) else UNSET
+    return on_one_line(raw) if isinstance(raw, Raw) and told(raw) else UNSET
 
 
-def flat(raw: Raw) -> Raw:
+def on_one_line(raw: Raw) -> Raw:
     """The value on one line. A line end in JSON stands between tokens, never inside a text."""
     return Raw(bytes(raw).replace(b"\n", b" ").replace(b"\r", b" "))
 
@@ -258,7 +258,7 @@ def flat(raw: Raw) -> Raw:
 # What a part keeps for the way back
 
 
-class Extra(msgspec.Struct, omit_defaults=True, rename="camel"):
+class SdkExtra(msgspec.Struct, omit_defaults=True, rename="camel"):
     """What canonical parts have no field for."""
 
     provider_metadata: Json = UNSET
@@ -272,12 +272,12 @@ class Extra(msgspec.Struct, omit_defaults=True, rename="camel"):
     error_text: str | None = None
 
 
-def packed(extra: Extra) -> Json:
+def pack_extra(extra: SdkExtra) -> Json:
     """What a part keeps for the way back; nothing when there is nothing to keep."""
-    return UNSET if extra == Extra() else Raw(_json(extra))
+    return UNSET if extra == SdkExtra() else Raw(_json(extra))
 
 
-def unpacked(raw: Json, wanted: type[T]) -> T:
+def parse_or_default(raw: Json, wanted: type[T]) -> T:
     """A raw object by its shape; an empty one when it has another."""
     try:
         return msgspec.json.decode(raw, type=wanted) if isinstance(raw, Raw) else wanted()

@@ -9,7 +9,7 @@ from weft.dialects.checking.untyped import count, fields, text
 from weft.dialects.rules import JsonValue
 
 
-class Form(Enum):
+class StreamForm(Enum):
     """What a stream is made of."""
 
     UNKNOWN = "unknown"
@@ -18,7 +18,7 @@ class Form(Enum):
     DUMP = "a dump"
 
 
-class Shape(NamedTuple):
+class EventShape(NamedTuple):
     """The keys of one type. A key whose kind is `object` may hold any value, null too."""
 
     required: dict[str, type]
@@ -30,74 +30,78 @@ _ID: dict[str, type] = {"id": str}
 _DELTA: dict[str, type] = {"id": str, "delta": str}
 _CALL: dict[str, type] = {"toolCallId": str}
 _NAMED: dict[str, type] = {**_CALL, "toolName": str}
-_TOLD = _METADATA | {"providerExecuted", "dynamic", "title", "toolMetadata"}
+_CALL_OPTIONS = _METADATA | {"providerExecuted", "dynamic", "title", "toolMetadata"}
 _FILE: dict[str, type] = {"url": str, "mediaType": str}
 _ITEMS = {
-    f"{item}-{verb}": Shape(keys, _METADATA)
+    f"{item}-{verb}": EventShape(keys, _METADATA)
     for item in ("text", "reasoning")
     for verb, keys in (("start", _ID), ("delta", _DELTA), ("end", _ID))
 }
 
-UI: dict[str, Shape] = {
+UI: dict[str, EventShape] = {
     **_ITEMS,
-    "start": Shape({}, frozenset({"messageId", "messageMetadata"})),
-    "finish": Shape({}, frozenset({"finishReason", "messageMetadata"})),
-    "start-step": Shape({}),
-    "finish-step": Shape({}),
-    "reset-step": Shape({}),
-    "tool-input-start": Shape(_NAMED, _TOLD),
-    "tool-input-delta": Shape({**_CALL, "inputTextDelta": str}),
-    "tool-input-available": Shape({**_NAMED, "input": object}, _TOLD),
-    "tool-input-error": Shape({**_NAMED, "input": object, "errorText": str}, _TOLD),
-    "tool-output-available": Shape({**_CALL, "output": object}, _TOLD | {"preliminary"}),
-    "tool-output-error": Shape({**_CALL, "errorText": str}, _TOLD),
-    "tool-output-denied": Shape(_CALL, _TOLD),
-    "tool-approval-request": Shape(
-        {"approvalId": str, **_CALL}, _TOLD | {"isAutomatic", "signature"}
+    "start": EventShape({}, frozenset({"messageId", "messageMetadata"})),
+    "finish": EventShape({}, frozenset({"finishReason", "messageMetadata"})),
+    "start-step": EventShape({}),
+    "finish-step": EventShape({}),
+    "reset-step": EventShape({}),
+    "tool-input-start": EventShape(_NAMED, _CALL_OPTIONS),
+    "tool-input-delta": EventShape({**_CALL, "inputTextDelta": str}),
+    "tool-input-available": EventShape({**_NAMED, "input": object}, _CALL_OPTIONS),
+    "tool-input-error": EventShape({**_NAMED, "input": object, "errorText": str}, _CALL_OPTIONS),
+    "tool-output-available": EventShape(
+        {**_CALL, "output": object}, _CALL_OPTIONS | {"preliminary"}
     ),
-    "tool-approval-response": Shape({"approvalId": str, "approved": bool}, _TOLD | {"reason"}),
-    "source-url": Shape({"sourceId": str, "url": str}, _METADATA | {"title"}),
-    "source-document": Shape(
+    "tool-output-error": EventShape({**_CALL, "errorText": str}, _CALL_OPTIONS),
+    "tool-output-denied": EventShape(_CALL, _CALL_OPTIONS),
+    "tool-approval-request": EventShape(
+        {"approvalId": str, **_CALL}, _CALL_OPTIONS | {"isAutomatic", "signature"}
+    ),
+    "tool-approval-response": EventShape(
+        {"approvalId": str, "approved": bool}, _CALL_OPTIONS | {"reason"}
+    ),
+    "source-url": EventShape({"sourceId": str, "url": str}, _METADATA | {"title"}),
+    "source-document": EventShape(
         {"sourceId": str, "mediaType": str, "title": str}, _METADATA | {"filename"}
     ),
-    "file": Shape(_FILE, _METADATA),
-    "reasoning-file": Shape(_FILE, _METADATA),
-    "custom": Shape({"kind": str}, _METADATA),
-    "message-metadata": Shape({"messageMetadata": object}),
-    "abort": Shape({}, frozenset({"reason"})),
-    "error": Shape({"errorText": str}),
+    "file": EventShape(_FILE, _METADATA),
+    "reasoning-file": EventShape(_FILE, _METADATA),
+    "custom": EventShape({"kind": str}, _METADATA),
+    "message-metadata": EventShape({"messageMetadata": object}),
+    "abort": EventShape({}, frozenset({"reason"})),
+    "error": EventShape({"errorText": str}),
 }
-DATA = Shape({"data": object}, frozenset({"id", "transient"}))
+DATA = EventShape({"data": object}, frozenset({"id", "transient"}))
 
-MODEL: dict[str, Shape] = {
+MODEL: dict[str, EventShape] = {
     **_ITEMS,
-    "stream-start": Shape({"warnings": list}),
-    "response-metadata": Shape({}),
-    "tool-input-start": Shape({**_ID, "toolName": str}),
-    "tool-input-delta": Shape(_DELTA),
-    "tool-input-end": Shape(_ID),
-    "tool-call": Shape({**_NAMED, "input": object}),
-    "tool-result": Shape({**_NAMED, "result": object}),
-    "tool-approval-request": Shape({"approvalId": str, **_CALL}),
-    "source": Shape({**_ID, "sourceType": str}),
-    "file": Shape({"mediaType": str, "data": object}),
-    "reasoning-file": Shape({"mediaType": str, "data": object}),
-    "custom": Shape({"kind": str}),
-    "raw": Shape({"rawValue": object}),
-    "error": Shape({"error": object}),
-    "finish": Shape({"usage": dict, "finishReason": object}),
+    "stream-start": EventShape({"warnings": list}),
+    "response-metadata": EventShape({}),
+    "tool-input-start": EventShape({**_ID, "toolName": str}),
+    "tool-input-delta": EventShape(_DELTA),
+    "tool-input-end": EventShape(_ID),
+    "tool-call": EventShape({**_NAMED, "input": object}),
+    "tool-result": EventShape({**_NAMED, "result": object}),
+    "tool-approval-request": EventShape({"approvalId": str, **_CALL}),
+    "source": EventShape({**_ID, "sourceType": str}),
+    "file": EventShape({"mediaType": str, "data": object}),
+    "reasoning-file": EventShape({"mediaType": str, "data": object}),
+    "custom": EventShape({"kind": str}),
+    "raw": EventShape({"rawValue": object}),
+    "error": EventShape({"error": object}),
+    "finish": EventShape({"usage": dict, "finishReason": object}),
 }
 SOURCES: dict[str, dict[str, type]] = {
     "url": {"url": str},
     "document": {"mediaType": str, "title": str},
 }
-NEWER = frozenset({"reset-step", "tool-approval-response", "reasoning-file", "custom"})
+SINCE_VERSION_7 = frozenset({"reset-step", "tool-approval-response", "reasoning-file", "custom"})
 """Chunks that only the newest front ends know."""
 
 _NULLABLE = frozenset({"input", "output", "data", "messageMetadata"})
 _ONLY_MODEL = frozenset(MODEL) - frozenset(UI)
 _ONLY_UI = frozenset(UI) - frozenset(MODEL)
-_TELLING: dict[str, tuple[str, str]] = {
+_DISTINCTIVE_KEYS: dict[str, tuple[str, str]] = {
     "tool-input-start": ("id", "toolCallId"),
     "tool-input-delta": ("id", "toolCallId"),
     "error": ("error", "errorText"),
@@ -108,35 +112,35 @@ _TELLING: dict[str, tuple[str, str]] = {
 """Types of both forms, with the key that tells a model's part, and the one that tells a chunk."""
 
 
-def told(type: str, event: JsonObject) -> Form:
+def form_of(type: str, event: JsonObject) -> StreamForm:
     """The form that one event can only have."""
-    if _is_dumped(type, event):
-        return Form.DUMP
+    if _is_dump(type, event):
+        return StreamForm.DUMP
     if type in _ONLY_MODEL:
-        return Form.MODEL
+        return StreamForm.MODEL
     if type in _ONLY_UI or type.startswith("data-"):
-        return Form.UI
-    model, ui = _TELLING.get(type, ("", ""))
+        return StreamForm.UI
+    model, ui = _DISTINCTIVE_KEYS.get(type, ("", ""))
     if model in event:
-        return Form.MODEL
-    return Form.UI if ui in event else Form.UNKNOWN
+        return StreamForm.MODEL
+    return StreamForm.UI if ui in event else StreamForm.UNKNOWN
 
 
-def _is_dumped(type: str, event: JsonObject) -> bool:
+def _is_dump(type: str, event: JsonObject) -> bool:
     if type in ("text-delta", "reasoning-delta"):
         return "text" in event and "delta" not in event
     stepped = type == "start-step" and len(event) > 1
     return stepped or type == "tool-error" or "totalUsage" in event
 
 
-def shape(form: Form, type: str) -> Shape | None:
+def shape_of(form: StreamForm, type: str) -> EventShape | None:
     """The keys of a type; None for one that this form does not have."""
-    if form is Form.UI and type.startswith("data-") and len(type) > len("data-"):
+    if form is StreamForm.UI and type.startswith("data-") and len(type) > len("data-"):
         return DATA
-    return (UI if form is Form.UI else MODEL).get(type)
+    return (UI if form is StreamForm.UI else MODEL).get(type)
 
 
-def missing(shaped: Shape, event: JsonObject) -> list[str]:
+def missing_keys(shaped: EventShape, event: JsonObject) -> list[str]:
     """The required keys that are not there, or hold something else."""
     wanted = dict(shaped.required)
     if event.get("type") == "source":
@@ -148,12 +152,12 @@ def _holds(event: JsonObject, key: str, kind: type) -> bool:
     return key in event and (kind is object or isinstance(event[key], kind))
 
 
-def nulls(event: JsonObject) -> list[str]:
+def null_keys(event: JsonObject) -> list[str]:
     """The keys of a chunk that are null where null is no value."""
     return [key for key, value in event.items() if value is None and key not in _NULLABLE]
 
 
-def strange(shaped: Shape, event: JsonObject) -> list[str]:
+def unknown_keys(shaped: EventShape, event: JsonObject) -> list[str]:
     """The keys of a chunk that its type does not have."""
     return [key for key in event if key not in {"type", *shaped.required} | shaped.optional]
 
@@ -168,7 +172,7 @@ _TOTALS = (
 """Where totals stand, and what they are made of."""
 
 
-def counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
+def token_counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
     """All counts of a usage, flat or nested, with where they stand."""
     for key in ("inputTokens", "outputTokens", "totalTokens", "reasoningTokens"):
         value = usage.get(key)
@@ -178,7 +182,7 @@ def counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
             yield key, value
 
 
-def excess(usage: JsonObject) -> str | None:
+def exceeded_total(usage: JsonObject) -> str | None:
     """A total that is less than its parts, as a detail; None if there is none."""
     for home, name, parts in _TOTALS:
         holder = fields(usage.get(home)) if home else usage

@@ -9,7 +9,7 @@ from weft.dialects.rules import JsonValue
 Broken = Callable[[str, str], None]
 
 
-class Items:
+class SdkItemsState:
     """Watches what has a start, deltas and an end under an id of its own."""
 
     def __init__(self, broken: Broken, once: Once) -> None:
@@ -23,7 +23,7 @@ class Items:
         """A chunk `<item>-<verb>`, as in `text-start`."""
         key = (item, id)
         if verb != "start":
-            self._go_on(item, verb, id)
+            self._continue(item, verb, id)
         elif key in self._open:
             detail = f"{item}-start for {shown(id)}, which is open since event {self._open[key]}"
             self._broken("item-repeated", f"{detail}; expected another id")
@@ -33,7 +33,7 @@ class Items:
                 self._once("item-id-reused", key, f"{detail}; expected another id")
             self._open[key] = self._once.at
 
-    def _go_on(self, item: str, verb: str, id: str) -> None:
+    def _continue(self, item: str, verb: str, id: str) -> None:
         key = (item, id)
         if key not in self._open:
             state = f"it ended at event {self._ended[key]}" if key in self._ended else "unknown"
@@ -52,7 +52,7 @@ class Items:
         self._open.clear()
 
 
-class Call:
+class SdkCallState:
     """One call: announced, completed, answered."""
 
     __slots__ = ("at", "dynamic", "name", "pieces", "stage")
@@ -65,17 +65,17 @@ class Call:
         self.stage = ANNOUNCED
 
 
-ANNOUNCED, SEALED, COMPLETE, PARTLY, ANSWERED = range(5)
-"""Stages of a call, in order. Sealed: its input has ended, and the call itself is still to come."""
+ANNOUNCED, INPUT_ENDED, COMPLETE, PRELIMINARY, ANSWERED = range(5)
+"""Stages of a call, in order."""
 
 
-class Calls:
+class SdkCallsState:
     """Watches the calls of a message, step by step: an id belongs to one call of a step."""
 
     def __init__(self, broken: Broken, once: Once, *, continued: bool) -> None:
         self._broken = broken
         self._once = once
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, SdkCallState] = {}
         self._unannounced: list[tuple[str, str, JsonValue]] = []
         """Complete calls that nobody had announced: id, name and input."""
         self._earlier: set[str] = set()
@@ -88,7 +88,7 @@ class Calls:
             self._broken("item-repeated", f"{detail}; expected another id")
             return
         self._calls[id] = call = _call(event, self._once.at)
-        self._named(id, call)
+        self._check_name(id, call)
 
     def grow(self, id: str, piece: JsonValue, verb: str) -> None:
         call = self._calls.get(id)
@@ -97,32 +97,32 @@ class Calls:
             detail = f"tool-input-{verb} for {shown(id)}: {state}; expected its start first"
             self._once("item-not-open", id, detail)
         elif verb == "end":
-            call.stage = SEALED
+            call.stage = INPUT_ENDED
         else:
             call.pieces.append(text(piece))
 
-    def _named(self, id: str, call: Call) -> None:
+    def _check_name(self, id: str, call: SdkCallState) -> None:
         if not call.name:
             self._once("call-name", id, f"call {shown(id)} without a name; expected one")
 
-    def complete(self, id: str, event: JsonObject) -> Call | None:
+    def complete(self, id: str, event: JsonObject) -> SdkCallState | None:
         """A complete call; None for one that was complete before."""
         told = _call(event, self._once.at)
         call = self._calls.get(id)
         if call is None:
             self._unannounced.append((id, told.name, event.get("input")))
             self._calls[id] = call = told
-            self._named(id, call)
+            self._check_name(id, call)
         elif call.stage >= COMPLETE:
             detail = f"call {shown(id)} is completed a second time; expected it once"
             self._broken("call-repeated", detail)
             return None
         else:
-            self._kept(id, call, told)
+            self._check_unchanged(id, call, told)
         call.stage = COMPLETE
         return call
 
-    def _kept(self, id: str, call: Call, told: Call) -> None:
+    def _check_unchanged(self, id: str, call: SdkCallState, told: SdkCallState) -> None:
         if told.name != call.name:
             detail = f"call {shown(id)} is {shown(told.name)}; expected {shown(call.name)}"
             self._broken("call-name", f"{detail}, as it was announced")
@@ -138,13 +138,13 @@ class Calls:
         if call.stage == ANSWERED:
             detail = f"{what} for call {shown(id)}, which has its final output; expected no more"
             self._broken("output-repeated", detail)
-        call.stage = ANSWERED if final else max(call.stage, PARTLY)
+        call.stage = ANSWERED if final else max(call.stage, PRELIMINARY)
 
     def mention(self, id: str, what: str) -> None:
         """An approval, or a denial."""
         self._known(id, what)
 
-    def _known(self, id: str, what: str) -> Call | None:
+    def _known(self, id: str, what: str) -> SdkCallState | None:
         call = self._calls.get(id)
         if call is None and id not in self._earlier:
             nothing_yet = self.continued or not (self._calls or self._earlier)
@@ -165,15 +165,15 @@ class Calls:
         """The end of a step: what belongs to it must be complete."""
         for id, call in self._calls.items():
             if call.stage < COMPLETE:
-                self._left(id, call, before)
-            elif call.stage == PARTLY:
+                self._report_open(id, call, before)
+            elif call.stage == PRELIMINARY:
                 detail = f"{before} after preliminary outputs of call {shown(id)}"
                 self._broken("output-open", f"{detail}; expected a final one")
         self._earlier |= set(self._calls)
         self._calls.clear()
         self._unannounced.clear()
 
-    def _left(self, id: str, call: Call, before: str) -> None:
+    def _report_open(self, id: str, call: SdkCallState, before: str) -> None:
         """A call that is not complete: or was it, under another id?"""
         for other, name, input in self._unannounced:
             written = isinstance(input, str)
@@ -185,11 +185,11 @@ class Calls:
         self._broken("call-open", f"{detail}; expected the complete call first")
 
 
-def _call(event: JsonObject, at: int) -> Call:
-    return Call(text(event.get("toolName")), event.get("dynamic") is True, at)
+def _call(event: JsonObject, at: int) -> SdkCallState:
+    return SdkCallState(text(event.get("toolName")), event.get("dynamic") is True, at)
 
 
-def differs(call: Call, told: JsonValue, *, written: bool) -> bool:
+def differs(call: SdkCallState, told: JsonValue, *, written: bool) -> bool:
     """Whether the input of a call is not what its deltas make; `written` if it is JSON text."""
     joined = "".join(call.pieces)
     if not joined.strip():

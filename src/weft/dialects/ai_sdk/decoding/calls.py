@@ -11,7 +11,15 @@ from msgspec import Raw
 
 from weft.assembler import Buffer
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.wire import Extra, Halves, compact, kept, packed, proof_of, text_of
+from weft.dialects.ai_sdk.wire import (
+    SdkExtra,
+    SurrogateJoiner,
+    compact_json,
+    copy_unless_null,
+    pack_extra,
+    parse_string,
+    provider_metadata_of,
+)
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import canonical, unwrapped
@@ -28,139 +36,147 @@ from weft.parts import (
 )
 
 
-class Stage(Enum):
+class SdkCallStage(Enum):
     """What the wire has told of a call."""
 
-    HEARD = "heard"  # something was said of it, but not its name
+    UNANNOUNCED = "unannounced"  # without a name so far
     OPEN = "open"
     ENDED = "ended"
     CALLED = "called"
-    REFUSED = "refused"  # its arguments were no good: an error output follows, and says no more
+    INVALID = "invalid"  # an error output follows, which only repeats the reason
     ANSWERED = "answered"
 
 
-_MODEL = {"tool-call": "{}", "tool-input-error": ""}
+_ARGUMENT_TEXT = {"tool-call": "{}", "tool-input-error": ""}
 """Whole calls whose string is the argument text itself; and what an empty one means."""
 
-_MADE = frozenset({Stage.CALLED, Stage.REFUSED, Stage.ANSWERED})
+_COMPLETE = frozenset({SdkCallStage.CALLED, SdkCallStage.INVALID, SdkCallStage.ANSWERED})
 
 
-class Call:
+class SdkCall:
     __slots__ = ("dynamic", "id", "name", "provider_executed", "stage", "text")
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.name = ""
-        self.stage = Stage.HEARD
+        self.stage = SdkCallStage.UNANNOUNCED
         self.provider_executed = False
         self.dynamic: bool | None = None
         self.text = Buffer()
         """What came of its arguments: to know it again under another id."""
 
 
-class Calls:
+class SdkCalls:
     """The calls of one response."""
 
     def __init__(self, ids: Ids, findings: Findings, origin: str | None) -> None:
         self._ids = ids
         self._findings = findings
         self._origin = origin
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, SdkCall] = {}
         """By every id they were told under."""
-        self._halves = Halves(findings)
-        self._unnamed: str | None = None
+        self._surrogates = SurrogateJoiner(findings)
+        self._minted_id: str | None = None
         """The id that was minted for a call without one."""
 
     @property
     def unanswered(self) -> bool:
         """Whether a call waits for the client."""
-        waiting = (Stage.ENDED, Stage.CALLED)
+        waiting = (SdkCallStage.ENDED, SdkCallStage.CALLED)
         calls = self._calls.values()
         return any(one.stage in waiting and not one.provider_executed for one in calls)
 
-    def id(self, event: wire.Event) -> str:
+    def call_id(self, event: wire.SdkEvent) -> str:
         """The id that an event tells; a missing one is minted once per announcement."""
         told = event.tool_call_id or event.id
         if told is None and event.tool_call is not None:
             told = event.tool_call.tool_call_id
         if told:
             return told
-        if self._unnamed is None or event.type == "tool-input-start":
-            self._unnamed = self._ids.mint("call")
+        if self._minted_id is None or event.type == "tool-input-start":
+            self._minted_id = self._ids.mint("call")
             self._findings.note("call-id-minted", f"{event.type} without an id")
-        return self._unnamed
+        return self._minted_id
 
-    def _call(self, id: str) -> Call:
+    def _call(self, id: str) -> SdkCall:
         call = self._calls.get(id)
         if call is None:
-            self._calls[id] = call = Call(id)
+            self._calls[id] = call = SdkCall(id)
         return call
 
     # Its arguments
 
-    def start(self, event: wire.Event, out: list[Part]) -> None:
-        call = self._call(self.id(event))
+    def start(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        call = self._call(self.call_id(event))
         start = _start(call, event)
-        if call.stage is Stage.HEARD and start.name:
-            call.stage = Stage.OPEN
+        if call.stage is SdkCallStage.UNANNOUNCED and start.name:
+            call.stage = SdkCallStage.OPEN
             self._remember(call, event)
         out.append(start)
 
-    def delta(self, event: wire.Event, out: list[Part]) -> None:
-        call = self._call(self.id(event))
-        text = self._halves.feed(call.id, wire.piece(event))
+    def delta(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        call = self._call(self.call_id(event))
+        text = self._surrogates.feed(call.id, wire.delta_text(event))
         if text is not None:
             call.text.add(text)
             out.append(ToolParamsDelta(call.id, text))
 
-    def end(self, event: wire.Event, out: list[Part]) -> None:
+    def end(self, event: wire.SdkEvent, out: list[Part]) -> None:
         """An end that nothing came before waits for the call, which tells all of it."""
-        id = self.id(event)
+        id = self.call_id(event)
         call = self._calls.get(id)
         if call is None:
             detail = f"{event.type} of {id!r}, which was not announced"
             self._findings.once("end-without-start", id, detail)
             return
-        if call.stage is Stage.OPEN:
-            call.stage = Stage.ENDED
+        if call.stage is SdkCallStage.OPEN:
+            call.stage = SdkCallStage.ENDED
             if not call.text.length:
                 return
         out.append(ToolParamsEnd(call.id))
 
     # The call
 
-    def made(self, event: wire.Event, out: list[Part], *, invalid: Invalid | None = None) -> None:
+    def complete(
+        self, event: wire.SdkEvent, out: list[Part], *, invalid: Invalid | None = None
+    ) -> None:
         """A whole call: it completes the one that was announced, or is all there is of it."""
-        id = self.id(event)
-        params, format = _params(event)
-        call = self._calls.get(id) or self._same(id, event.tool_name, params) or self._call(id)
-        if call.stage is not Stage.HEARD:
+        id = self.call_id(event)
+        params, format = _parse_params(event)
+        call = (
+            self._calls.get(id)
+            or self._find_by_arguments(id, event.tool_name, params)
+            or self._call(id)
+        )
+        if call.stage is not SdkCallStage.UNANNOUNCED:
             format = "json"
-        if call.stage not in _MADE:
-            if call.stage is Stage.HEARD:
+        if call.stage not in _COMPLETE:
+            if call.stage is SdkCallStage.UNANNOUNCED:
                 self._remember(call, event)
                 out.append(_start(call, event, format))
-            self._rest(call, event, params, out)
-            call.stage = Stage.REFUSED if invalid else Stage.CALLED
+            self._end_params(call, event, params, out)
+            call.stage = SdkCallStage.INVALID if invalid else SdkCallStage.CALLED
         out.append(_tool_call(call, event, params, format, invalid, self._origin))
 
-    def _rest(self, call: Call, event: wire.Event, params: str, out: list[Part]) -> None:
+    def _end_params(
+        self, call: SdkCall, event: wire.SdkEvent, params: str, out: list[Part]
+    ) -> None:
         """What of a call's arguments the wire left to the whole; and their end.
 
         A model tells the end itself. If it did not, the guard says so."""
         silent = not call.text.length
         if silent and params:
             out.append(ToolParamsDelta(call.id, params))
-        told_apart = call.stage is Stage.OPEN and event.type == "tool-call" and not silent
-        if not told_apart and (silent or call.stage is not Stage.ENDED):
+        told_apart = call.stage is SdkCallStage.OPEN and event.type == "tool-call" and not silent
+        if not told_apart and (silent or call.stage is not SdkCallStage.ENDED):
             out.append(ToolParamsEnd(call.id))
 
-    def _same(self, id: str, name: str | None, params: str) -> Call | None:
+    def _find_by_arguments(self, id: str, name: str | None, params: str) -> SdkCall | None:
         """The one announced call with this name and these arguments, if its id changed."""
         waiting = (
             one
             for one in self._calls.values()
-            if one.stage in (Stage.OPEN, Stage.ENDED) and one.name == name
+            if one.stage in (SdkCallStage.OPEN, SdkCallStage.ENDED) and one.name == name
         )
         meant = canonical(params)
         found = [one for one in waiting if meant and canonical(one.text.text) == meant]
@@ -171,38 +187,38 @@ class Calls:
         self._findings.note("call-id-changed", detail)
         return call
 
-    def _remember(self, call: Call, event: wire.Event) -> None:
+    def _remember(self, call: SdkCall, event: wire.SdkEvent) -> None:
         call.name = event.tool_name or ""
         call.provider_executed = bool(event.provider_executed)
         call.dynamic = event.dynamic
 
     def close(self, out: list[Part]) -> None:
         """The ends that waited for calls which never came."""
-        ended = (one for one in self._calls.values() if one.stage is Stage.ENDED)
+        ended = (one for one in self._calls.values() if one.stage is SdkCallStage.ENDED)
         out += [ToolParamsEnd(call.id) for call in ended if not call.text.length]
 
-    def drop(self, out: list[Part]) -> None:
+    def fail_open(self, out: list[Part]) -> None:
         """Ends the calls that are still being told: they will not be told again."""
         for call in self._calls.values():
-            if call.stage in (Stage.OPEN, Stage.ENDED):
-                told = wire.Event(tool_name=call.name)
+            if call.stage in (SdkCallStage.OPEN, SdkCallStage.ENDED):
+                told = wire.SdkEvent(tool_name=call.name)
                 out.append(_tool_call(call, told, "", "json", "stream-failed", self._origin))
-                call.stage = Stage.REFUSED
+                call.stage = SdkCallStage.INVALID
 
     # What comes after it
 
-    def result(self, event: wire.Event, result: Raw, *, is_error: bool) -> list[Part]:
+    def result(self, event: wire.SdkEvent, result: Raw, *, is_error: bool) -> list[Part]:
         """A result belongs to its call, wherever that was made."""
-        id = self.id(event)
+        id = self.call_id(event)
         call = self._calls.get(id)
-        if call is not None and call.stage is Stage.REFUSED and is_error:
+        if call is not None and call.stage is SdkCallStage.INVALID and is_error:
             return []  # it only repeats why the arguments were no good
         executed = event.provider_executed
         if executed is None:
             whose = call is not None and call.provider_executed
             executed = whose or isinstance(event.result, Raw)
-        if call is not None and call.stage in _MADE and not event.preliminary:
-            call.stage = Stage.ANSWERED
+        if call is not None and call.stage in _COMPLETE and not event.preliminary:
+            call.stage = SdkCallStage.ANSWERED
         return [
             ToolResult(
                 call.id if call else id,
@@ -211,47 +227,52 @@ class Calls:
                 preliminary=bool(event.preliminary),
                 earlier=call is None,
                 provider_executed=executed,
-                extra=packed(Extra(kept(event.provider_metadata), dynamic=event.dynamic)),
+                extra=pack_extra(
+                    SdkExtra(copy_unless_null(event.provider_metadata), dynamic=event.dynamic)
+                ),
             )
         ]
 
-    def approval(self, event: wire.Event, out: list[Part]) -> None:
-        id = self.id(event)
+    def approval(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        id = self.call_id(event)
         call = self._calls.get(id)
         approval = event.approval_id or self._ids.mint("approval")
         out.append(ToolApprovalRequest(call.id if call else id, approval))
 
-    def denied(self, event: wire.Event) -> None:
+    def deny(self, event: wire.SdkEvent) -> None:
         """Nobody waits for the result of a call that was denied."""
-        call = self._calls.get(self.id(event))
+        call = self._calls.get(self.call_id(event))
         if call is not None:
-            call.stage = Stage.ANSWERED
+            call.stage = SdkCallStage.ANSWERED
 
 
-def _params(event: wire.Event) -> tuple[str, ParamsFormat]:
+def _parse_params(event: wire.SdkEvent) -> tuple[str, ParamsFormat]:
     """The arguments of a whole call, and what they are.
 
     A model sends JSON in a string, and the empty one means no arguments. In the other stream a
     string is a value like any other: free text, unless there is an object encoded in it."""
-    text = text_of(event.input)
+    text = parse_string(event.input)
     if text is None:
-        return compact(event.input), "json"
-    if event.type in _MODEL:
-        return text or _MODEL[event.type], "json"
-    spelled = compact(event.input)
+        return compact_json(event.input), "json"
+    if event.type in _ARGUMENT_TEXT:
+        return text or _ARGUMENT_TEXT[event.type], "json"
+    spelled = compact_json(event.input)
     return (text, "text") if unwrapped(spelled) is None else (spelled, "json")
 
 
-def _item_id(event: wire.Event) -> str | None:
-    found = proof_of(event.provider_metadata)
+def _item_id(event: wire.SdkEvent) -> str | None:
+    found = provider_metadata_of(event.provider_metadata)
     return found[1].item_id if found else None
 
 
-def _start(call: Call, event: wire.Event, format: ParamsFormat = "json") -> ToolParamsStart:
+def _start(call: SdkCall, event: wire.SdkEvent, format: ParamsFormat = "json") -> ToolParamsStart:
     """The announcement. What a whole call tells beside it stays with the call."""
-    extra = Extra(dynamic=event.dynamic)
+    extra = SdkExtra(dynamic=event.dynamic)
     if event.type == "tool-input-start":
-        extra.provider_metadata, extra.title = kept(event.provider_metadata), event.title
+        extra.provider_metadata, extra.title = (
+            copy_unless_null(event.provider_metadata),
+            event.title,
+        )
     return ToolParamsStart(
         call.id,
         event.tool_name or "",
@@ -259,22 +280,25 @@ def _start(call: Call, event: wire.Event, format: ParamsFormat = "json") -> Tool
         item_id=_item_id(event),
         provider_executed=bool(event.provider_executed),
         format=format,
-        extra=packed(extra),
+        extra=pack_extra(extra),
     )
 
 
 def _tool_call(
-    call: Call,
-    event: wire.Event,
+    call: SdkCall,
+    event: wire.SdkEvent,
     params: str,
     format: ParamsFormat,
     invalid: Invalid | None,
     origin: str | None,
 ) -> ToolCall:
-    signer, proof = proof_of(event.provider_metadata) or (None, wire.Proof())
+    signer, proof = provider_metadata_of(event.provider_metadata) or (
+        None,
+        wire.SdkProviderMetadata(),
+    )
     signature = proof.signature or proof.thought_signature
-    extra = Extra(
-        kept(event.provider_metadata),
+    extra = SdkExtra(
+        copy_unless_null(event.provider_metadata),
         dynamic=event.dynamic,
         title=event.title,
         error_text=event.error_text,
@@ -291,5 +315,5 @@ def _tool_call(
         item_id=proof.item_id,
         signature=signature,
         origin=(origin or signer) if signature else None,
-        extra=packed(extra),
+        extra=pack_extra(extra),
     )
