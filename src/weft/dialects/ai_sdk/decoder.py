@@ -39,6 +39,7 @@ from weft.parts import (
     File,
     Finish,
     FinishReason,
+    Json,
     Opaque,
     Part,
     ResponseMetadata,
@@ -368,7 +369,7 @@ def _first(one: V | None, other: V | None) -> V | None:
     return other if one is None else one
 
 
-def _later(first: wire.Json, second: wire.Json) -> wire.Json:
+def _later(first: Json, second: Json) -> Json:
     return copy_unless_null(second) if told(second) else first
 
 

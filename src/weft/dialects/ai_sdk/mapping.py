@@ -1,15 +1,15 @@
-"""What the wire's words mean: finish reasons, usage, errors, times, files."""
+"""Values of the wire and canonical values: finish reasons, usage, errors, times, files."""
 
 import base64
 import calendar
 import re
+from typing import get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.wire import (
-    Json,
     compact_json,
     copy_unless_null,
     parse_byte_map,
@@ -17,29 +17,15 @@ from weft.dialects.ai_sdk.wire import (
     parse_string,
 )
 from weft.dialects.base import told
-from weft.parts import ErrorPart, FinishReason, Usage
+from weft.parts import ErrorPart, FinishReason, Json, Usage
 
 FINISH_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "content-filter": "content-filter",
-    "tool-calls": "tool-calls",
-    "error": "error",
+    reason: reason for reason in get_args(FinishReason) if reason != "pause"
 }
-"""Finish reasons. A word that is not here is `other`."""
+"""The finish reasons of the wire, which are the canonical ones. Any other is `other`."""
 
 PAUSE_REASONS = frozenset({"pause_turn"})
-"""Words of providers that mean a pause, although the unified one is `stop`."""
-
-WRITTEN_FINISH_REASONS: dict[FinishReason, wire.Word] = {
-    "stop": "stop",
-    "length": "length",
-    "content-filter": "content-filter",
-    "tool-calls": "tool-calls",
-    "error": "error",
-    "other": "other",
-}
-"""The word that is written for each reason: any other one would end the chat."""
+"""Providers' own reasons that mean a pause, although the unified reason is `stop`."""
 
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
@@ -48,33 +34,35 @@ _DATA_URL = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 
 
 def parse_finish_reason(event: wire.SdkEvent) -> tuple[FinishReason | None, str | None]:
-    """The reason, None if none was told, and the provider's own word."""
-    told_now = event.finish_reason
-    if not isinstance(told_now, wire.SdkFinishReason):
-        told_now = wire.SdkFinishReason(told_now, event.raw_finish_reason or told_now)
-    if told_now.unified is None:
-        return None, told_now.raw
-    if told_now.unified == "stop" and told_now.raw in PAUSE_REASONS:
-        return "pause", told_now.raw
-    return FINISH_REASONS.get(told_now.unified, "other"), told_now.raw
+    """Returns the reason, None if the event has none, and the provider's own word for it."""
+    reason = event.finish_reason
+    if not isinstance(reason, wire.SdkFinishReason):
+        reason = wire.SdkFinishReason(reason, event.raw_finish_reason or reason)
+    if reason.unified is None:
+        return None, reason.raw
+    if reason.unified == "stop" and reason.raw in PAUSE_REASONS:
+        return "pause", reason.raw
+    return FINISH_REASONS.get(reason.unified, "other"), reason.raw
 
 
 def parse_usage(usage: wire.SdkUsage | None) -> Usage | None:
-    """Usage of any version; None for usage that tells nothing."""
+    """Returns the usage of any version; None for usage without any number."""
     if usage is None:
         return None
-    into, out = _counts(usage.input_tokens), _counts(usage.output_tokens)
-    more = usage.input_token_details or wire.SdkTokenCounts()
-    made = usage.output_token_details or wire.SdkTokenCounts()
+    input, output = _counts(usage.input_tokens), _counts(usage.output_tokens)
+    input_details = usage.input_token_details or wire.SdkTokenCounts()
+    output_details = usage.output_token_details or wire.SdkTokenCounts()
     found = Usage(
-        input_tokens=into.total,
-        output_tokens=out.total,
+        input_tokens=input.total,
+        output_tokens=output.total,
         total_tokens=usage.total_tokens,
-        reasoning_tokens=_first(out.reasoning, made.reasoning_tokens, usage.reasoning_tokens),
-        cache_read_tokens=_first(
-            into.cache_read, more.cache_read_tokens, usage.cached_input_tokens
+        reasoning_tokens=_first(
+            output.reasoning, output_details.reasoning_tokens, usage.reasoning_tokens
         ),
-        cache_write_tokens=_first(into.cache_write, more.cache_write_tokens),
+        cache_read_tokens=_first(
+            input.cache_read, input_details.cache_read_tokens, usage.cached_input_tokens
+        ),
+        cache_write_tokens=_first(input.cache_write, input_details.cache_write_tokens),
     )
     return None if found == Usage() else found
 
@@ -87,45 +75,48 @@ def _first(*counts: int | None) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def tokens(usage: Usage | None) -> wire.Tokens:
-    """Usage as it is written."""
-    usage = usage or Usage()
-    return wire.Tokens(
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.total_tokens,
-        usage.reasoning_tokens,
-        usage.cache_read_tokens,
-    )
+def render_message_metadata(model: str | None, usage: Usage | None) -> Raw:
+    """Returns model and usage as a front end may show them."""
+    rendered = wire.SdkMessageMetadata(model or None)
+    if usage is not None:
+        counts = wire.SdkUsage(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.total_tokens,
+            usage.reasoning_tokens,
+            usage.cache_read_tokens,
+        )
+        rendered.usage = counts if counts != wire.SdkUsage() else None
+    return Raw(msgspec.json.encode(rendered))
 
 
 def parse_error(event: wire.SdkEvent) -> ErrorPart:
-    """An error of any shape. A serialised one may hold nothing at all."""
+    """Returns an error of any shape. A serialised exception may hold nothing at all."""
     if event.error_text is not None:
         return ErrorPart("upstream", event.error_text or "unknown error")
-    failure = parse_or_default(event.error, wire.SdkError)
-    inner = failure
-    if told(failure.error) and not failure.message:
-        inner = parse_or_default(failure.error, wire.SdkError)
-    code = inner.type if inner.code is None else inner.code
+    error = parse_or_default(event.error, wire.SdkError)
+    cause = error
+    if told(error.error) and not error.message:
+        cause = parse_or_default(error.error, wire.SdkError)
+    code = cause.type if cause.code is None else cause.code
     return ErrorPart(
         "upstream",
-        inner.message or value_as_text(event.error) or "unknown error",
-        code=code if code is not None else inner.name,
-        status=failure.status_code,
-        retryable=bool(failure.is_retryable),
-        extra=copy_unless_null(event.error) if failure != wire.SdkError() else msgspec.UNSET,
+        cause.message or value_as_text(event.error) or "unknown error",
+        code=code if code is not None else cause.name,
+        status=error.status_code,
+        retryable=bool(error.is_retryable),
+        extra=copy_unless_null(event.error) if error != wire.SdkError() else UNSET,
     )
 
 
 def value_as_text(raw: Json) -> str:
-    """A value as a text for people."""
+    """Returns a string as it is, and any other value as JSON; nothing for an empty one."""
     text = parse_string(raw)
     return text if text is not None else compact_json(raw) if told(raw) else ""
 
 
 def parse_timestamp(timestamp: str | None) -> int | None:
-    """Unix seconds of a time in UTC; None for what is none."""
+    """Returns the Unix seconds of a time in UTC; None if it is not one."""
     found = _TIME.match(timestamp or "")
     try:
         return calendar.timegm(tuple(map(int, found.groups()))) if found else None
@@ -134,23 +125,24 @@ def parse_timestamp(timestamp: str | None) -> int | None:
 
 
 def parse_file(event: wire.SdkEvent) -> wire.SdkFile:
-    """A file in any shape: its bytes as base64, or where it is, and its type."""
-    whole = parse_or_default(event.file, wire.SdkFile)
-    blob = parse_or_default(event.data, wire.SdkFile)
-    url = event.url or blob.url
-    data = parse_string(event.data) or blob.data or whole.base64 or whole.base64_data
+    """Returns the file of an event: its content as base64, or its URL, and its media type."""
+    file = parse_or_default(event.file, wire.SdkFile)
+    content = parse_or_default(event.data, wire.SdkFile)
+    url = event.url or content.url
+    data = parse_string(event.data) or content.data or file.base64 or file.base64_data
     if not (data or url):
         plain = parse_byte_map(event.data)
         data = base64.b64encode(plain).decode() if plain else None
+    media_type = event.media_type or file.media_type
     inline = _DATA_URL.match(url or "")
     if inline is not None and url is not None:
         data, url = url[inline.end() :], None
-    named = inline.group(1) if inline else None
-    return wire.SdkFile(data, url, media_type=event.media_type or whole.media_type or named)
+        media_type = media_type or inline.group(1)
+    return wire.SdkFile(data, url, media_type=media_type)
 
 
 def file_url(media_type: str, data: str | None, reference: str | None) -> str | None:
-    """Where a front end finds a file; None for an id that only its origin knows."""
+    """Returns a URL that a front end can load; None for an id that only its origin knows."""
     if data is not None:
         return f"data:{media_type};base64,{data}"
     return reference if reference is not None and ":" in reference else None

@@ -1,4 +1,4 @@
-"""SdkTexts and reasonings as they are read, each known by its id from its start to its end."""
+"""Texts and reasonings, each known by its id from its start to its end."""
 
 from collections.abc import Callable
 
@@ -15,6 +15,7 @@ from weft.dialects.ai_sdk.wire import (
 from weft.dialects.base import told
 from weft.findings import Findings
 from weft.parts import (
+    Json,
     Part,
     ReasoningDelta,
     ReasoningEnd,
@@ -26,35 +27,36 @@ from weft.parts import (
 
 
 class SdkItem:
-    """A text or a reasoning that is open: what its end will tell."""
+    """The metadata of an item that is open: it belongs to the item's end, wherever it came."""
 
-    __slots__ = ("metadata", "origin", "state")
+    __slots__ = ("metadata", "origin", "raw_metadata")
 
     def __init__(self) -> None:
-        self.metadata: wire.Json = UNSET
+        self.raw_metadata: Json = UNSET
+        self.metadata = wire.SdkProviderMetadata()
         self.origin: str | None = None
-        self.state = wire.SdkProviderMetadata()
+        """The provider that the metadata is of."""
 
     @property
     def signature(self) -> str | None:
-        return self.state.signature or self.state.thought_signature
+        return self.metadata.signature or self.metadata.thought_signature
 
-    def add_metadata(self, metadata: wire.Json) -> None:
-        """Takes in what a provider says beside the item; what is not told again stays."""
-        if not told(metadata):
+    def add_metadata(self, raw: Json) -> None:
+        """Adds the metadata of an event; fields that it lacks stay as they were."""
+        if not told(raw):
             return
-        self.metadata = copy_unless_null(metadata)
-        found = provider_metadata_of(metadata)
+        self.raw_metadata = copy_unless_null(raw)
+        found = provider_metadata_of(raw)
         if found is None:
             return
-        self.origin, state = found
-        before = self.state
-        self.state = wire.SdkProviderMetadata(
-            state.signature or before.signature,
-            state.thought_signature or before.thought_signature,
-            state.redacted_data or before.redacted_data,
-            state.reasoning_encrypted_content or before.reasoning_encrypted_content,
-            state.item_id or before.item_id,
+        self.origin, new = found
+        old = self.metadata
+        self.metadata = wire.SdkProviderMetadata(
+            new.signature or old.signature,
+            new.thought_signature or old.thought_signature,
+            new.redacted_data or old.redacted_data,
+            new.reasoning_encrypted_content or old.reasoning_encrypted_content,
+            new.item_id or old.item_id,
         )
 
 
@@ -67,7 +69,7 @@ class SdkItems:
         self._surrogates = SurrogateJoiner(findings)
 
     def feed(self, event: wire.SdkEvent, out: list[Part]) -> None:
-        """A start, a delta or an end. One that nothing came before opens what it speaks of."""
+        """Reads a start, a delta or an end. The guard adds a start that is missing."""
         id = event.id or ""
         item = self._items.get(id)
         if item is None:
@@ -77,7 +79,7 @@ class SdkItems:
         _HANDLERS[(event.type or "").rpartition("-")[2]](self, id, item, event, out)
 
     def close(self, out: list[Part]) -> None:
-        """Ends all that is open."""
+        """Ends all items that are open."""
         out += [self.end(id, item) for id, item in self._items.items()]
         self._items.clear()
 
@@ -87,10 +89,10 @@ class SdkItems:
     def _delta(self, id: str, item: SdkItem, event: wire.SdkEvent, out: list[Part]) -> None:
         text = wire.delta_text(event)
         if not text and event.provider_metadata is not UNSET:
-            return  # it only brings a state
-        whole = self._surrogates.feed(id, text)
-        if whole is not None:
-            out.append(self.delta(id, whole))
+            return  # the event has only metadata
+        complete = self._surrogates.feed(id, text)
+        if complete is not None:
+            out.append(self.delta(id, complete))
 
     def _end(self, id: str, item: SdkItem, event: wire.SdkEvent, out: list[Part]) -> None:
         del self._items[id]
@@ -111,31 +113,32 @@ class SdkItems:
 
 class SdkTexts(SdkItems):
     def start(self, id: str, item: SdkItem) -> TextStart:
-        return TextStart(id, item_id=item.state.item_id, extra=pack_extra(SdkExtra(item.metadata)))
+        extra = pack_extra(SdkExtra(item.raw_metadata))
+        return TextStart(id, item_id=item.metadata.item_id, extra=extra)
 
     def delta(self, id: str, text: str) -> TextDelta:
         return TextDelta(id, text)
 
     def end(self, id: str, item: SdkItem) -> TextEnd:
         origin = (self._origin or item.origin) if item.signature else None
-        extra = pack_extra(SdkExtra(item.metadata))
+        extra = pack_extra(SdkExtra(item.raw_metadata))
         return TextEnd(id, signature=item.signature, origin=origin, extra=extra)
 
 
 class SdkReasonings(SdkItems):
     def start(self, id: str, item: SdkItem) -> ReasoningStart:
-        extra = pack_extra(SdkExtra(item.metadata))
-        return ReasoningStart(id, "raw", item_id=item.state.item_id, extra=extra)
+        extra = pack_extra(SdkExtra(item.raw_metadata))
+        return ReasoningStart(id, "raw", item_id=item.metadata.item_id, extra=extra)
 
     def delta(self, id: str, text: str) -> ReasoningDelta:
         return ReasoningDelta(id, text)
 
     def end(self, id: str, item: SdkItem) -> ReasoningEnd:
-        state, signature = item.state, item.signature
-        encrypted, redacted = state.reasoning_encrypted_content, state.redacted_data
-        proven = signature or encrypted or redacted
-        origin = (self._origin or item.origin) if proven else None
-        extra = pack_extra(SdkExtra(item.metadata))
+        signature, redacted = item.signature, item.metadata.redacted_data
+        encrypted = item.metadata.reasoning_encrypted_content
+        has_state = signature or encrypted or redacted
+        origin = (self._origin or item.origin) if has_state else None
+        extra = pack_extra(SdkExtra(item.raw_metadata))
         return ReasoningEnd(id, signature, encrypted, redacted, origin, extra=extra)
 
 
