@@ -1,4 +1,4 @@
-"""What must be there, and what may be: the keys of both forms, type by type."""
+"""The required and the optional keys of every type of event, in both forms of stream."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -10,7 +10,7 @@ from weft.dialects.rules import JsonValue
 
 
 class StreamForm(Enum):
-    """What a stream is made of."""
+    """The form of a stream. The values are used in reports."""
 
     UNKNOWN = "unknown"
     MODEL = "parts of a model"
@@ -19,7 +19,7 @@ class StreamForm(Enum):
 
 
 class EventShape(NamedTuple):
-    """The keys of one type. A key whose kind is `object` may hold any value, null too."""
+    """The keys of one type. A key of type `object` may have any value, even null."""
 
     required: dict[str, type]
     optional: frozenset[str] = frozenset()
@@ -96,7 +96,7 @@ SOURCES: dict[str, dict[str, type]] = {
     "document": {"mediaType": str, "title": str},
 }
 SINCE_VERSION_7 = frozenset({"reset-step", "tool-approval-response", "reasoning-file", "custom"})
-"""Chunks that only the newest front ends know."""
+"""Chunks that front ends know since version 7."""
 
 _NULLABLE = frozenset({"input", "output", "data", "messageMetadata"})
 _ONLY_MODEL = frozenset(MODEL) - frozenset(UI)
@@ -109,12 +109,17 @@ _DISTINCTIVE_KEYS: dict[str, tuple[str, str]] = {
     "reasoning-file": ("data", "url"),
     "finish": ("usage", "type"),
 }
-"""Types of both forms, with the key that tells a model's part, and the one that tells a chunk."""
+"""Types that both forms have, each with a key that only model parts have, and one of chunks."""
 
 
 def form_of(type: str, event: JsonObject) -> StreamForm:
-    """The form that one event can only have."""
-    if _is_dump(type, event):
+    """Returns the only form that has such an event; UNKNOWN if several do."""
+    if type in ("text-delta", "reasoning-delta"):
+        dump = "text" in event and "delta" not in event
+    else:
+        dump = type == "tool-error" or "totalUsage" in event
+        dump = dump or (type == "start-step" and len(event) > 1)
+    if dump:
         return StreamForm.DUMP
     if type in _ONLY_MODEL:
         return StreamForm.MODEL
@@ -126,54 +131,47 @@ def form_of(type: str, event: JsonObject) -> StreamForm:
     return StreamForm.UI if ui in event else StreamForm.UNKNOWN
 
 
-def _is_dump(type: str, event: JsonObject) -> bool:
-    if type in ("text-delta", "reasoning-delta"):
-        return "text" in event and "delta" not in event
-    stepped = type == "start-step" and len(event) > 1
-    return stepped or type == "tool-error" or "totalUsage" in event
-
-
 def shape_of(form: StreamForm, type: str) -> EventShape | None:
-    """The keys of a type; None for one that this form does not have."""
+    """Returns the keys of a type; None if this form has no such type."""
     if form is StreamForm.UI and type.startswith("data-") and len(type) > len("data-"):
         return DATA
     return (UI if form is StreamForm.UI else MODEL).get(type)
 
 
-def missing_keys(shaped: EventShape, event: JsonObject) -> list[str]:
-    """The required keys that are not there, or hold something else."""
-    wanted = dict(shaped.required)
+def missing_keys(shape: EventShape, event: JsonObject) -> list[str]:
+    """Returns the required keys that are absent or have a value of another type."""
+    required = dict(shape.required)
     if event.get("type") == "source":
-        wanted |= SOURCES.get(text(event.get("sourceType")), {"sourceType (url, document)": str})
-    return [key for key, kind in wanted.items() if not _holds(event, key, kind)]
-
-
-def _holds(event: JsonObject, key: str, kind: type) -> bool:
-    return key in event and (kind is object or isinstance(event[key], kind))
+        required |= SOURCES.get(text(event.get("sourceType")), {"sourceType (url, document)": str})
+    return [
+        key
+        for key, kind in required.items()
+        if key not in event or not (kind is object or isinstance(event[key], kind))
+    ]
 
 
 def null_keys(event: JsonObject) -> list[str]:
-    """The keys of a chunk that are null where null is no value."""
+    """Returns the keys of a chunk that are null and must not be."""
     return [key for key, value in event.items() if value is None and key not in _NULLABLE]
 
 
-def unknown_keys(shaped: EventShape, event: JsonObject) -> list[str]:
-    """The keys of a chunk that its type does not have."""
-    return [key for key in event if key not in {"type", *shaped.required} | shaped.optional]
+def unknown_keys(shape: EventShape, event: JsonObject) -> list[str]:
+    """Returns the keys of a chunk that its type does not have."""
+    return [key for key in event if key not in {"type", *shape.required} | shape.optional]
 
 
-# Usage of a model's stream
+# Usage
 
 _TOTALS = (
     ("", "totalTokens", ("inputTokens", "outputTokens")),
     ("inputTokens", "total", ("noCache", "cacheRead", "cacheWrite")),
     ("outputTokens", "total", ("text", "reasoning")),
 )
-"""Where totals stand, and what they are made of."""
+"""The object that a total is in, the key of the total, and the keys of what it is the sum of."""
 
 
 def token_counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
-    """All counts of a usage, flat or nested, with where they stand."""
+    """Yields all counts, each with its path."""
     for key in ("inputTokens", "outputTokens", "totalTokens", "reasoningTokens"):
         value = usage.get(key)
         if isinstance(value, dict):
@@ -183,11 +181,11 @@ def token_counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
 
 
 def exceeded_total(usage: JsonObject) -> str | None:
-    """A total that is less than its parts, as a detail; None if there is none."""
-    for home, name, parts in _TOTALS:
-        holder = fields(usage.get(home)) if home else usage
-        total = count(holder.get(name))
-        summed = sum(count(holder.get(part)) or 0 for part in parts)
+    """Returns the detail of a total that is less than its parts; None if there is none."""
+    for path, key, parts in _TOTALS:
+        counts = fields(usage.get(path)) if path else usage
+        total = count(counts.get(key))
+        summed = sum(count(counts.get(part)) or 0 for part in parts)
         if total is not None and total < summed:
-            return f"{home or 'usage'}.{name} is {total}; expected no less than {summed}, its parts"
+            return f"{path or 'usage'}.{key} is {total}; expected no less than {summed}, its parts"
     return None
