@@ -36,11 +36,12 @@ _DATA_URL = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 def parse_finish_reason(event: wire.SdkEvent) -> tuple[FinishReason | None, str | None]:
     """Returns the reason, None if the event has none, and the provider's own word for it."""
     reason = event.finish_reason
-    if not isinstance(reason, wire.SdkFinishReason):
+    if not isinstance(reason, wire.SdkFinishReason):  # capture: dump-of-a-stream
         reason = wire.SdkFinishReason(reason, event.raw_finish_reason or reason)
     if reason.unified is None:
         return None, reason.raw
     if reason.unified == "stop" and reason.raw in PAUSE_REASONS:
+        # capture: finish-reason-pause-turn
         return "pause", reason.raw
     return FINISH_REASONS.get(reason.unified, "other"), reason.raw
 
@@ -49,6 +50,7 @@ def parse_usage(usage: wire.SdkUsage | None) -> Usage | None:
     """Returns the usage of any version; None for usage without any number."""
     if usage is None:
         return None
+    # capture: usage-with-details, dump-of-a-stream
     input, output = _counts(usage.input_tokens), _counts(usage.output_tokens)
     input_details = usage.input_token_details or wire.SdkTokenCounts()
     output_details = usage.output_token_details or wire.SdkTokenCounts()
@@ -96,11 +98,12 @@ def parse_error(event: wire.SdkEvent) -> ErrorPart:
         return ErrorPart("upstream", event.error_text or "unknown error")
     error = parse_or_default(event.error, wire.SdkError)
     cause = error
-    if told(error.error) and not error.message:
+    if told(error.error) and not error.message:  # capture: error-inside-an-error
         cause = parse_or_default(error.error, wire.SdkError)
     code = cause.type if cause.code is None else cause.code
     return ErrorPart(
         "upstream",
+        # capture: error-that-says-nothing
         cause.message or value_as_text(event.error) or "unknown error",
         code=code if code is not None else cause.name,
         status=error.status_code,
@@ -120,7 +123,7 @@ def parse_timestamp(timestamp: str | None) -> int | None:
     found = _TIME.match(timestamp or "")
     try:
         return calendar.timegm(tuple(map(int, found.groups()))) if found else None
-    except ValueError:  # no such day
+    except ValueError:  # capture: timestamp-that-does-not-exist
         return None
 
 
@@ -129,13 +132,14 @@ def parse_file(event: wire.SdkEvent) -> wire.SdkFile:
     file = parse_or_default(event.file, wire.SdkFile)
     content = parse_or_default(event.data, wire.SdkFile)
     url = event.url or content.url
+    # capture: file-as-an-object
     data = parse_string(event.data) or content.data or file.base64 or file.base64_data
     if not (data or url):
-        plain = parse_byte_map(event.data)
+        plain = parse_byte_map(event.data)  # capture: file-as-a-serialised-array
         data = base64.b64encode(plain).decode() if plain else None
     media_type = event.media_type or file.media_type
     inline = _DATA_URL.match(url or "")
-    if inline is not None and url is not None:
+    if inline is not None and url is not None:  # capture: file-as-a-data-url
         data, url = url[inline.end() :], None
         media_type = media_type or inline.group(1)
     return wire.SdkFile(data, url, media_type=media_type)

@@ -197,7 +197,7 @@ def read(data: bytes) -> SdkEvent:
 
 def delta_text(event: SdkEvent) -> str:
     """Returns the text of a delta, whatever its key."""
-    for text in (event.delta, event.input_text_delta, event.text):
+    for text in (event.delta, event.input_text_delta, event.text):  # capture: dump-of-a-stream
         if text is not None:
             return text
     return ""
@@ -216,6 +216,7 @@ class SurrogateJoiner:
         """Returns the text that is complete; None if all of it waits for its other half."""
         if text.isascii() and id not in self._held:
             return text
+        # capture: surrogate-pair-in-two-deltas
         half = self._held.pop(id, "")
         joined, held = join_halves(half, text)
         if held:
@@ -239,7 +240,7 @@ def provider_metadata_of(metadata: Json) -> tuple[str, SdkProviderMetadata] | No
         providers = _read_fields(bytes(metadata)) if isinstance(metadata, Raw) else {}
     except (ValueError, RecursionError):
         return None
-    for provider, raw in providers.items():
+    for provider, raw in providers.items():  # capture: signature-beside-other-providers
         found = parse_or_default(raw, SdkProviderMetadata)
         if found != SdkProviderMetadata():
             return provider, found

@@ -88,11 +88,12 @@ class SdkCalls:
     def call_id(self, event: wire.SdkEvent) -> str:
         """Returns the call id of an event; a missing one is minted once per announcement."""
         id = event.tool_call_id or event.id
-        if id is None and event.tool_call is not None:
+        if id is None and event.tool_call is not None:  # capture: dump-of-an-approval
             id = event.tool_call.tool_call_id
         if id:
             return id
         if self._minted_id is None or event.type == "tool-input-start":
+            # capture: call-without-id
             self._minted_id = self._ids.mint("call")
             self._findings.note("call-id-minted", f"{event.type} without an id")
         return self._minted_id
@@ -124,13 +125,13 @@ class SdkCalls:
         comes next, has all of them."""
         id = self.call_id(event)
         call = self._calls.get(id)
-        if call is None:
+        if call is None:  # capture: call-under-another-id
             detail = f"{event.type} of {id!r}, which was not announced"
             self._findings.once("end-without-start", id, detail)
             return
         if call.stage is SdkCallStage.OPEN:
             call.stage = SdkCallStage.ENDED
-            if not call.streamed.length:
+            if not call.streamed.length:  # capture: call-ended-without-deltas
                 return
         out.append(ToolParamsEnd(call.id))
 
@@ -147,12 +148,14 @@ class SdkCalls:
             format = "json"
         if call.stage not in _COMPLETE:
             if call.stage is SdkCallStage.UNANNOUNCED:
+                # capture: call-whole-only, call-deltas-without-a-start
                 self._set_fields(call, event)
                 out.append(_start(call, event, format))
             streamed = bool(call.streamed.length)
             if params and not streamed:
                 out.append(ToolParamsDelta(call.id, params))
             # Models mark the end of the arguments themselves: one that is missing is a finding.
+            # capture: call-without-an-end
             marked = call.stage is SdkCallStage.OPEN and event.type == "tool-call"
             if not streamed or not (marked or call.stage is SdkCallStage.ENDED):
                 out.append(ToolParamsEnd(call.id))
@@ -161,6 +164,7 @@ class SdkCalls:
 
     def _renamed(self, id: str, name: str | None, params: str) -> SdkCall | None:
         """Returns the one announced call with this name and these arguments: its id changed."""
+        # capture: call-under-another-id
         arguments = canonical(params)
         found = [
             call
@@ -184,11 +188,13 @@ class SdkCalls:
 
     def close(self, out: list[Part]) -> None:
         """Adds the ends that were held back for whole calls that never came."""
+        # capture: call-ended-and-never-whole
         ended = (one for one in self._calls.values() if one.stage is SdkCallStage.ENDED)
         out += [ToolParamsEnd(call.id) for call in ended if not call.streamed.length]
 
     def fail_open(self, out: list[Part]) -> None:
         """Ends the calls that are not complete, as failed."""
+        # capture: reset-step
         for call in self._calls.values():
             if call.stage in _INCOMPLETE:
                 event = wire.SdkEvent(tool_name=call.name)
@@ -202,7 +208,9 @@ class SdkCalls:
         id = self.call_id(event)
         call = self._calls.get(id)
         if call is not None and call.stage is SdkCallStage.INVALID and is_error:
-            return []  # it only repeats why the arguments are invalid
+            # It only repeats why the arguments are invalid.
+            # capture: input-error-before-output-error
+            return []
         executed = event.provider_executed
         if executed is None:
             executed = bool(call and call.provider_executed) or isinstance(event.result, Raw)
@@ -215,7 +223,7 @@ class SdkCalls:
                 result,
                 is_error=is_error,
                 preliminary=bool(event.preliminary),
-                earlier=call is None,
+                earlier=call is None,  # capture: output-of-an-earlier-response
                 provider_executed=executed,
                 extra=pack_extra(extra),
             )
@@ -229,6 +237,7 @@ class SdkCalls:
 
     def deny(self, event: wire.SdkEvent) -> None:
         """Marks a call as answered: a call that was denied has no result."""
+        # capture: output-denied
         call = self._calls.get(self.call_id(event))
         if call is not None:
             call.stage = SdkCallStage.ANSWERED
@@ -240,10 +249,11 @@ def _parse_params(event: wire.SdkEvent) -> tuple[str, ParamsFormat]:
     A model sends them as JSON text in a string. In a UI message stream `input` is the value itself,
     so that a string is free text, unless it holds an encoded object."""
     text = parse_string(event.input)
-    if text is None:
+    if text is None:  # capture: input-is-an-object
         return compact_json(event.input), "json"
-    if event.type in _EMPTY_INPUT:
+    if event.type in _EMPTY_INPUT:  # capture: input-is-an-empty-string
         return text or _EMPTY_INPUT[event.type], "json"
+    # capture: input-is-free-text, input-is-an-encoded-object
     encoded = compact_json(event.input)
     return (text, "text") if unwrapped(encoded) is None else (encoded, "json")
 
@@ -275,6 +285,7 @@ def _tool_call(
     origin: str | None,
 ) -> ToolCall:
     provider, metadata = provider_metadata_of(event.provider_metadata) or (None, None)
+    # capture: thought-signature-on-the-call
     signature = (metadata.signature or metadata.thought_signature) if metadata else None
     extra = SdkExtra(
         copy_unless_null(event.provider_metadata),

@@ -89,7 +89,7 @@ class SdkItems:
     def _delta(self, id: str, item: SdkItem, event: wire.SdkEvent, out: list[Part]) -> None:
         text = wire.delta_text(event)
         if not text and event.provider_metadata is not UNSET:
-            return  # the event has only metadata
+            return  # capture: signature-in-a-delta-without-text
         complete = self._surrogates.feed(id, text)
         if complete is not None:
             out.append(self.delta(id, complete))
