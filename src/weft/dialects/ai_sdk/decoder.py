@@ -32,7 +32,7 @@ from weft.dialects.ai_sdk.mapping import (
     value_as_text,
 )
 from weft.dialects.ai_sdk.wire import NAME, SdkExtra, copy_unless_null, on_one_line, pack_extra
-from weft.dialects.base import Replays, Salvage, told
+from weft.dialects.base import ReplayDetector, Salvage, is_present
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -68,7 +68,7 @@ class StreamDecoder:
         self._context = context
         self._findings = findings
         self._salvage = Salvage(findings, wire.STREAMED_FIELDS)
-        self._replays = Replays()
+        self._replays = ReplayDetector()
         self._calls = SdkCalls(context.ids, findings, context.origin)
         self._state = _State.WAITING
         self._head = wire.SdkResponseMetadata()
@@ -152,7 +152,7 @@ class StreamDecoder:
             self._findings.once("after-error", "", "content after an error: dropped")
         elif type in _OWN or type.startswith("data-"):
             self._opaque(event, frame, out)
-        elif type == "" and told(event.error):
+        elif type == "" and is_present(event.error):
             self._on_error(event, out)
         else:
             what = type or frame.data[:40].decode("utf-8", "replace")
@@ -370,7 +370,7 @@ def _first(one: V | None, other: V | None) -> V | None:
 
 
 def _later(first: Json, second: Json) -> Json:
-    return copy_unless_null(second) if told(second) else first
+    return copy_unless_null(second) if is_present(second) else first
 
 
 _FIRST = frozenset({"stream-start", "start", "start-step"})

@@ -54,5 +54,5 @@ AI_SDK = Dialect(
     begins=_begins,
     ends=lambda frame: frame.data == DONE or _probe(frame).type == "finish",
     rules=RULES,
-    invariants=UiMessageValidator,
+    validator=UiMessageValidator,
 )

@@ -26,7 +26,7 @@ from weft.dialects.ai_sdk.mapping import (
 )
 from weft.dialects.ai_sdk.quirks import UiQuirks
 from weft.dialects.ai_sdk.wire import NAME, SdkEvent, SdkExtra, on_one_line, parse_or_default
-from weft.dialects.base import PassedOn
+from weft.dialects.base import PassthroughHistory
 from weft.findings import Findings
 from weft.partial_json import canonical
 from weft.parts import (
@@ -126,7 +126,7 @@ class UiEncoder:
         """The finish part said it all."""
         return []
 
-    def resume(self, before: PassedOn) -> None:
+    def resume(self, before: PassthroughHistory) -> None:
         """What was fed is all it has to know."""
 
     def keepalive(self) -> Event | None:

@@ -16,7 +16,7 @@ from weft.dialects.ai_sdk.wire import (
     parse_or_default,
     parse_string,
 )
-from weft.dialects.base import told
+from weft.dialects.base import is_present
 from weft.parts import ErrorPart, FinishReason, Json, Usage
 
 FINISH_REASONS: dict[str, FinishReason] = {
@@ -98,7 +98,7 @@ def parse_error(event: wire.SdkEvent) -> ErrorPart:
         return ErrorPart("upstream", event.error_text or "unknown error")
     error = parse_or_default(event.error, wire.SdkError)
     cause = error
-    if told(error.error) and not error.message:  # capture: error-inside-an-error
+    if is_present(error.error) and not error.message:  # capture: error-inside-an-error
         cause = parse_or_default(error.error, wire.SdkError)
     code = cause.type if cause.code is None else cause.code
     return ErrorPart(
@@ -115,7 +115,7 @@ def parse_error(event: wire.SdkEvent) -> ErrorPart:
 def value_as_text(raw: Json) -> str:
     """Returns a string as it is, and any other value as JSON; nothing for an empty one."""
     text = parse_string(raw)
-    return text if text is not None else compact_json(raw) if told(raw) else ""
+    return text if text is not None else compact_json(raw) if is_present(raw) else ""
 
 
 def parse_timestamp(timestamp: str | None) -> int | None:

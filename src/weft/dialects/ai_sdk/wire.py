@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.base import told
+from weft.dialects.base import is_present
 from weft.findings import Findings
 from weft.partial_json import join_halves, whole_characters
 from weft.parts import Json
@@ -284,7 +284,7 @@ def compact_json(raw: Json) -> str:
 
 def copy_unless_null(raw: Json) -> Json:
     """Returns a copy, which does not keep the frame alive; UNSET for null."""
-    return on_one_line(raw) if isinstance(raw, Raw) and told(raw) else UNSET
+    return on_one_line(raw) if isinstance(raw, Raw) and is_present(raw) else UNSET
 
 
 def on_one_line(raw: Raw) -> Raw:

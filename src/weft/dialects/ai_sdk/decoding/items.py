@@ -12,7 +12,7 @@ from weft.dialects.ai_sdk.wire import (
     pack_extra,
     provider_metadata_of,
 )
-from weft.dialects.base import told
+from weft.dialects.base import is_present
 from weft.findings import Findings
 from weft.parts import (
     Json,
@@ -43,7 +43,7 @@ class SdkItem:
 
     def add_metadata(self, raw: Json) -> None:
         """Adds the metadata of an event; fields that it lacks stay as they were."""
-        if not told(raw):
+        if not is_present(raw):
             return
         self.raw_metadata = copy_unless_null(raw)
         found = provider_metadata_of(raw)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import parsed, same, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import parse_json, same, shown, text
 
 Broken = Callable[[str, str], None]
 
@@ -12,7 +12,7 @@ Broken = Callable[[str, str], None]
 class SdkItemsState:
     """The texts and reasonings of one stream, and when each started and ended."""
 
-    def __init__(self, broken: Broken, once: Once) -> None:
+    def __init__(self, broken: Broken, once: Reporter) -> None:
         self._broken = broken
         self._once = once
         self._open: dict[tuple[str, str], int] = {}
@@ -66,7 +66,7 @@ ANNOUNCED, INPUT_ENDED, COMPLETE, PRELIMINARY, ANSWERED = range(5)
 class SdkCallsState:
     """The calls of a message. Within a step, an id belongs to one call."""
 
-    def __init__(self, broken: Broken, once: Once, *, continued: bool) -> None:
+    def __init__(self, broken: Broken, once: Reporter, *, continued: bool) -> None:
         self._broken = broken
         self._once = once
         self._calls: dict[str, SdkCallState] = {}
@@ -187,11 +187,11 @@ def differs(call: SdkCallState, input: JsonValue, *, written: bool) -> bool:
     if not joined.strip():
         return False  # nothing was streamed
     try:
-        streamed = parsed(joined)
+        streamed = parse_json(joined)
     except ValueError:
         return joined != input
     try:
-        value = parsed(text(input) or "{}") if written else input
+        value = parse_json(text(input) or "{}") if written else input
     except ValueError:
         return True
     return not same(streamed, value)
