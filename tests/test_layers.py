@@ -126,7 +126,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.upstream.retry",
         "weft.upstream.breaker",
         "weft.upstream.catalog",
-        "weft.upstream.line",
+        "weft.upstream.connection",
         "weft.upstream.http",
         "weft.upstream.demo.broken",
         "weft.upstream.demo.picking",
@@ -387,7 +387,7 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 
 
 DEPENDENCIES = {
-    "weft.upstream.line": {"httptools"},
+    "weft.upstream.connection": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
     "weft.gateway": {"httptools", "starlette", "uvicorn"},
     "weft.cli": {"click", "rich"},

@@ -22,7 +22,7 @@ from weft.guard import Guard
 from weft.ids import Ids
 from weft.parts import ErrorPart
 from weft.request import AnyContent, CallContent, ReasoningContent, Request
-from weft.upstream.base import Outgoing, Place, Unreachable
+from weft.upstream.base import OutgoingRequest, Unreachable, UpstreamConfig
 from weft.upstream.demo.broken import broken_stream
 from weft.upstream.demo.playing import (
     CREATED,
@@ -56,22 +56,22 @@ class DemoUpstream:
     `sleep` is how it waits. A base URL of `demo:fast` is a model that never does.
     """
 
-    def __init__(self, place: Place, *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, config: UpstreamConfig, *, sleep: Sleep = asyncio.sleep) -> None:
         """Raises UnknownDialect for a dialect that has no requests."""
-        self._place = place
+        self._config = config
         self._sleep = sleep
-        self._speaker = _Speaker(place)
+        self._speaker = _Speaker(config)
 
     @property
-    def place(self) -> Place:
-        return self._place
+    def config(self) -> UpstreamConfig:
+        return self._config
 
-    async def ask(self, outgoing: Outgoing) -> "Answer":
-        """As Upstream.ask. Any body has an answer: one that cannot be read is a 400."""
+    async def send(self, outgoing: OutgoingRequest) -> "Answer":
+        """As Upstream.send. Any body has an answer: one that cannot be read is a 400."""
         reply = self._speaker.reply
         large = len(outgoing.body) > _LARGE
         made = await asyncio.to_thread(reply, outgoing) if large else reply(outgoing)
-        limits = self._place.timeouts
+        limits = self._config.timeouts
         await self._sleep(min(made.wait, limits.first_byte))
         if made.wait > limits.first_byte:
             raise Unreachable(f"no answer within {limits.first_byte:g} s", "timeout")
@@ -105,19 +105,19 @@ class Reply:
 class _Speaker:
     """Answers requests of one dialect, purely."""
 
-    def __init__(self, place: Place) -> None:
-        dialect = dialect_named(place.dialect)
+    def __init__(self, config: UpstreamConfig) -> None:
+        dialect = dialect_named(config.dialect)
         if dialect.request is None or dialect.body is None or dialect.write_error is None:
             raise UnknownDialect(f"{dialect.name} has streams only, and no requests")
-        self._place = place
+        self._config = config
         self._name = dialect.name
         self._parse = dialect.request.parse
         self._body = dialect.body
         self._write_error = dialect.write_error
-        self._pace = FAST if place.base_url.partition(":")[2] == "fast" else NORMAL
-        self._accent = accent(dialect.name, place.origin)
+        self._pace = FAST if config.base_url.partition(":")[2] == "fast" else NORMAL
+        self._accent = accent(dialect.name, config.origin)
 
-    def reply(self, outgoing: Outgoing) -> Reply:
+    def reply(self, outgoing: OutgoingRequest) -> Reply:
         seed = sha256(outgoing.path.encode("utf-8", "replace") + b"\n" + outgoing.body).digest()
         try:
             parsed = self._read(outgoing, seed)
@@ -127,13 +127,13 @@ class _Speaker:
         request = parsed.request
         if outgoing.path.partition("?")[0].endswith(_COUNTING):
             return self._counted(count(request))
-        scene = Scene(request, self._place.name, self._name)
+        scene = Scene(request, self._config.name, self._name)
         script = played(request.model, scene)
         if isinstance(script, ErrorPart):
             return self._failed(script)
         return self._played(script, request, seed)
 
-    def _read(self, outgoing: Outgoing, seed: bytes) -> Parsed:
+    def _read(self, outgoing: OutgoingRequest, seed: bytes) -> Parsed:
         body = outgoing.body
         if outgoing.path.endswith(_COUNTING[0]):
             body = _with_limit(body)
@@ -163,7 +163,7 @@ class _Speaker:
                     raise BadRequest(path, "its proof was not made here, or not for this text")
 
     def _context(self, request: Request | None, seed: bytes) -> Context:
-        origin = self._place.origin or None
+        origin = self._config.origin or None
         return Context(request=request, ids=Ids(seed), now=CREATED, origin=origin)
 
     def _played(self, script: Script, request: Request, seed: bytes) -> Reply:
@@ -251,7 +251,7 @@ class Answer:
         self._sleeping: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        """As Incoming.read."""
+        """As UpstreamResponse.read."""
         while self._next is not None:
             wait = self._next.wait
             await self._rest(min(wait, self._limit))
@@ -265,8 +265,8 @@ class Answer:
                 return data
         return b""
 
-    async def flow(self, take: Callable[[bytes], bool]) -> None:
-        """As Incoming.flow: nothing comes here but what is read."""
+    async def stream_to(self, take: Callable[[bytes], bool]) -> None:
+        """As UpstreamResponse.stream_to: nothing comes here but what is read."""
 
     def _taken(self) -> bytes:
         """The next piece, with those that come together with it."""
@@ -292,7 +292,7 @@ class Answer:
             sleeping.result()
 
     def abort(self) -> None:
-        """As Incoming.abort."""
+        """As UpstreamResponse.abort."""
         self._aborted = True
         if self._sleeping is not None:
             self._sleeping.cancel()
