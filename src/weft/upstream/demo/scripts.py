@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.parts import ErrorPart
 from weft.request import (
     AnyContent,
@@ -91,7 +91,7 @@ def script_of(request: Request, upstream: str, dialect: str) -> Script | ErrorPa
         return _ERRORS[model]
     if model not in _SCRIPTS:
         known = ", ".join(MODELS)
-        return fault("not-found", f"there is no model {model!r:.80}; there are {known}")
+        return new_error("not-found", f"there is no model {model!r:.80}; there are {known}")
     return _SCRIPTS[model](_read_prompt(request, upstream, dialect))
 
 
@@ -262,10 +262,10 @@ _SCRIPTS: dict[str, Callable[[Prompt], Script]] = {
 }
 
 _ERRORS: dict[str, ErrorPart] = {
-    "error-401": fault("auth", "error-401 rejects every key; that is its purpose"),
-    "error-429": fault("rate", "error-429 is always rate limited", retry_after=1.0),
-    "error-500": fault("server", "error-500 always fails"),
-    "overloaded": fault("overloaded", "overloaded is always overloaded"),
+    "error-401": new_error("auth", "error-401 rejects every key; that is its purpose"),
+    "error-429": new_error("rate", "error-429 is always rate limited", retry_after=1.0),
+    "error-500": new_error("server", "error-500 always fails"),
+    "overloaded": new_error("overloaded", "overloaded is always overloaded"),
 }
 
 MODELS = (*_SCRIPTS, *_ERRORS)

@@ -13,7 +13,7 @@ import msgspec
 from weft.codec import Encoder
 from weft.context import Context
 from weft.dialects import dialect_named
-from weft.dialects.faults import fault, headers
+from weft.dialects.error_classes import error_headers, new_error
 from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
 from weft.errors import BadRequest, UnknownDialect
 from weft.findings import Findings
@@ -122,7 +122,7 @@ class _DemoModel:
         try:
             request = self._parse_request(outgoing, seed)
         except BadRequest as problem:
-            return self._error(fault("bad-request", str(problem), param=problem.path or None))
+            return self._error(new_error("bad-request", str(problem), param=problem.path or None))
         if outgoing.path.partition("?")[0].endswith(_COUNT_PATHS):
             name = "totalTokens" if self._dialect == "gemini" else "input_tokens"
             data = msgspec.json.encode({name: count_request(request)})
@@ -146,7 +146,7 @@ class _DemoModel:
         if outgoing.path.endswith(_COUNT_PATHS[0]):
             body = _with_max_tokens(body)
         parsed = self._parse(body, self._context(None, seed))
-        request, source = parsed.request, parsed.places.source
+        request, source = parsed.request, parsed.source_paths.source
         path = _MODEL_PATH.search(outgoing.path) if self._dialect == "gemini" else None
         if path is not None:
             model, stream = unquote(path[1]), path[2] == "streamGenerateContent"
@@ -198,7 +198,7 @@ class _DemoModel:
     def _error(self, error: ErrorPart) -> PreparedResponse:
         status, data = self._write_error(error)
         chunks = iter([TimedBytes(0.0, data)])
-        return PreparedResponse(status, _JSON | headers(error), self._timing.first, chunks)
+        return PreparedResponse(status, _JSON | error_headers(error), self._timing.first, chunks)
 
 
 def _is_verified(content: AnyContent) -> bool:

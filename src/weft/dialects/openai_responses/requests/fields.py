@@ -3,7 +3,7 @@
 from operator import attrgetter
 from typing import NamedTuple
 
-from weft.dialects.asking.verbatim import Meaning
+from weft.dialects.requests.passthrough import FieldGetters
 
 
 class ResponsesField(NamedTuple):
@@ -54,7 +54,7 @@ SOURCE_PATHS = {
 path."""
 
 
-def _sources() -> Meaning:
+def _sources() -> FieldGetters:
     paths: dict[str, list[str]] = {}
     for row in _FIELDS:
         paths.setdefault(row.wire.partition(".")[0], []).extend((row.canonical, *row.depends_on))
