@@ -28,10 +28,10 @@ from weft.dialects.anthropic_messages.mapping import (
     parse_usage,
     usage_extra,
 )
-from weft.dialects.anthropic_messages.wire import NAME, Json, copy_present, pack_extra
+from weft.dialects.anthropic_messages.wire import NAME, copy_present, pack_extra
 from weft.dialects.frames import EventDecoder, is_present
 from weft.findings import Findings
-from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
+from weft.parts import ErrorPart, Finish, Json, Part, ResponseMetadata
 from weft.sse import Frame
 
 _EMPTY_OBJECT = Raw(b"{}")
@@ -114,7 +114,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             if type not in ("message_start", "ping"):
                 # capture: no-message-start
                 self._findings.note("metadata-missing", f"{type} came before message_start")
-                self._announce(wire.ReceivedMessage(), out)
+                self._announce(wire.ResponseMessage(), out)
             handler(self, event, out)
         elif type in _AFTER_ERROR:
             handler(self, event, out)
@@ -126,7 +126,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
 
     # The message
 
-    def _announce(self, message: wire.ReceivedMessage, out: list[Part]) -> None:
+    def _announce(self, message: wire.ResponseMessage, out: list[Part]) -> None:
         self._id = self._block_decoder.message_id = message.id or self._context.ids.mint("msg")
         self._state = _DecoderState.READING
         self._model = message.model
@@ -137,8 +137,8 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     def _message_start(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         message = (
             event.message
-            if isinstance(event.message, wire.ReceivedMessage)
-            else wire.ReceivedMessage()
+            if isinstance(event.message, wire.ResponseMessage)
+            else wire.ResponseMessage()
         )
         if self._state is _DecoderState.WAITING:
             if not message.id:
@@ -174,7 +174,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
             detail = "a whole message inside a stream: ignored"
             self._findings.once("message-ignored", "", detail)
             return
-        message = self._salvage.item(data, wire.ReceivedMessage)
+        message = self._salvage.item(data, wire.ResponseMessage)
         self._message_start(wire.MessagesEvent(message=message), out)
         self._end(out)
         self._state = _DecoderState.BODY
@@ -258,7 +258,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._state is _DecoderState.WAITING:
-            self._announce(wire.ReceivedMessage(), out)
+            self._announce(wire.ResponseMessage(), out)
         if self._state is _DecoderState.READING:
             self._state = _DecoderState.FAILED
             out.append(error)

@@ -284,7 +284,11 @@ class BlockDecoder:
         type = block.type or ""
         executed = type in _EXECUTED_TYPES
         envelope = self._signatures.get(block.id or "")
-        extra = wire.CallExtra(copy_present(block.caller), block.toolset_name, block.server_name)
+        extra = wire.ContentBlock(
+            server_name=block.server_name,
+            caller=copy_present(block.caller),
+            toolset_name=block.toolset_name,
+        )
         return ToolCall(
             id,
             block.name or "",
@@ -324,7 +328,7 @@ class BlockDecoder:
             copy_raw(content),
             is_error=bool(block.is_error) or _is_error(content),
             earlier=wire_id not in self._call_ids,  # capture: paused-turn-goes-on
-            extra=pack_extra(wire.ResultExtra(type, copy_present(block.caller))),
+            extra=pack_extra(wire.ContentBlock(type, caller=copy_present(block.caller))),
         )
         out.append(result)
         if type == "web_search_tool_result":
