@@ -54,7 +54,6 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.stages.*",
         "weft.dialects.*",
         "weft.dialects.*.wire",
-        "weft.dialects.*.output_schema",
         "weft.dialects.*.quirks",
         # what the checker knows
         "weft.dialects.*.validation",
@@ -66,7 +65,6 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests",
         "weft.dialects.*.requests.schema",
         "weft.dialects.*.requests.options",
-        "weft.dialects.*.requests.fields",
         "weft.dialects.*.requests.schema_subset",
         "weft.dialects.*.requests.models",
         "weft.dialects.*.requests.parse_messages",

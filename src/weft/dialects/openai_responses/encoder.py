@@ -28,7 +28,7 @@ from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassedOn
 from weft.dialects.envelope import Thought, sealed
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import CallWriter
 from weft.dialects.openai_responses.encoding.items import (
     NO_ITEM,
@@ -88,7 +88,7 @@ IMAGE_FORMATS = {
 
 
 _json = msgspec.json.Encoder().encode
-_decode_error = msgspec.json.Decoder(schema.ErrorBody).decode
+_decode_error = msgspec.json.Decoder(wire.ErrorBody).decode
 
 
 class ResponsesEncoder:
@@ -117,7 +117,7 @@ class ResponsesEncoder:
         self._calls = CallWriter(self._items, fold)
         self._texts: dict[str, TextPartWriter] = {}
         self._reasonings: dict[str, ReasoningPartWriter] = {}
-        self._waiting: list[schema.Annotation] = []
+        self._waiting: list[wire.Annotation] = []
         """Annotations that came before their text."""
         self._upstream_id = ""
         self._usage: Usage | None = None
@@ -196,7 +196,7 @@ class ResponsesEncoder:
         response.output = self._items.closed_items()
         response.usage = usage_to_wire(merged(self._usage, part.usage))
         if self._items.is_native:
-            finish = schema.decode_extra(part.extra, schema.ResponsesFinishExtra).response
+            finish = wire.decode_extra(part.extra, wire.ResponsesFinishExtra).response
             response.service_tier = (finish and finish.service_tier) or response.service_tier
         if self._error is not None and self._error.kind == "cancelled":
             self._incomplete("cancelled", "cancelled")
@@ -216,7 +216,7 @@ class ResponsesEncoder:
         there is no event for it.
         """
         self.response.status = status
-        self.response.incomplete_details = schema.IncompleteDetails(reason) if reason else None
+        self.response.incomplete_details = wire.IncompleteDetails(reason) if reason else None
         self._write_snapshot("response.incomplete")
 
     def _is_incomplete(self, part: Finish) -> bool:
@@ -249,7 +249,7 @@ class ResponsesEncoder:
         response.status = "completed"
         response.completed_at = max(self._context.now, response.created_at)
         if self._tool_session and self._calls.pending and part.reason == "tool-calls":
-            action = schema.RequiredAction(schema.SubmitToolOutputs(self._calls.pending))
+            action = wire.RequiredAction(wire.SubmitToolOutputs(self._calls.pending))
             response.status, response.completed_at = "incomplete", None
             response.required_action = action
             more = b',"required_action":%b' % _json(action)
@@ -268,7 +268,7 @@ class ResponsesEncoder:
         )
         self._events.write("error", NO_ITEM, flat, _json(detail))
         self.response.status = "failed"
-        self.response.error = schema.ResponseError(detail.code or detail.type, detail.message)
+        self.response.error = wire.ResponseError(detail.code or detail.type, detail.message)
         self._write_snapshot("response.failed")
 
     # Text
@@ -316,14 +316,14 @@ class ResponsesEncoder:
         self._items.part_done(text.item)
 
     def _take_text_end(
-        self, text: TextPartWriter, part: TextEnd, item_extra: schema.ItemExtra
+        self, text: TextPartWriter, part: TextEnd, item_extra: wire.ItemExtra
     ) -> None:
         """Takes what only the end of a text has."""
         if part.signature is not None:
             self._items.not_carried(part.type, f"its signature is only for {part.origin}")
         text.logprobs = item_extra.logprobs or text.logprobs
         text.item.phase = item_extra.phase or text.item.phase
-        text.item.extra_fields |= schema.without_identity(item_extra.item)
+        text.item.extra_fields |= wire.without_identity(item_extra.item)
         if self._items.is_native:
             streamed = Counter(
                 bytes(annotation) for annotation in text.annotations if isinstance(annotation, Raw)
@@ -347,7 +347,7 @@ class ResponsesEncoder:
         else:
             self._waiting.append(annotation)
 
-    def _annotation(self, source: Source) -> schema.Annotation | None:
+    def _annotation(self, source: Source) -> wire.Annotation | None:
         """Returns the annotation of a source; None if it has no URL and no file."""
         if self._items.is_native and isinstance(source.raw, Raw):
             return source.raw
@@ -356,14 +356,12 @@ class ResponsesEncoder:
                 reason = "its range is unknown; written as 0 to 0"
                 self._items.not_carried(source.type, reason)
             title, start, end = source.title or "", source.start or 0, source.end or 0
-            return schema.AnnotationUrlCitation(source.url, title, start, end)
+            return wire.AnnotationUrlCitation(source.url, title, start, end)
         if source.file_id is not None:
-            return schema.AnnotationFileCitation(
-                source.file_id, source.title or "", source.end or 0
-            )
+            return wire.AnnotationFileCitation(source.file_id, source.title or "", source.end or 0)
         return None
 
-    def _annotate(self, text: TextPartWriter, annotation: schema.Annotation) -> None:
+    def _annotate(self, text: TextPartWriter, annotation: wire.Annotation) -> None:
         key = b',"annotation_index":%d,"annotation":' % len(text.annotations)
         text.annotations.append(annotation)
         event = "response.output_text.annotation.added"
@@ -402,7 +400,7 @@ class ResponsesEncoder:
         reasoning.item.encrypted_content = (
             self._encrypted_content(part, reasoning) or reasoning.item.encrypted_content
         )
-        reasoning.item.extra_fields |= schema.without_identity(
+        reasoning.item.extra_fields |= wire.without_identity(
             self._items.item_extra(part.extra).item
         )
         self._items.part_done(reasoning.item)
@@ -446,15 +444,15 @@ class ResponsesEncoder:
             return
         slot = self._items.allocate(None, "ig")
         self._write_fixed_item(
-            slot, Raw(_json(schema.ImageGenerationCall(slot.id, part.data, format)))
+            slot, Raw(_json(wire.ImageGenerationCall(slot.id, part.data, format)))
         )
 
     def _opaque(self, part: Opaque) -> None:
-        id = schema.decode_extra(part.raw, schema.ItemIdentity).id
+        id = wire.decode_extra(part.raw, wire.ItemIdentity).id
         if part.origin != NAME:
             self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
         elif part.kind.startswith("response.audio."):
-            fields = schema.parse_object(part.raw) or {}
+            fields = wire.parse_object(part.raw) or {}
             body = {key: fields[key] for key in fields if key not in ("type", "sequence_number")}
             if body:
                 self._events.write(part.kind, NO_ITEM, _json(body)[1:-1])

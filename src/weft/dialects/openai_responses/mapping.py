@@ -4,7 +4,6 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects.faults import CLASSES, Extra, classify
-from weft.dialects.openai_responses import output_schema as schema
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.errors import STATUSES
 from weft.partial_json import whole_characters
@@ -40,19 +39,19 @@ def usage_from_wire(usage: wire.ResponsesUsage) -> Usage | None:
     return None if known == Usage() else known
 
 
-def usage_to_wire(usage: Usage | None) -> schema.ResponseUsage | None:
+def usage_to_wire(usage: Usage | None) -> wire.ResponseUsage | None:
     """Returns None unless input and output tokens are both known: zero is never made up."""
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     total, cache_write = usage.total_tokens, usage.cache_write_tokens
-    return schema.ResponseUsage(
+    return wire.ResponseUsage(
         usage.input_tokens,
         usage.output_tokens,
         usage.input_tokens + usage.output_tokens if total is None else total,
-        schema.InputTokensDetails(
+        wire.InputTokensDetails(
             usage.cache_read_tokens or 0, UNSET if cache_write is None else cache_write
         ),
-        schema.OutputTokensDetails(usage.reasoning_tokens or 0),
+        wire.OutputTokensDetails(usage.reasoning_tokens or 0),
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.call_kinds import (
     CUSTOM,
     RESULT_ITEMS,
@@ -26,7 +26,7 @@ from weft.dialects.openai_responses.encoding.items import (
     delta_prefix,
 )
 from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
-from weft.dialects.openai_responses.output_schema import Fields, parse_object, without_identity
+from weft.dialects.openai_responses.wire import Fields, parse_object, without_identity
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
@@ -107,7 +107,7 @@ class CallItem(OutputItem):
         self._scan.feed(delta)
         return self._scan.finished
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
+    def render(self, status: wire.Status) -> wire.RenderedItem:
         own = {"status": status, "call_id": self.public_call_id, "name": self.name}
         identity = {key: value for key, value in own.items() if key in self.kind.keys}
         head = {"type": self.kind.type, "id": self.id, **identity}
@@ -226,7 +226,7 @@ class CallResultItem(OutputItem):
     def close_policy(self) -> ClosePolicy:
         return ClosePolicy.NONE
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
+    def render(self, status: wire.Status) -> wire.RenderedItem:
         own_fields = {"type": self.type, "id": self.id, "status": status, "call_id": self.call_id}
         return {**{key: Raw(_json(value)) for key, value in own_fields.items()}, **self.fields}
 
@@ -235,7 +235,7 @@ class CallResultItem(OutputItem):
 
     def write_partial(self, events: EventWriter, result: Raw) -> None:
         """Writes the output since the last preliminary result."""
-        outputs = schema.decode_extra(result, _CommandOutputs).output
+        outputs = wire.decode_extra(result, _CommandOutputs).output
         for index, now in enumerate(outputs):
             before = self.emitted[index] if index < len(self.emitted) else _CommandOutput()
             delta = _CommandOutput(
@@ -251,7 +251,7 @@ class CallResultItem(OutputItem):
         """Takes the fields of the result, and finishes each command whose output was written
         before.
         """
-        outputs = schema.decode_extra(part.result, _RawCommandOutputs).output
+        outputs = wire.decode_extra(part.result, _RawCommandOutputs).output
         for index, output in enumerate(outputs[: len(self.emitted)]):
             key = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"

@@ -5,7 +5,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses import wire
 from weft.parts import Json
 from weft.request import OutputFormat, Request, Tool, ToolChoice
 
@@ -15,7 +15,7 @@ _NULL = Raw(b"null")
 
 
 class _ConversationField(msgspec.Struct):
-    conversation: str | schema.ResponseConversation | None = None
+    conversation: str | wire.ResponseConversation | None = None
 
 
 _decode_conversation = msgspec.json.Decoder(_ConversationField).decode
@@ -23,12 +23,12 @@ _decode_conversation = msgspec.json.Decoder(_ConversationField).decode
 
 def new_response(
     id: str, created: int, model: str, maybe_request: Request | None
-) -> schema.ResponseResource:
+) -> wire.ResponseResource:
     """Returns the first snapshot. The encoder updates it."""
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
-    return schema.ResponseResource(
+    return wire.ResponseResource(
         id=id,
         created_at=created,
         model=model,
@@ -38,13 +38,13 @@ def new_response(
         tool_choice=_tool_choice(request.tool_choice),
         truncation=request.truncation or "disabled",
         parallel_tool_calls=_or(request.parallel_tool_calls, True),
-        text=schema.EchoedText(_format(request.output), request.verbosity or UNSET),
+        text=wire.EchoedText(_format(request.output), request.verbosity or UNSET),
         top_p=_or(sampling.top_p, 1.0),
         presence_penalty=_or(sampling.presence_penalty, 0.0),
         frequency_penalty=_or(sampling.frequency_penalty, 0.0),
         top_logprobs=_or(sampling.logprobs, 0),
         temperature=_or(sampling.temperature, 1.0),
-        reasoning=schema.EchoedReasoning(
+        reasoning=wire.EchoedReasoning(
             reasoning.effort if reasoning else None, reasoning.summary if reasoning else None
         ),
         max_output_tokens=request.max_output_tokens,
@@ -59,7 +59,7 @@ def new_response(
     )
 
 
-def _conversation(extra: Json) -> schema.ResponseConversation | UnsetType:
+def _conversation(extra: Json) -> wire.ResponseConversation | UnsetType:
     """Returns the conversation that the request named, by id or as an object."""
     if not isinstance(extra, Raw):
         return UNSET
@@ -68,7 +68,7 @@ def _conversation(extra: Json) -> schema.ResponseConversation | UnsetType:
     except ValueError:  # not a conversation
         return UNSET
     return (
-        schema.ResponseConversation(conversation)
+        wire.ResponseConversation(conversation)
         if isinstance(conversation, str)
         else conversation or UNSET
     )
@@ -78,29 +78,29 @@ def _or(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _tool(tool: Tool) -> schema.EchoedFunctionTool | Raw:
+def _tool(tool: Tool) -> wire.EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
     parameters = tool.parameters if isinstance(tool.parameters, Raw) else _NULL
-    return schema.EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
+    return wire.EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
 
 
 def _tool_choice(
     choice: ToolChoice | None,
-) -> str | schema.EchoedToolName | schema.EchoedAllowedTools:
+) -> str | wire.EchoedToolName | wire.EchoedAllowedTools:
     if choice is None:
         return "auto"
     if choice.allowed:
-        tools = [schema.EchoedToolName("function", name) for name in choice.allowed]
-        return schema.EchoedAllowedTools(tools, choice.mode)
-    return choice.mode if choice.name is None else schema.EchoedToolName(choice.kind, choice.name)
+        tools = [wire.EchoedToolName("function", name) for name in choice.allowed]
+        return wire.EchoedAllowedTools(tools, choice.mode)
+    return choice.mode if choice.name is None else wire.EchoedToolName(choice.kind, choice.name)
 
 
-def _format(output: OutputFormat) -> schema.EchoedTextFormat:
+def _format(output: OutputFormat) -> wire.EchoedTextFormat:
     """Returns the text format. The specification requires a null schema here and rejects the real
     one (a defect of its ResponseResource).
     """
     if output.kind == "json-schema":
         name = output.name or "output"
-        return schema.EchoedTextFormat("json_schema", name, output.description, None, output.strict)
-    return schema.EchoedTextFormat("json_object" if output.kind == "json" else "text")
+        return wire.EchoedTextFormat("json_schema", name, output.description, None, output.strict)
+    return wire.EchoedTextFormat("json_object" if output.kind == "json" else "text")

@@ -10,7 +10,7 @@ from weft.dialects.asking.leftovers import kept, left
 from weft.dialects.asking.verbatim import verbatim
 from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.fields import SOURCE_PATHS
+from weft.dialects.openai_responses.requests.options import WIRE_PATHS
 from weft.dialects.openai_responses.requests.parse_items import ResponsesItemParser
 from weft.dialects.openai_responses.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_responses.wire import NAME
@@ -26,7 +26,7 @@ def parse(data: bytes, context: Context) -> Parsed:
     """Parses a body. Raises BadRequest for one that no Responses server could answer."""
     legible(data)
     body = read(data, schema.ResponseCreateParams)
-    places = Places(SOURCE_PATHS)
+    places = Places(WIRE_PATHS)
     items = ResponsesItemParser(context, places)
     if isinstance(body.input, str):
         items.add_text(body.input)

@@ -84,13 +84,13 @@ class ResponsesItemParser:
         if read(raw, schema.MessageRole, path).role not in _ROLES:
             self._places.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
             return self._opaque(raw, MESSAGE)
-        param = read(raw, schema.MessageParam, path)
+        param = read(raw, schema.InputMessageParam, path)
         message = Message(
             param.role,
             self._contents(param.content, path, "content"),
             item_id=param.id,
             phase=param.phase,
-            extra=_with_status(telling(unknown(raw, schema.MessageParam)), param.status),
+            extra=_with_status(telling(unknown(raw, schema.InputMessageParam)), param.status),
         )
         return message, raw
 

@@ -174,13 +174,13 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
         choice = ToolChoice(mode) if mode else None
     else:
-        choice = _parse_named_choice(read(raw, schema.ToolChoiceParam, "tool_choice"))
+        choice = _parse_named_choice(read(raw, schema.ResponsesToolChoice, "tool_choice"))
     if choice is None:
         extra["tool_choice"] = raw
     return choice
 
 
-def _parse_named_choice(choice: schema.ToolChoiceParam) -> ToolChoice | None:
+def _parse_named_choice(choice: schema.ResponsesToolChoice) -> ToolChoice | None:
     if choice.type == "allowed_tools":
         mode = _CHOICE_MODES.get(choice.mode or "auto")
         allowed = tuple(tool.name or tool.server_label or tool.type for tool in choice.tools or ())

@@ -8,7 +8,7 @@ from weft.dialects.asking.bridging import Names
 from weft.dialects.asking.leftovers import put
 from weft.dialects.asking.verbatim import fields_as_said, said_by
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.fields import FIELD_SOURCES
+from weft.dialects.openai_responses.requests.options import RENDERED_FROM
 from weft.dialects.openai_responses.requests.render_items import render_items
 from weft.dialects.openai_responses.requests.render_options import (
     GATEWAY_INCLUDES,
@@ -46,7 +46,7 @@ def _with_unchanged_fields(request: Request, rendered: dict[str, Raw]) -> dict[s
     source = said_by(request, NAME)
     if source is None:
         return rendered
-    fields = fields_as_said(source, request, rendered, FIELD_SOURCES)
+    fields = fields_as_said(source, request, rendered, RENDERED_FROM)
     source_input = keys_of(source.body).get("input")
     is_short = source_input is None or not bytes(source_input).startswith(b"[")
     if not is_short or source.request.messages != request.messages:

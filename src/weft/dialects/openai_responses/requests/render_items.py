@@ -128,7 +128,7 @@ class _ResponsesItemRenderer:
         text = _single_text(contents)
         content = text if text is not None else [part for part in parts if part is not None]
         id = message.item_id if self._is_own else None
-        value = schema.MessageParam(
+        value = schema.InputMessageParam(
             turn.role, content, id, "completed" if id and is_assistant else None, message.phase
         )
         return self._render_shape(value, message.extra)

@@ -125,7 +125,7 @@ class ResponsesToolRenderer:
             schema.WebSearchToolParam("web_search", filters, hosted.context_size, hosted.location)
         )
 
-    def tool_choice(self) -> str | schema.ToolChoiceParam | None:
+    def tool_choice(self) -> str | schema.ResponsesToolChoice | None:
         choice = self._request.tool_choice
         if choice is None or not self._kin.chooses():
             return None
@@ -134,22 +134,22 @@ class ResponsesToolRenderer:
                 self._reference(name, f"tool_choice.allowed[{number}]")
                 for number, name in enumerate(choice.allowed)
             ]
-            return schema.ToolChoiceParam("allowed_tools", mode=choice.mode, tools=tools)
+            return schema.ResponsesToolChoice("allowed_tools", mode=choice.mode, tools=tools)
         if choice.name is None:
             return choice.mode
         return self._forced_choice(choice, choice.name)
 
-    def _forced_choice(self, choice: ToolChoice, name: str) -> schema.ToolChoiceParam | None:
+    def _forced_choice(self, choice: ToolChoice, name: str) -> schema.ResponsesToolChoice | None:
         if choice.kind in ("function", "custom"):
             reference = self._reference(name, "tool_choice.name")
-            return schema.ToolChoiceParam(reference.type, reference.name)
+            return schema.ResponsesToolChoice(reference.type, reference.name)
         if not self._kin.own:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
         if choice.kind == "mcp":
-            return schema.ToolChoiceParam("mcp", server_label=name)
-        return schema.ToolChoiceParam(choice.kind)
+            return schema.ResponsesToolChoice("mcp", server_label=name)
+        return schema.ResponsesToolChoice(choice.kind)
 
     def _reference(self, name: str, path: str) -> schema.ToolReference:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))

@@ -105,7 +105,7 @@ class MessageRole(ResponsesShape):
     role: str
 
 
-class MessageParam(ResponsesTaggedShape, tag="message"):
+class InputMessageParam(ResponsesTaggedShape, tag="message"):
     role: Role
     content: str | list[Raw]
     id: str | None = None
@@ -234,7 +234,7 @@ class ToolReference(ResponsesShape):
     server_label: str | None = None
 
 
-class ToolChoiceParam(ResponsesShape):
+class ResponsesToolChoice(ResponsesShape):
     type: str
     name: str | None = None
     server_label: str | None = None
