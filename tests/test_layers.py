@@ -82,6 +82,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.*",
         "weft.dialects.*.decoding",
         "weft.dialects.*.decoding.item",
+        "weft.dialects.*.decoding.declared_tools",
         "weft.dialects.*.decoding.state",
         "weft.dialects.*.decoding.partial_args",
         "weft.dialects.*.decoding.*",

@@ -44,6 +44,7 @@ from weft.dialects.openai_responses.encoding.items import (
 )
 from weft.dialects.openai_responses.encoding.snapshot import new_response
 from weft.dialects.openai_responses.errors import write_error
+from weft.dialects.openai_responses.extra import ItemExtra, ResponsesFinishExtra, without_identity
 from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_wire
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
@@ -117,7 +118,7 @@ class ResponsesEncoder:
         self._calls = CallWriter(self._items, fold)
         self._texts: dict[str, TextPartWriter] = {}
         self._reasonings: dict[str, ReasoningPartWriter] = {}
-        self._waiting: list[wire.Annotation] = []
+        self._waiting: list[Raw] = []
         """Annotations that came before their text."""
         self._upstream_id = ""
         self._usage: Usage | None = None
@@ -196,7 +197,7 @@ class ResponsesEncoder:
         response.output = self._items.closed_items()
         response.usage = usage_to_wire(merged(self._usage, part.usage))
         if self._items.is_native:
-            finish = wire.decode_extra(part.extra, wire.ResponsesFinishExtra).response
+            finish = wire.decode_or_default(part.extra, ResponsesFinishExtra).response
             response.service_tier = (finish and finish.service_tier) or response.service_tier
         if self._error is not None and self._error.kind == "cancelled":
             self._incomplete("cancelled", "cancelled")
@@ -315,19 +316,16 @@ class ResponsesEncoder:
         self._events.write(type, text.position, text.locator, key, *large_json.pieces(whole))
         self._items.part_done(text.item)
 
-    def _take_text_end(
-        self, text: TextPartWriter, part: TextEnd, item_extra: wire.ItemExtra
-    ) -> None:
+    def _take_text_end(self, text: TextPartWriter, part: TextEnd, item_extra: ItemExtra) -> None:
         """Takes what only the end of a text has."""
         if part.signature is not None:
             self._items.not_carried(part.type, f"its signature is only for {part.origin}")
-        text.logprobs = item_extra.logprobs or text.logprobs
+        if item_extra.logprobs:
+            text.logprobs = Raw(_json(item_extra.logprobs))
         text.item.phase = item_extra.phase or text.item.phase
-        text.item.extra_fields |= wire.without_identity(item_extra.item)
+        text.item.extra_fields |= without_identity(item_extra.item)
         if self._items.is_native:
-            streamed = Counter(
-                bytes(annotation) for annotation in text.annotations if isinstance(annotation, Raw)
-            )
+            streamed = Counter(map(bytes, text.annotations))
             for annotation in part.annotations:
                 if streamed[bytes(annotation)]:
                     streamed[bytes(annotation)] -= 1
@@ -347,7 +345,7 @@ class ResponsesEncoder:
         else:
             self._waiting.append(annotation)
 
-    def _annotation(self, source: Source) -> wire.Annotation | None:
+    def _annotation(self, source: Source) -> Raw | None:
         """Returns the annotation of a source; None if it has no URL and no file."""
         if self._items.is_native and isinstance(source.raw, Raw):
             return source.raw
@@ -355,13 +353,25 @@ class ResponsesEncoder:
             if source.start is None or source.end is None:
                 reason = "its range is unknown; written as 0 to 0"
                 self._items.not_carried(source.type, reason)
-            title, start, end = source.title or "", source.start or 0, source.end or 0
-            return wire.AnnotationUrlCitation(source.url, title, start, end)
-        if source.file_id is not None:
-            return wire.AnnotationFileCitation(source.file_id, source.title or "", source.end or 0)
-        return None
+            citation = wire.ResponsesAnnotation(
+                "url_citation",
+                source.url,
+                source.title or "",
+                start_index=source.start or 0,
+                end_index=source.end or 0,
+            )
+        elif source.file_id is not None:
+            citation = wire.ResponsesAnnotation(
+                "file_citation",
+                file_id=source.file_id,
+                filename=source.title or "",
+                index=wire.to_raw(source.end or 0),
+            )
+        else:
+            return None
+        return Raw(_json(citation))
 
-    def _annotate(self, text: TextPartWriter, annotation: wire.Annotation) -> None:
+    def _annotate(self, text: TextPartWriter, annotation: Raw) -> None:
         key = b',"annotation_index":%d,"annotation":' % len(text.annotations)
         text.annotations.append(annotation)
         event = "response.output_text.annotation.added"
@@ -382,7 +392,7 @@ class ResponsesEncoder:
         reasoning = self._reasonings[part.id]
         if reasoning.index is None:
             reasoning.assign_index()
-            empty = _json(reasoning.part_type.content(""))
+            empty = _json(reasoning.render())
             added = reasoning.part_type.part_event + ".added"
             self._events.write(added, reasoning.position, reasoning.locator, b',"part":', empty)
         self._events.delta(reasoning.delta_prefix, part.delta)
@@ -400,9 +410,7 @@ class ResponsesEncoder:
         reasoning.item.encrypted_content = (
             self._encrypted_content(part, reasoning) or reasoning.item.encrypted_content
         )
-        reasoning.item.extra_fields |= wire.without_identity(
-            self._items.item_extra(part.extra).item
-        )
+        reasoning.item.extra_fields |= without_identity(self._items.item_extra(part.extra).item)
         self._items.part_done(reasoning.item)
 
     def _encrypted_content(self, part: ReasoningEnd, reasoning: ReasoningPartWriter) -> str | None:
@@ -448,7 +456,7 @@ class ResponsesEncoder:
         )
 
     def _opaque(self, part: Opaque) -> None:
-        id = wire.decode_extra(part.raw, wire.ItemIdentity).id
+        id = wire.decode_or_default(part.raw, wire.Identity).id
         if part.origin != NAME:
             self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
         elif part.kind.startswith("response.audio."):

@@ -1,24 +1,17 @@
-"""The shapes of responses and their events: first those that are read, then those that are written.
+"""The shapes of events, items and parts, read and written.
 
-Of what is read every field is optional, and unknown fields are skipped. Fields whose type depends
+Every field of what is read is optional, and unknown fields are skipped. Fields whose type depends
 on the item (`arguments` is a string or an object, and so is `error`) stay raw here and are decoded
-where the item type is known.
-
-`ResponseResource` is the response object that is written. The specification requires all its keys
-in every snapshot, null where there is no value.
+where the item type is known. The response object that is written is in `encoding/snapshot.py`.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.assembler import Buffer
-from weft.dialects.base import Salvage
-from weft.parts import Json, ToolCall
-from weft.request import Request
+from weft.parts import Json
 
 ShapeT = TypeVar("ShapeT", bound=msgspec.Struct)
 
@@ -35,7 +28,7 @@ STREAMED_FIELDS = frozenset(
 NULL = Raw(b"null")
 
 
-class ResponsesAnnotation(msgspec.Struct):
+class ResponsesAnnotation(msgspec.Struct, omit_defaults=True):
     type: str | None = None
     url: str | None = None
     title: str | None = None
@@ -43,9 +36,10 @@ class ResponsesAnnotation(msgspec.Struct):
     filename: str | None = None
     start_index: int | None = None
     end_index: int | None = None
+    index: Json = UNSET
 
 
-class ResponsesPart(msgspec.Struct):
+class ResponsesPart(msgspec.Struct, omit_defaults=True):
     """A content part or a summary part."""
 
     type: str | None = None
@@ -55,14 +49,14 @@ class ResponsesPart(msgspec.Struct):
     logprobs: Json = UNSET
 
 
-class TypeOnly(msgspec.Struct):
-    """The type of an object."""
+class Identity(msgspec.Struct):
+    """The fields that identify an object."""
 
     type: str | None = None
+    id: str | None = None
 
 
 class ResponsesCaller(msgspec.Struct):
-    type: str | None = None
     caller_id: str | None = None
 
 
@@ -114,25 +108,8 @@ class ResponsesItem(msgspec.Struct):
         """Whether the item failed. Any other status is a success, `in_progress` included."""
         return self.status in ("incomplete", "failed")
 
-    def start_extra(self, call: ToolCall) -> Json:
-        """Returns the `extra` of a tool-params-start: fields known at the start that it has no
-        field for.
-        """
-        own_call_id = call.provider_executed and self.call_id != call.id
-        return item_extra(
-            present_fields(
-                call_id=self.call_id if own_call_id else None,
-                namespace=self.namespace,
-                caller=self.caller,
-                environment=self.environment,
-                execution=self.execution,
-                server_label=self.server_label,
-                approval_request_id=self.approval_request_id,
-            )
-        )
 
-
-class ResponsesTokenDetails(msgspec.Struct):
+class ResponsesTokenDetails(msgspec.Struct, omit_defaults=True):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
@@ -153,7 +130,7 @@ class ResponsesError(msgspec.Struct):
     param: str | int | None = None
 
 
-class IncompleteReason(msgspec.Struct):
+class IncompleteDetails(msgspec.Struct):
     reason: str | None = None
 
 
@@ -171,7 +148,7 @@ class ResponseObject(msgspec.Struct):
     created_at: int | None = None
     store: bool | None = None
     status: str | None = None
-    incomplete_details: IncompleteReason | None = None
+    incomplete_details: IncompleteDetails | None = None
     error: ResponsesError | str | None = None
     usage: Json = UNSET
     output: list[Raw] | None = None
@@ -181,14 +158,7 @@ class ResponseObject(msgspec.Struct):
     reasoning: Json = UNSET
 
 
-class CommandOutput(NamedTuple):
-    """The output of one command so far."""
-
-    stdout: Buffer
-    stderr: Buffer
-
-
-class CommandOutputDelta(msgspec.Struct):
+class CommandOutputDelta(msgspec.Struct, omit_defaults=True):
     """More output of one command."""
 
     stdout: str | None = None
@@ -229,48 +199,10 @@ class ResponsesEvent(msgspec.Struct, gc=False):
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class AnnotationUrlCitation(msgspec.Struct, tag="url_citation", tag_field="type"):
-    url: str
-    title: str = ""
-    start_index: int = 0
-    end_index: int = 0
-
-
-class AnnotationFileCitation(msgspec.Struct, tag="file_citation", tag_field="type"):
-    file_id: str
-    filename: str = ""
-    index: int = 0
-
-
-Annotation = AnnotationUrlCitation | AnnotationFileCitation | Raw
-"""An annotation of a text. One that came from this dialect is kept as raw JSON."""
-
-
-class ResponseOutputText(msgspec.Struct, tag="output_text", tag_field="type"):
-    text: str
-    annotations: list[Annotation] = []
-    logprobs: list[Raw] = []
-
-
-class ResponseOutputRefusal(msgspec.Struct, tag="refusal", tag_field="type"):
-    refusal: str
-
-
-class ReasoningTextContent(msgspec.Struct, tag="reasoning_text", tag_field="type"):
-    text: str
-
-
-class SummaryTextContent(msgspec.Struct, tag="summary_text", tag_field="type"):
-    text: str
-
-
-ReasoningContentPart = SummaryTextContent | ReasoningTextContent
-
-
 class ResponseOutputMessage(msgspec.Struct, tag="message", tag_field="type"):
     id: str
     status: Status
-    content: list[ResponseOutputText | ResponseOutputRefusal | Raw]
+    content: list[ResponsesPart | Raw]
     role: str = "assistant"
     phase: str | UnsetType = UNSET
 
@@ -278,8 +210,8 @@ class ResponseOutputMessage(msgspec.Struct, tag="message", tag_field="type"):
 class ResponseReasoningItem(msgspec.Struct, tag="reasoning", tag_field="type"):
     id: str
     status: Status
-    summary: list[ReasoningContentPart]
-    content: list[ReasoningContentPart] | UnsetType = UNSET
+    summary: list[ResponsesPart]
+    content: list[ResponsesPart] | UnsetType = UNSET
     encrypted_content: str | UnsetType = UNSET
 
 
@@ -295,27 +227,6 @@ Fields = dict[str, Raw | str]
 
 RenderedItem = ResponseOutputMessage | ResponseReasoningItem | Fields | Raw
 """An item of `output`. A call has the fields of its params and its result."""
-
-
-class InputTokensDetails(msgspec.Struct):
-    cached_tokens: int
-    cache_write_tokens: int | UnsetType = UNSET
-
-
-class OutputTokensDetails(msgspec.Struct):
-    reasoning_tokens: int
-
-
-class ResponseUsage(msgspec.Struct):
-    input_tokens: int
-    output_tokens: int
-    total_tokens: int
-    input_tokens_details: InputTokensDetails
-    output_tokens_details: OutputTokensDetails
-
-
-class IncompleteDetails(msgspec.Struct):
-    reason: str
 
 
 class ResponseError(msgspec.Struct):
@@ -334,41 +245,6 @@ class ErrorBody(msgspec.Struct):
     """The body of an error response."""
 
     error: ErrorDetail
-
-
-class EchoedFunctionTool(msgspec.Struct, tag="function", tag_field="type"):
-    name: str
-    description: str | None
-    parameters: Raw
-    strict: bool | None
-
-
-class EchoedToolName(msgspec.Struct):
-    type: str
-    name: str
-
-
-class EchoedAllowedTools(msgspec.Struct, tag="allowed_tools", tag_field="type"):
-    tools: list[EchoedToolName]
-    mode: str
-
-
-class EchoedTextFormat(msgspec.Struct):
-    type: str
-    name: str | UnsetType = UNSET
-    description: str | UnsetType | None = UNSET
-    schema: UnsetType | None = UNSET
-    strict: bool | UnsetType | None = UNSET
-
-
-class EchoedText(msgspec.Struct):
-    format: EchoedTextFormat
-    verbosity: str | UnsetType = UNSET
-
-
-class EchoedReasoning(msgspec.Struct):
-    effort: str | None = None
-    summary: str | None = None
 
 
 class PendingFunction(msgspec.Struct):
@@ -395,83 +271,6 @@ class SubmitToolOutputs(msgspec.Struct):
 class RequiredAction(msgspec.Struct):
     submit_tool_outputs: SubmitToolOutputs
     type: str = "submit_tool_outputs"
-
-
-class ItemIdentity(msgspec.Struct):
-    """The fields that identify an item."""
-
-    type: str | None = None
-    id: str | None = None
-
-
-class ContentPosition(msgspec.Struct):
-    item_id: str | None = None
-
-
-class ItemExtra(msgspec.Struct):
-    """What the decoder stored in `extra`: fields of the item that no part has a field for."""
-
-    item: dict[str, Raw] | None = None
-    phase: str | None = None
-    logprobs: list[Raw] | None = None
-    content: ContentPosition | None = None
-    """Set for a content part that is not text: which message it belongs to."""
-
-
-class FinishedResponse(msgspec.Struct):
-    service_tier: str | None = None
-
-
-class ResponsesFinishExtra(msgspec.Struct):
-    """What the decoder stored in the `extra` of a finish."""
-
-    response: FinishedResponse | None = None
-
-
-class ResponseConversation(msgspec.Struct):
-    """The conversation of a response. Open Responses has none; it is written if the request named
-    one.
-    """
-
-    id: str
-
-
-class ResponseResource(msgspec.Struct, kw_only=True):
-    """The response object of every snapshot."""
-
-    id: str
-    object: str = "response"
-    created_at: int
-    completed_at: int | None = None
-    status: str = "in_progress"
-    incomplete_details: IncompleteDetails | None = None
-    model: str
-    previous_response_id: str | None = None
-    instructions: str | None = None
-    output: list[RenderedItem] = []
-    error: ResponseError | None = None
-    tools: list[EchoedFunctionTool | Raw] = []
-    tool_choice: str | EchoedToolName | EchoedAllowedTools = "auto"
-    truncation: str = "disabled"
-    parallel_tool_calls: bool = True
-    text: EchoedText
-    top_p: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    top_logprobs: int = 0
-    temperature: float = 1.0
-    reasoning: EchoedReasoning
-    usage: ResponseUsage | None = None
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
-    store: bool = False
-    background: bool = False
-    service_tier: str = "default"
-    metadata: dict[str, str]
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    conversation: ResponseConversation | UnsetType = UNSET
-    required_action: RequiredAction | UnsetType | None = UNSET
 
 
 # Raw JSON
@@ -531,79 +330,6 @@ def raw_object(values: dict[str, Raw]) -> Raw:
     return one_line(Raw(msgspec.json.encode(values)))
 
 
-class DeclaredTools(NamedTuple):
-    """What the decoder needs to know about the tools that the model was given."""
-
-    names: frozenset[str]
-    any_hosted: bool
-    """Whether the provider executes some tool, and no tool can be loaded later."""
-    shell_in_container: bool | None
-    """Whether shell commands run in a container of the provider; None if there is no shell tool."""
-
-
-_CLIENT_TOOLS = frozenset({"function", "custom"})
-_LOADING_TOOLS = frozenset({"namespace", "tool_search"})
-"""Tools that load further tools, whose names are not known beforehand."""
-
-
-def declared_tools(
-    salvage: Salvage, listed: list[Raw] | None, request: Request | None
-) -> DeclaredTools | None:
-    """Returns the tools that the response lists, or else those of the request; None if neither has
-    any.
-    """
-    tools = [salvage.item(raw, ResponsesTool) for raw in listed or ()]
-    if not tools and request is not None:
-        tools = [
-            ResponsesTool(tool.kind, tool.name, salvage.item(tool.raw, ResponsesTool).environment)
-            for tool in request.tools
-        ]
-    if not tools:
-        return None
-    types = {tool.type for tool in tools}
-    shells = [is_container(salvage, tool.environment) for tool in tools if tool.type == "shell"]
-    return DeclaredTools(
-        frozenset(tool.name for tool in tools if tool.name),
-        bool(types - _CLIENT_TOOLS) and not types & _LOADING_TOOLS,
-        any(shells) if shells else None,
-    )
-
-
-def is_container(salvage: Salvage, environment: Json) -> bool:
-    """Whether this environment is a container of the provider."""
-    return (salvage.item(environment, TypeOnly).type or "").startswith("container")
-
-
-def remaining_fields(item: Raw | None, mapped: Iterable[str]) -> dict[str, Raw]:
-    """Returns the fields of an item that its parts do not hold. Status `completed` is the default
-    and left out.
-    """
-    remaining = object_fields(item or UNSET)
-    for key in mapped:
-        remaining.pop(key, None)
-    if bytes(remaining.get("status", NULL)) == b'"completed"':
-        del remaining["status"]
-    return remaining
-
-
-def unmapped_extra(item: Raw | None, mapped: Iterable[str]) -> Json:
-    """Returns an `extra` with the fields of an item that its parts do not hold."""
-    return item_extra(remaining_fields(item, mapped))
-
-
-def item_extra(fields: dict[str, Raw]) -> Json:
-    """Returns an `extra` that keeps these item fields for the encoder, if there are any."""
-    return raw_object({"item": raw_object(fields)}) if fields else UNSET
-
-
-def decode_extra(raw: Raw | UnsetType, shape: type[ShapeT]) -> ShapeT:
-    """Decodes the `extra` of a part; an empty shape if it does not fit."""
-    try:
-        return msgspec.json.decode(raw, type=shape) if isinstance(raw, Raw) else shape()
-    except (ValueError, RecursionError):
-        return shape()
-
-
 def parse_object(text: str | bytes | Raw) -> Fields | None:
     """Returns the fields of a JSON object; None for anything else."""
     try:
@@ -612,7 +338,9 @@ def parse_object(text: str | bytes | Raw) -> Fields | None:
         return None
 
 
-def without_identity(fields: Mapping[str, Raw | str] | None) -> Fields:
-    """Returns all fields except `type` and `id`."""
-    present = fields or {}
-    return {key: present[key] for key in present if key not in ("type", "id")}
+def decode_or_default(raw: Json, shape: type[ShapeT]) -> ShapeT:
+    """Decodes a raw value; an empty shape if it does not fit."""
+    try:
+        return msgspec.json.decode(raw, type=shape) if isinstance(raw, Raw) else shape()
+    except (ValueError, RecursionError):
+        return shape()

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 
 from weft import large_json
 from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.extra import ItemExtra
 from weft.dialects.openai_responses.wire import RAW_TEXT
 from weft.findings import Findings
 from weft.ids import Ids
@@ -204,9 +205,9 @@ class OutputWriter:
         self._next_index = max(self._next_index, index + 1)
         return ItemSlot(index, id)
 
-    def item_extra(self, extra: Json) -> wire.ItemExtra:
+    def item_extra(self, extra: Json) -> ItemExtra:
         """Returns what the decoder of this dialect stored in `extra`."""
-        return wire.decode_extra(extra, wire.ItemExtra) if self.is_native else wire.ItemExtra()
+        return wire.decode_or_default(extra, ItemExtra) if self.is_native else ItemExtra()
 
     def not_carried(self, what: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
@@ -333,7 +334,7 @@ class MessageOutputItem(OutputItem):
     def __init__(self, slot: ItemSlot, part: TextStart) -> None:
         super().__init__(slot, part.item_id)
         self.phase = part.phase
-        self.parts: list[wire.ResponseOutputText | wire.ResponseOutputRefusal | Raw] = []
+        self.parts: list[wire.ResponsesPart | Raw] = []
         self.extra_fields: wire.Fields = {}
         """Fields that the decoder stored."""
 
@@ -352,7 +353,7 @@ class ReasoningOutputItem(OutputItem):
         self.begins_raw = kind == "raw"
         self.extra_fields: wire.Fields = {}
 
-    def parts_of(self, kind: ReasoningKind) -> list[wire.ReasoningContentPart]:
+    def parts_of(self, kind: ReasoningKind) -> list[wire.ResponsesPart]:
         """Renders the parts of that kind so far."""
         matching = [part for part in self.parts if part.part_type is REASONING_PART_TYPES[kind]]
         return [part.render() for part in matching if part.index is not None]
@@ -413,8 +414,8 @@ class TextPartWriter:
         self.item = item
         self.index = len(item.parts)
         self.refusal = refusal
-        self.annotations: list[wire.Annotation] = []
-        self.logprobs: list[Raw] = []
+        self.annotations: list[Raw] = []
+        self.logprobs = Raw(b"[]")
         self.update_locator()
 
     @property
@@ -431,16 +432,18 @@ class TextPartWriter:
                 "response.output_text.delta", self.locator + b',"logprobs":[]'
             )
 
-    def render(self, text: str) -> wire.ResponseOutputText | wire.ResponseOutputRefusal:
+    def render(self, text: str) -> wire.ResponsesPart:
         if self.refusal:
-            return wire.ResponseOutputRefusal(text)
-        return wire.ResponseOutputText(text, self.annotations, self.logprobs)
+            return wire.ResponsesPart("refusal", refusal=text)
+        return wire.ResponsesPart(
+            "output_text", text, annotations=self.annotations, logprobs=self.logprobs
+        )
 
 
 class ReasoningPartType(NamedTuple):
     """How a kind of reasoning is written."""
 
-    content: type[wire.SummaryTextContent] | type[wire.ReasoningTextContent]
+    type: str
     index_key: bytes
     text_event: str
     part_event: str
@@ -448,14 +451,12 @@ class ReasoningPartType(NamedTuple):
 
 REASONING_PART_TYPES: dict[ReasoningKind, ReasoningPartType] = {
     "summary": ReasoningPartType(
-        wire.SummaryTextContent,
+        "summary_text",
         b"summary_index",
         "response.reasoning_summary_text",
         "response.reasoning_summary_part",
     ),
-    "raw": ReasoningPartType(
-        wire.ReasoningTextContent, b"content_index", RAW_TEXT, "response.content_part"
-    ),
+    "raw": ReasoningPartType("reasoning_text", b"content_index", RAW_TEXT, "response.content_part"),
 }
 
 
@@ -477,8 +478,8 @@ class ReasoningPartWriter:
         self.delta_prefix = DeltaPrefix("", b"")
         item.parts.append(self)
 
-    def render(self) -> wire.ReasoningContentPart:
-        return self.part_type.content(self.text)
+    def render(self) -> wire.ResponsesPart:
+        return wire.ResponsesPart(self.part_type.type, self.text)
 
     @property
     def position(self) -> tuple[int, int]:

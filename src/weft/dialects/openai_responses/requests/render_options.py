@@ -157,6 +157,6 @@ class ResponsesOptionsRenderer:
             name, strict = self._kin.shape()
             json_schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
             format = schema.TextFormatParam(
-                "json_schema", name, json_schema, output.description, strict
+                "json_schema", name, output.description, json_schema, strict
             )
         return schema.TextParam(_optional_raw(format), verbosity) if format or verbosity else None

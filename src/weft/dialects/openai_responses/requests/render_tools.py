@@ -64,9 +64,9 @@ class ResponsesToolRenderer:
         strict = self._kin.strict(tool, path)
         value = schema.FunctionToolParam(
             self._name(tool, path),
+            tool.description,
             tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
             strict if self._is_native else bool(strict),
-            tool.description,
         )
         extra = keys_of(tool.extra) if self._is_native else {}
         extra.pop(schema.NAMESPACE_DESCRIPTION, None)

@@ -163,9 +163,9 @@ class CompactionParam(ResponsesTaggedShape, tag="compaction"):
 
 class FunctionToolParam(ResponsesTaggedShape, tag="function"):
     name: str
+    description: str | None = None
     parameters: Raw | UnsetType = UNSET
     strict: bool | UnsetType | None = UNSET
-    description: str | None = None
 
 
 class CustomToolFormat(ResponsesShape):
@@ -238,8 +238,8 @@ class ResponsesToolChoice(ResponsesShape):
     type: str
     name: str | None = None
     server_label: str | None = None
-    mode: str | None = None
     tools: list[ToolReference] | None = None
+    mode: str | None = None
 
 
 class AdditionalToolsParam(ResponsesShape):
@@ -258,8 +258,8 @@ NAMESPACE_DESCRIPTION = "namespace_description"
 class TextFormatParam(ResponsesShape):
     type: str
     name: str | None = None
-    schema: Raw | UnsetType = UNSET
     description: str | None = None
+    schema: Raw | UnsetType = UNSET
     strict: bool | None = None
 
 
