@@ -29,7 +29,7 @@ from tests.strategies import JSON, QUICK, THOROUGH
 from weft.assembler import ReasoningItem, Response
 from weft.context import Context
 from weft.dialects import DIALECTS, DialectName
-from weft.dialects.faults import CLASSES, ErrorClass, class_of
+from weft.dialects.error_classes import CLASSES, ErrorClass, class_of
 from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.errors import UnknownDialect

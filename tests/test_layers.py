@@ -33,23 +33,28 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "L2 dialects": (
         "weft.dialects.rules",
-        "weft.dialects.checking",
-        "weft.dialects.checking.untyped",
-        "weft.dialects.checking.once",
-        "weft.dialects.faults",
-        "weft.dialects.coded",
+        "weft.dialects.validation",
+        "weft.dialects.validation.untyped",
+        "weft.dialects.validation.reporter",
+        "weft.dialects.error_classes",
+        "weft.dialects.openai_errors",
         "weft.dialects.replay",
         "weft.dialects.envelope",
         "weft.dialects.requests",
+        "weft.dialects.requests.codec",
         "weft.dialects.base",
-        "weft.dialects.asking",
-        "weft.dialects.asking.parallel",
-        "weft.dialects.asking.turns",
-        "weft.dialects.asking.leftovers",
-        "weft.dialects.asking.bridging",
-        "weft.dialects.asking.wording",
-        "weft.dialects.asking.verbatim",
-        "weft.dialects.asking.arranging",
+        "weft.dialects.requests.fields",
+        "weft.dialects.requests.names",
+        "weft.dialects.requests.reasoning",
+        "weft.dialects.requests.data_urls",
+        "weft.dialects.requests.strict_schemas",
+        "weft.dialects.requests.multi_tool_use",
+        "weft.dialects.requests.turns",
+        "weft.dialects.requests.unknown_fields",
+        "weft.dialects.requests.tools",
+        "weft.dialects.requests.openai_family",
+        "weft.dialects.requests.passthrough",
+        "weft.dialects.requests.two_roles",
         "weft.dialects.stages",
         "weft.dialects.stages.*",
         "weft.dialects.*",
@@ -248,6 +253,7 @@ OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
 DIALECT_NAMES = re.compile(
     r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|\{\"google\": |"
     r"(?-i:Gemini(?=[A-Z]))|"  # classes of the dialect of that name
+    r"openai_(errors|family)|(?-i:OpenAI(?=Error|Family)|OPENAI(?=_CODES))|"  # of two dialects
     r"type\.googleapis\.com/google\.rpc|googleSearch|anthropic-(version|beta)",  # wires' words
     re.IGNORECASE,
 )
@@ -297,7 +303,7 @@ def layer(module: str) -> str | None:
     return next(name for name, rows in LAYERS.items() if PLACES[number] in rows)
 
 
-SHARED = ("stages", "asking", "checking")
+SHARED = ("stages", "requests", "validation")
 
 
 def dialect_folder(module: str) -> str | None:

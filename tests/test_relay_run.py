@@ -11,7 +11,7 @@ import pytest
 from tests.played import BODY, Play, Played, PlayedAnswer
 from weft import decode_all
 from weft.dialects import DialectName
-from weft.dialects.faults import class_of
+from weft.dialects.error_classes import class_of
 from weft.parts import ErrorPart
 from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody
 from weft.relay.record import Record

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from tests.strategies import QUICK
-from weft.dialects.faults import class_of, extra_of, fault
+from weft.dialects.error_classes import class_of, extra_of, new_error
 from weft.parts import ErrorKind, ErrorPart
 from weft.upstream.base import BreakerPolicy, Busy, Unconnected, Unreachable, error_of
 from weft.upstream.breaker import (
@@ -70,7 +70,7 @@ ERRORS: list[tuple[ErrorPart, Event, Event]] = [
     (BUSY, ABANDONED, ABANDONED),
     (told(kind="cancelled"), ABANDONED, ABANDONED),
     (told(kind="internal"), ABANDONED, ABANDONED),
-    (fault("bad-request", "ours"), ABANDONED, ABANDONED),
+    (new_error("bad-request", "ours"), ABANDONED, ABANDONED),
 ]
 
 

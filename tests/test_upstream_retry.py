@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tests.strategies import QUICK, THOROUGH
-from weft.dialects.faults import CLASSES, Extra, fault
+from weft.dialects.error_classes import CLASSES, ErrorPartExtra, new_error
 from weft.parts import ErrorKind, ErrorPart
 from weft.upstream.base import RetryPolicy
 from weft.upstream.retry import retryable, wait
@@ -25,7 +25,7 @@ def told(
 
 
 def asked(retry_after: float | str | None) -> ErrorPart:
-    extra = Raw(msgspec.json.encode(Extra(retry_after=retry_after)))
+    extra = Raw(msgspec.json.encode(ErrorPartExtra(retry_after=retry_after)))
     return ErrorPart("upstream", "slowly", None, 429, extra=extra)
 
 
@@ -61,7 +61,7 @@ ERRORS: list[tuple[ErrorPart, bool]] = [
     (told(kind="cancelled"), False),
     (told(499), False),
     (told(kind="internal"), False),
-    (fault("bad-request", "ours"), False),
+    (new_error("bad-request", "ours"), False),
 ]
 
 
@@ -73,7 +73,7 @@ def test_what_an_error_means_for_the_next_try(error: ErrorPart, again: bool) -> 
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_class_of_error_is_retried_as_its_row_says(name: str) -> None:
     found = CLASSES[name]  # type: ignore[index]
-    error = fault(name, "so it is", kind="upstream")  # type: ignore[arg-type]
+    error = new_error(name, "so it is", kind="upstream")  # type: ignore[arg-type]
     assert retryable(error) is found.retryable
 
 

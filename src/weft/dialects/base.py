@@ -16,9 +16,9 @@ from msgspec import Raw, UnsetType
 from weft import large_json
 from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
-from weft.dialects.faults import ReadError
-from weft.dialects.requests import RequestCodec
-from weft.dialects.rules import Rule, Watch
+from weft.dialects.error_classes import ErrorReader
+from weft.dialects.requests.codec import RequestCodec
+from weft.dialects.rules import Rule, ValidatorFactory
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import mended, whole_characters
@@ -30,7 +30,7 @@ DialectName = Literal[
 ]
 """The names of the dialects. `open-responses` is a second name of `openai-responses`."""
 
-Mark = tuple[str, int, int] | tuple[str, int, int, str]
+EventKey = tuple[str, int, int] | tuple[str, int, int, str]
 """An event of which there is one for each item, or part of one: its name, and the two numbers; and
 the id of an item that it announces, on a wire that has one."""
 
@@ -72,14 +72,14 @@ class Stage(Protocol):
         ...
 
 
-class PassedOn(msgspec.Struct, frozen=True):
+class PassthroughHistory(msgspec.Struct, frozen=True):
     """What a client was told in the upstream's own events, before an encoder had to go on."""
 
     number: int = -1
     """The number of the last event, on a wire that numbers them."""
 
-    marks: frozenset[Mark] = frozenset()
-    """What `Dialect.mark` said of these events."""
+    event_keys: frozenset[EventKey] = frozenset()
+    """What `Dialect.event_key` said of these events."""
 
 
 class EventEncoder(Protocol):
@@ -89,7 +89,7 @@ class EventEncoder(Protocol):
 
     def finish(self) -> list[Event]: ...
 
-    def resume(self, before: PassedOn) -> None:
+    def resume(self, before: PassthroughHistory) -> None:
         """The client knows what was fed so far from the upstream's own events: nothing of that is
         written again, and numbers go on behind them. The events returned so far were discarded.
         """
@@ -204,7 +204,7 @@ class Dialect:
     number: Callable[[Frame], int | None] = lambda frame: None
     """The number that this frame tells, on a wire that numbers its events."""
 
-    mark: Callable[[Frame], Mark | None] = lambda frame: None
+    event_key: Callable[[Frame], EventKey | None] = lambda frame: None
     """Names what this frame says, if that must not be said twice and no part stands for it."""
 
     idle: bytes = comment("keepalive")
@@ -220,7 +220,7 @@ class Dialect:
     returns_reasoning: bool = True
     """Whether its clients send reasoning back, with what proves it."""
 
-    read_error: ReadError | None = None
+    read_error: ErrorReader | None = None
     write_error: Callable[[ErrorPart], tuple[int, bytes]] | None = None
     """Writes the HTTP status and the body of an answer that failed before it began."""
 
@@ -233,11 +233,11 @@ class Dialect:
     rules: tuple[Rule, ...] = ()
     """What the checker knows of this wire."""
 
-    invariants: Watch | None = None
+    validator: ValidatorFactory | None = None
     """Makes what watches a stream for these rules."""
 
 
-class Replays:
+class ReplayDetector:
     """Knows an event that came before: its number and its bytes must both be the same."""
 
     __slots__ = ("_seen",)
@@ -246,16 +246,16 @@ class Replays:
         self._seen: dict[str | int, int] = {}
 
     def seen(self, number: str | int, data: bytes) -> bool:
-        mark = hash(data)
-        if self._seen.get(number) == mark:
+        digest = hash(data)
+        if self._seen.get(number) == digest:
             return True
-        self._seen[number] = mark
+        self._seen[number] = digest
         return False
 
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-_JSON_NAMES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
+_JSON_TYPES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
 
 
 class Salvage:
@@ -280,7 +280,7 @@ class Salvage:
             self._findings.once("field-coerced", "", "an object stood in an array of one")
             value = value[0]
         if not isinstance(value, dict):
-            raise ValueError(f"expected an object, got {_kind(value)}")
+            raise ValueError(f"expected an object, got {_json_type(value)}")
         return self._struct(value, wanted, "")
 
     def item(self, raw: Raw | UnsetType, wanted: type[S]) -> S:
@@ -303,7 +303,7 @@ class Salvage:
                 try:
                     known[field.name] = self._value(value[field.encode_name], field.type, where)
                 except ValueError:
-                    detail = f"{where}: {_kind(value[field.encode_name])} cannot be used"
+                    detail = f"{where}: {_json_type(value[field.encode_name])} cannot be used"
                     self._findings.once("field-dropped", where, detail)
         return wanted(**known)
 
@@ -321,7 +321,7 @@ class Salvage:
             if isinstance(value, dict) and _is_struct(option):
                 return self._struct(value, option, path)
         coerced = self._coerced(value, options, path)
-        detail = f"{path}: {_kind(value)} where something else belongs"
+        detail = f"{path}: {_json_type(value)} where something else belongs"
         self._findings.once("field-coerced", path, detail)
         return coerced
 
@@ -336,22 +336,22 @@ class Salvage:
             try:
                 kept.append(self._value(value, wanted, path))
             except ValueError:
-                detail = f"{path}: {_kind(value)} cannot be used"
+                detail = f"{path}: {_json_type(value)} cannot be used"
                 self._findings.once("field-dropped", path, detail)
         return kept
 
     def _coerced(self, value: object, options: tuple[object, ...], path: str) -> object:
         if int in options and isinstance(value, str | float):
-            return _whole(value)
+            return _to_int(value)
         for option in options:
             if get_origin(option) is list and isinstance(value, dict):
                 return self._list([value], get_args(option)[0], path)
         if str in options and not isinstance(value, str):
             return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
-        raise ValueError(f"{path}: {_kind(value)}")
+        raise ValueError(f"{path}: {_json_type(value)}")
 
 
-def _whole(value: str | float) -> int:
+def _to_int(value: str | float) -> int:
     try:
         return int(value)
     except OverflowError:
@@ -362,13 +362,13 @@ def _is_struct(option: object) -> bool:
     return isinstance(option, type) and issubclass(option, msgspec.Struct)
 
 
-def _kind(value: object) -> str:
-    return _JSON_NAMES.get(value.__class__, "number")
+def _json_type(value: object) -> str:
+    return _JSON_TYPES.get(value.__class__, "number")
 
 
-_NOTHING = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
+_EMPTY_VALUES = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
 
 
-def told(value: Raw | UnsetType) -> bool:
+def is_present(value: Raw | UnsetType) -> bool:
     """Whether a raw field is there and says something."""
-    return isinstance(value, Raw) and bytes(value) not in _NOTHING
+    return isinstance(value, Raw) and bytes(value) not in _EMPTY_VALUES

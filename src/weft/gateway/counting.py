@@ -6,7 +6,7 @@ in a header.
 
 import msgspec
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.gateway import answers
 from weft.gateway.bodies import ClientGone
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
@@ -83,7 +83,7 @@ class CountTokens(Endpoint):
         try:
             target = self._routing.targets(incoming.model)[0]
         except UnknownModel as problem:
-            raise Failed(fault("not-found", str(problem), param="model")) from None
+            raise Failed(new_error("not-found", str(problem), param="model")) from None
         place = target.upstream.place
         body = await for_body(incoming.body.raw, self._sent, incoming, target)
         if place.dialect == self._dialect:

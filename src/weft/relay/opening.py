@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from weft.dialects.faults import class_of
+from weft.dialects.error_classes import class_of
 from weft.parts import (
     ErrorPart,
     Finish,

@@ -17,7 +17,7 @@ from weft.assembler import Response
 from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects.base import Stage
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import InternalError, WeftError
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
@@ -582,7 +582,7 @@ class PersistedStream:
         if isinstance(problem, StoreError) and problem.kind == "fenced":
             raise Failed(TAKEN_OVER) from None  # the store has another end of it
         if writer.required and isinstance(problem, StoreError):
-            raise Failed(fault("server", "the answer could not be stored")) from None
+            raise Failed(new_error("server", "the answer could not be stored")) from None
 
     def _told(self, events: list[Event]) -> list[Event]:
         for event in reversed(events):
@@ -663,7 +663,7 @@ async def refusal(incoming: Incoming, sent: UpstreamRequest) -> ErrorPart:
     finally:
         incoming.abort()
     if status // 100 == 3:
-        return fault("bad-upstream-answer", f'upstream "{place.name}" answered with a redirect')
+        return new_error("bad-upstream-answer", f'upstream "{place.name}" answered with a redirect')
     if sent.dialect.read_error is None:
         raise InternalError(f"{place.dialect} has no errors")
     return sent.dialect.read_error(status, body, incoming.headers.get("retry-after"))

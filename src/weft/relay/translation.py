@@ -11,9 +11,10 @@ from weft.codec import Translated
 from weft.context import Context
 from weft.dialects import DIALECTS, http_of
 from weft.dialects.base import Dialect
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
-from weft.dialects.requests import Loss, Losses, keys_of
+from weft.dialects.requests.codec import Loss, Losses
+from weft.dialects.requests.fields import fields_of
 from weft.errors import BadRequest
 from weft.ids import Ids
 from weft.parts import Json
@@ -124,14 +125,14 @@ def translate(
     found = _named(incoming, losses)
     if without_reasoning:
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
-        found.append(Loss(incoming.body.parsed.places.source("messages"), "warned", detail))
+        found.append(Loss(incoming.body.parsed.source_paths.source("messages"), "warned", detail))
     shown = _as_asked(request, incoming)
     accent = None
     if is_retrievable(incoming):
         accent = ResponsesQuirks(tool_session=True) if incoming.tool_session else None
     elif REQUIRED_ACTION in request.include:
         detail = "left out: nobody can submit outputs to a response that is not stored"
-        found.append(Loss(incoming.body.parsed.places.source("include"), "warned", detail))
+        found.append(Loss(incoming.body.parsed.source_paths.source("include"), "warned", detail))
     _reject(incoming, place, found)
     created = incoming.created if incoming.response_id is not None else None
     response_id = incoming.response_id or incoming.dialect.new_id(ids)
@@ -156,7 +157,7 @@ def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> R
 
 def _named(incoming: IncomingRequest, losses: Losses) -> list[Loss]:
     """The losses, by the paths of the body that the client sent."""
-    source = incoming.body.parsed.places.source
+    source = incoming.body.parsed.source_paths.source
     return [
         Loss(incoming.own_path(source(one.path)), one.outcome, one.detail) for one in losses.found
     ]
@@ -186,7 +187,7 @@ def is_retrievable(incoming: IncomingRequest) -> bool:
 
 def _with_conversation(extra: Json, conversation: str) -> Json:
     """What only the client's wire says, and the conversation that was looked up here."""
-    return Raw(_json({**keys_of(extra), "conversation": conversation}))
+    return Raw(_json({**fields_of(extra), "conversation": conversation}))
 
 
 def _without_reasoning(message: Message) -> Message:
@@ -208,4 +209,4 @@ def _reject(incoming: IncomingRequest, place: Place, losses: list[Loss]) -> None
     if worst:
         loss = worst[0]
         message = f"{loss.path}: {loss.detail} ({place.name} speaks {place.dialect})"
-        raise Failed(fault("unsupported", message, param=loss.path))
+        raise Failed(new_error("unsupported", message, param=loss.path))

@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from weft.context import Quirks
 from weft.dialects import http_of
-from weft.dialects.faults import CLASSES, ErrorClass, Extra, fault
+from weft.dialects.error_classes import CLASSES, ErrorClass, ErrorPartExtra, new_error
 from weft.errors import UpstreamError
 from weft.parts import ErrorKind, ErrorPart
 from weft.scrub import Secret
@@ -129,9 +129,9 @@ class Busy(Unreachable):
 def error_of(problem: Unreachable) -> ErrorPart:
     """Returns the error part of a request that got no answer."""
     if isinstance(problem, Busy):
-        return fault("overloaded", str(problem), retry_after=1)
+        return new_error("overloaded", str(problem), retry_after=1)
     found: ErrorClass = "timeout" if problem.kind == "timeout" else "bad-upstream-answer"
-    extra = Extra(connected=not isinstance(problem, Unconnected))
+    extra = ErrorPartExtra(connected=not isinstance(problem, Unconnected))
     return ErrorPart(
         problem.kind,
         str(problem),

@@ -20,7 +20,7 @@ import math
 import re
 from enum import Enum
 
-from weft.dialects.faults import ErrorClass, class_of, extra_of, fault
+from weft.dialects.error_classes import ErrorClass, class_of, extra_of, new_error
 from weft.parts import ErrorKind, ErrorPart
 from weft.upstream.base import BreakerPolicy
 
@@ -153,9 +153,11 @@ class Breaker:
     def refusal(self, now: float) -> ErrorPart:
         """Returns what a request is told that may not pass."""
         if self._state is HALF_OPEN:
-            return fault("overloaded", self._says("a trial request is under way"), retry_after=1)
+            return new_error(
+                "overloaded", self._says("a trial request is under way"), retry_after=1
+            )
         left = math.ceil(self._due - now)
-        return fault("overloaded", self._says(f"paused for {left} s"), retry_after=left)
+        return new_error("overloaded", self._says(f"paused for {left} s"), retry_after=left)
 
     def ended(self, number: int, event: Event, error: ErrorPart | None, now: float) -> None:
         """A request of this round ended: in success, in failure (then `error` says which), or

@@ -8,7 +8,7 @@
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-from weft.dialects.faults import CLASSES, class_of, extra_of
+from weft.dialects.error_classes import CLASSES, class_of, extra_of
 from weft.parts import ErrorPart
 from weft.upstream.base import RetryPolicy
 

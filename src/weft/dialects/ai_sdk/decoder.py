@@ -32,7 +32,7 @@ from weft.dialects.ai_sdk.mapping import (
 )
 from weft.dialects.ai_sdk.spans import Texts, Thoughts
 from weft.dialects.ai_sdk.wire import NAME, Extra, flat, kept, packed
-from weft.dialects.base import Replays, Salvage, told
+from weft.dialects.base import ReplayDetector, Salvage, is_present
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -67,7 +67,7 @@ class StreamDecoder:
         self._context = context
         self._findings = findings
         self._salvage = Salvage(findings, wire.GROWING)
-        self._replays = Replays()
+        self._replays = ReplayDetector()
         self._calls = Calls(context.ids, findings, context.origin)
         self._state = _State.WAITING
         self._head = wire.Head()
@@ -151,7 +151,7 @@ class StreamDecoder:
             self._findings.once("after-error", "", "content after an error: dropped")
         elif type in _OWN or type.startswith("data-"):
             self._opaque(event, frame, out)
-        elif type == "" and told(event.error):
+        elif type == "" and is_present(event.error):
             self._on_error(event, out)
         else:
             what = type or frame.data[:40].decode("utf-8", "replace")
@@ -361,7 +361,7 @@ def _first(one: V | None, other: V | None) -> V | None:
 
 
 def _later(first: wire.Json, second: wire.Json) -> wire.Json:
-    return kept(second) if told(second) else first
+    return kept(second) if is_present(second) else first
 
 
 _FIRST = frozenset({"stream-start", "start", "start-step"})

@@ -20,7 +20,7 @@ from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.mapping import UNTYPED, WORDS, error_text, raw_text, tokens, url_of
 from weft.dialects.ai_sdk.quirks import UiQuirks
 from weft.dialects.ai_sdk.wire import NAME, Extra, Json, flat, unpacked
-from weft.dialects.base import PassedOn
+from weft.dialects.base import PassthroughHistory
 from weft.findings import Findings
 from weft.partial_json import canonical
 from weft.parts import (
@@ -110,7 +110,7 @@ class UiEncoder:
         """The finish part said it all."""
         return []
 
-    def resume(self, before: PassedOn) -> None:
+    def resume(self, before: PassthroughHistory) -> None:
         """What was fed is all it has to know."""
 
     def keepalive(self) -> Event | None:

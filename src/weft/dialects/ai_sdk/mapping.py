@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.wire import Json, bytes_of, compact, kept, text_of, unpacked
-from weft.dialects.base import told
+from weft.dialects.base import is_present
 from weft.parts import ErrorPart, FinishReason, Usage
 
 REASONS: dict[str, FinishReason] = {
@@ -98,7 +98,7 @@ def error_of(event: wire.Event) -> ErrorPart:
         return ErrorPart("upstream", event.error_text or "unknown error")
     failure = unpacked(event.error, wire.Failure)
     inner = failure
-    if told(failure.error) and not failure.message:
+    if is_present(failure.error) and not failure.message:
         inner = unpacked(failure.error, wire.Failure)
     code = inner.type if inner.code is None else inner.code
     return ErrorPart(
@@ -114,7 +114,7 @@ def error_of(event: wire.Event) -> ErrorPart:
 def error_text(raw: Json) -> str:
     """A value as a text for people."""
     text = text_of(raw)
-    return text if text is not None else compact(raw) if told(raw) else ""
+    return text if text is not None else compact(raw) if is_present(raw) else ""
 
 
 def created_of(timestamp: str | None) -> int | None:

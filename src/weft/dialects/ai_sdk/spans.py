@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.wire import Extra, Halves, kept, packed, proof_of
-from weft.dialects.base import told
+from weft.dialects.base import is_present
 from weft.findings import Findings
 from weft.parts import (
     Part,
@@ -35,7 +35,7 @@ class Span:
 
     def learn(self, metadata: wire.Json) -> None:
         """Takes in what a provider says beside the item; what is not told again stays."""
-        if not told(metadata):
+        if not is_present(metadata):
             return
         self.metadata = kept(metadata)
         found = proof_of(metadata)

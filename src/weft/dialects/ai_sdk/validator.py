@@ -22,9 +22,9 @@ from weft.dialects.ai_sdk.validation.required import (
 )
 from weft.dialects.ai_sdk.validation.rules import RULES
 from weft.dialects.ai_sdk.validation.state import Calls, Items, differs
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import Framing, count, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import FramingDetector, count, fields, parse_json, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
@@ -52,8 +52,8 @@ class UiMessageValidator:
 
     def __init__(self, findings: Findings) -> None:
         self._broken = findings.broken
-        self._once = Once(findings)
-        self._framing = Framing()
+        self._once = Reporter(findings)
+        self._framing = FramingDetector()
         self._form = Form.UNKNOWN
         self._phase = _Phase.GOING
         self._first = ""
@@ -308,6 +308,6 @@ _EVENTS: dict[str, Callable[[UiMessageValidator, str, JsonObject], None]] = {
 
 def _is_json(written: str, of: tuple[type, ...] = (object,)) -> bool:
     try:
-        return isinstance(parsed(written), of)
+        return isinstance(parse_json(written), of)
     except ValueError:
         return False

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.base import told
+from weft.dialects.base import is_present
 from weft.findings import Findings
 from weft.partial_json import join_halves, whole_characters
 
@@ -247,7 +247,7 @@ def compact(raw: Json) -> str:
 
 def kept(raw: Json) -> Json:
     """A raw value to keep, without the frame it stood in; null is nothing."""
-    return flat(raw) if isinstance(raw, Raw) and told(raw) else UNSET
+    return flat(raw) if isinstance(raw, Raw) and is_present(raw) else UNSET
 
 
 def flat(raw: Raw) -> Raw:

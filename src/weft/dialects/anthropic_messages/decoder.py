@@ -29,7 +29,7 @@ from weft.dialects.anthropic_messages.mapping import (
     usage_extra,
 )
 from weft.dialects.anthropic_messages.wire import NAME, Json, copy_present, pack_extra
-from weft.dialects.base import Replays, Salvage, told
+from weft.dialects.base import ReplayDetector, Salvage, is_present
 from weft.findings import Findings
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
 from weft.sse import Frame
@@ -53,7 +53,7 @@ class MessagesDecoder:
         self._findings = findings
         self._salvage = Salvage(findings, wire.GROWING)
         self._block_decoder = BlockDecoder(context, findings, self._salvage)
-        self._replays = Replays()
+        self._replays = ReplayDetector()
         self._state = _DecoderState.WAITING
         self._id = ""
         self._model: str | None = None
@@ -243,7 +243,7 @@ class MessagesDecoder:
         if event.usage is None:
             # capture: no-usage-at-the-end
             self._note_missing("usage", "strict clients fail on a message_delta without it")
-        if told(event.context_management):
+        if is_present(event.context_management):
             self._context_management = copy_present(event.context_management)
         self._usage = merge_usage(self._usage, event.usage)
 
@@ -412,7 +412,7 @@ class MessagesDecoder:
 
 
 def _later(first: Json, second: Json) -> Json:
-    return copy_present(second) if told(second) else first
+    return copy_present(second) if is_present(second) else first
 
 
 def _infer_delta_type(delta: wire.EventDelta) -> str:

@@ -44,7 +44,7 @@ from weft.dialects.anthropic_messages.mapping import (
     render_usage,
 )
 from weft.dialects.anthropic_messages.wire import NAME
-from weft.dialects.base import PassedOn
+from weft.dialects.base import PassthroughHistory
 from weft.dialects.replay import response_to_parts
 from weft.findings import Findings
 from weft.parts import (
@@ -122,7 +122,7 @@ class MessagesEncoder:
         """The finish part already wrote the end."""
         return []
 
-    def resume(self, before: PassedOn) -> None:
+    def resume(self, before: PassthroughHistory) -> None:
         """Nothing to adjust: blocks are numbered like those passed on, and call ids are kept."""
 
     def keepalive(self) -> Event | None:

@@ -8,17 +8,17 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.assembler import Failure
-from weft.dialects.faults import (
+from weft.dialects.error_classes import (
     CLASSES,
     ErrorClass,
-    Extra,
+    ErrorPartExtra,
+    build_error,
     class_of,
     classify,
     extra_of,
-    read,
-    seconds,
+    parse_error_body,
+    parse_retry_after,
     status_of,
-    told,
 )
 from weft.parts import ErrorPart, Json
 
@@ -65,17 +65,19 @@ def type_of(error: ErrorPart | Failure) -> str:
 
 
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Parses any error body; see `faults.told`."""
-    parsed = told(body)
+    """Parses any error body; see `error_classes.parse_error_body`."""
+    parsed = parse_error_body(body)
     error_code = _error_code(parsed.details)
     code = parsed.code if parsed.type is None else parsed.type
-    extra = Extra(
+    extra = ErrorPartExtra(
         param=parsed.param,
-        retry_after=seconds(retry_after),
+        retry_after=parse_retry_after(retry_after),
         request_id=parsed.request_id,
         details=parsed.details,
     )
-    return read(status, parsed, code, extra, error_code, parsed.code, parsed.type, parsed.word)
+    return build_error(
+        status, parsed, code, extra, error_code, parsed.code, parsed.type, parsed.word
+    )
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.base import told
+from weft.dialects.base import is_present
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -222,7 +222,7 @@ class MessagesFinishExtra(msgspec.Struct, omit_defaults=True):
 
 def copy_present(raw: Json) -> Json:
     """Copies a raw value out of its frame; UNSET if it is null or empty."""
-    return copy_raw(raw) if isinstance(raw, Raw) and told(raw) else UNSET
+    return copy_raw(raw) if isinstance(raw, Raw) and is_present(raw) else UNSET
 
 
 def copy_raw(raw: Raw) -> Raw:

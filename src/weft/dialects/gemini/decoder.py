@@ -17,8 +17,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.base import Replays, Salvage, told
-from weft.dialects.envelope import unsealed
+from weft.dialects.base import ReplayDetector, Salvage, is_present
+from weft.dialects.envelope import unwrap_reasoning_end
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoding.calls import GeminiCallDecoder
 from weft.dialects.gemini.decoding.finish_state import FinishState
@@ -77,7 +77,7 @@ class GeminiDecoder:
         self._origin = context.origin or NAME
         self._choice = context.choice
         self._salvage = Salvage(findings, wire.GROWING)
-        self._replays = Replays()
+        self._replays = ReplayDetector()
         self._calls = GeminiCallDecoder(self._mint_call, findings, self._origin)
         self._sources = SourceCollector(context.ids, self._salvage, findings)
         self._phase = _GeminiPhase.UNREAD
@@ -246,7 +246,7 @@ class GeminiDecoder:
             self._finish_state.add_usage(chunk.usage_metadata)
         if chunk.prompt_feedback is not None:
             self._finish_state.add_feedback(chunk.prompt_feedback)
-        if told(chunk.error):
+        if is_present(chunk.error):
             # capture: error-in-the-stream, error-as-bare-json
             self._fail(parse_error(self._read_error(chunk.error)), out)
         elif chunk.candidates is None and chunk == wire.GenerateContentResponse(error=chunk.error):
@@ -361,7 +361,9 @@ class GeminiDecoder:
         self._flush_half(out)
         origin = self._origin if signature else None
         if self._kind is _TextKind.REASONING:
-            out.append(unsealed(ReasoningEnd(self._id, signature=signature, origin=origin)))
+            out.append(
+                unwrap_reasoning_end(ReasoningEnd(self._id, signature=signature, origin=origin))
+            )
         else:
             if self._phase in _NOT_FAILED:
                 out += self._sources.release()

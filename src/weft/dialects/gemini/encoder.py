@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
-from weft.dialects.base import PassedOn
+from weft.dialects.base import PassthroughHistory
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.encoding.losses import GeminiLossReporter
 from weft.dialects.gemini.encoding.writers import (
@@ -145,7 +145,7 @@ class GeminiEncoder:
         """The finish part already wrote the end."""
         return []
 
-    def resume(self, before: PassedOn) -> None:
+    def resume(self, before: PassthroughHistory) -> None:
         """Sources that were passed on are not written again, and counts are replaced."""
         self._sources.clear()
         self._tool_use_tokens = 0

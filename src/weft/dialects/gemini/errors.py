@@ -7,17 +7,17 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.assembler import Failure
-from weft.dialects.faults import (
+from weft.dialects.error_classes import (
     CLASSES,
     ErrorClass,
-    Extra,
+    ErrorPartExtra,
+    build_error,
     class_of,
     classify,
     extra_of,
-    read,
-    seconds,
+    parse_error_body,
+    parse_retry_after,
     status_of,
-    told,
 )
 from weft.dialects.gemini import wire
 from weft.parts import ErrorPart, Json
@@ -87,21 +87,21 @@ class GeminiErrorBody(msgspec.Struct):
 
 
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Parses any error body; see `faults.told`."""
-    parsed = told(body)
+    """Parses any error body; see `error_classes.parse_error_body`."""
+    parsed = parse_error_body(body)
     details = _parse_details(parsed.details)
     delay = next((detail.retry_delay for detail in details if detail.retry_delay), None)
     violations = [violation for detail in details for violation in detail.field_violations or ()]
     fields = [violation.field for violation in violations]
     reasons = [detail.reason for detail in details]
     code = parsed.word or parsed.type or parsed.code
-    extra = Extra(
+    extra = ErrorPartExtra(
         param=next(filter(None, fields), parsed.param),
-        retry_after=seconds(retry_after) or seconds(delay),
+        retry_after=parse_retry_after(retry_after) or parse_retry_after(delay),
         request_id=parsed.request_id,
         details=parsed.details,
     )
-    return read(status, parsed, code, extra, *reasons, parsed.word, parsed.type, parsed.code)
+    return build_error(status, parsed, code, extra, *reasons, parsed.word, parsed.type, parsed.code)
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
@@ -145,7 +145,7 @@ def _parse_details(details: Json) -> list[GeminiErrorDetail]:
     return parsed
 
 
-def _render_details(error_class: ErrorClass, status: int, name: str, extra: Extra) -> Json:
+def _render_details(error_class: ErrorClass, status: int, name: str, extra: ErrorPartExtra) -> Json:
     """The reason, the field and the time to wait, which `status` cannot express."""
     details = []
     code, wait = CLASSES[error_class].code, extra.retry_after

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import merged
 from weft.calls import CallDelta, Ledger
 from weft.context import Context
-from weft.dialects.base import Replays, Salvage, told
+from weft.dialects.base import ReplayDetector, Salvage, is_present
 from weft.dialects.openai_chat import wire
 from weft.dialects.openai_chat.decoding.reasoning_details import (
     ReasoningDetails,
@@ -88,7 +88,7 @@ class ChatDecoder:
         self._origin = context.origin
         self._host = context.origin or NAME
         self._salvage = Salvage(findings, wire.STREAMED_FIELDS)
-        self._replays = Replays()
+        self._replays = ReplayDetector()
         declared = frozenset(tool.name for tool in request.tools) if request else frozenset()
         self._ledger = Ledger(context.ids, findings, declared)
         self._choice = context.choice
@@ -310,7 +310,7 @@ class ChatDecoder:
         reported."""
         # capture: error-event-without-error-key, error-named-by-object
         error = "error" in (frame.event, chunk.object) or chunk.type == Raw(b'"error"')
-        if told(chunk.error) or chunk.success is False or (error and chunk.choices is None):
+        if is_present(chunk.error) or chunk.success is False or (error and chunk.choices is None):
             # capture: error-inside-a-chunk, error-as-success-false, error-that-says-nothing
             self._fail(parse_error(chunk), out)
         elif chunk.choices is None and chunk.usage is None:
@@ -493,7 +493,7 @@ class ChatDecoder:
                 self._add_text(
                     _ChatContent.REASONING if thought else _ChatContent.TEXT, part.text, out
                 )
-            elif told(part.reference_ids):  # capture: content-as-parts
+            elif is_present(part.reference_ids):  # capture: content-as-parts
                 id, raw = self._ids.local("source"), Raw(msgspec.json.encode(part))
                 out.append(Source(id, "document", self._open_text_id(), raw=raw))
             elif part.type not in ("text", "thinking"):

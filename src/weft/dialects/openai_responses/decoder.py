@@ -14,7 +14,7 @@ from enum import Enum
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.base import Replays
+from weft.dialects.base import ReplayDetector
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
 from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
@@ -53,7 +53,7 @@ class ResponsesDecoder:
         self._findings = findings
         self._state = DecoderState(context, findings)
         self._items = OutputItems(self._state)
-        self._replays = Replays()
+        self._replays = ReplayDetector()
         self._last_number = -1
         """The highest `sequence_number` so far."""
         self._response_id: str | None = None

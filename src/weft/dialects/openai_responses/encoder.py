@@ -26,8 +26,8 @@ from msgspec import Raw
 from weft import large_json
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
-from weft.dialects.base import PassedOn
-from weft.dialects.envelope import Thought, sealed
+from weft.dialects.base import PassthroughHistory
+from weft.dialects.envelope import ReasoningText, wrap_reasoning
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import CallWriter
 from weft.dialects.openai_responses.encoding.items import (
@@ -143,14 +143,16 @@ class ResponsesEncoder:
         """Returns nothing: the finish part ends the stream."""
         return []
 
-    def resume(self, passed_on: PassedOn) -> None:
+    def resume(self, passed_on: PassthroughHistory) -> None:
         """Continues after the upstream's own events, with their numbers, indexes and ids. Open
         parts are continued, and nothing is written twice.
         """
         self._calls.resume()
-        sent = frozenset(mark[:3] for mark in passed_on.marks)
+        sent = frozenset(mark[:3] for mark in passed_on.event_keys)
         self._events.sent = sent
-        self._items.resume({mark[3]: mark[1] for mark in passed_on.marks if len(mark) == 4}, sent)
+        self._items.resume(
+            {mark[3]: mark[1] for mark in passed_on.event_keys if len(mark) == 4}, sent
+        )
         for text in self._texts.values():
             text.update_locator()
         self._events.number = passed_on.number + 1
@@ -423,12 +425,12 @@ class ResponsesEncoder:
             before = [
                 earlier for earlier in item.parts if earlier is not reasoning and earlier.text
             ]
-            encrypted = sealed(
+            encrypted = wrap_reasoning(
                 part,
                 self._calls.model,
                 reasoning.start,
                 self._fold.reasoning(part.id),  # clients may not send the text back
-                tuple(Thought(earlier.start.kind, earlier.text) for earlier in before),
+                tuple(ReasoningText(earlier.start.kind, earlier.text) for earlier in before),
             )
         if signed and encrypted is None:
             self._items.not_carried(part.type, "the origin of its signature is unknown")

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.faults import CLASSES, Extra, classify
+from weft.dialects.error_classes import CLASSES, ErrorPartExtra, classify
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.errors import STATUSES
 from weft.partial_json import whole_characters
@@ -54,12 +54,14 @@ def usage_to_wire(usage: Usage | None) -> wire.ResponsesUsage | None:
 def error_from_wire(error: wire.ResponsesError, kind: ErrorKind = "upstream") -> ErrorPart:
     """Returns the error part. The class of the error decides its status and whether to retry."""
     error_class = kind if kind == "cancelled" else classify(None, error.code, error.type)
-    extra = Extra(type=error.type, param=error.param if isinstance(error.param, str) else None)
+    extra = ErrorPartExtra(
+        type=error.type, param=error.param if isinstance(error.param, str) else None
+    )
     return ErrorPart(
         kind,
         error.message or error.type or "unknown error",
         code=whole_characters(error.code) if isinstance(error.code, str) else error.code,
         status=STATUSES.get(error_class, CLASSES[error_class].status),
         retryable=CLASSES[error_class].retryable,
-        extra=UNSET if extra == Extra() else Raw(msgspec.json.encode(extra)),
+        extra=UNSET if extra == ErrorPartExtra() else Raw(msgspec.json.encode(extra)),
     )

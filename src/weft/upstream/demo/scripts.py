@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.parts import ErrorPart
 from weft.request import (
     AnyContent,
@@ -83,7 +83,7 @@ def played(model: str, scene: Scene) -> Script | ErrorPart:
     script = _PLAYING.get(model)
     if script is None:
         known = ", ".join(MODELS)
-        return fault("not-found", f"there is no model {model!r:.80}; there are {known}")
+        return new_error("not-found", f"there is no model {model!r:.80}; there are {known}")
     return script(scene)
 
 
@@ -297,10 +297,10 @@ _PLAYING: dict[str, Callable[[Scene], Script]] = {
 }
 
 _FAILING: dict[str, ErrorPart] = {
-    "error-401": fault("auth", "error-401 takes no key at all; this is what it is for"),
-    "error-429": fault("rate", "error-429 is always asked too often", retry_after=1.0),
-    "error-500": fault("server", "error-500 always fails"),
-    "overloaded": fault("overloaded", "overloaded is always overloaded"),
+    "error-401": new_error("auth", "error-401 takes no key at all; this is what it is for"),
+    "error-429": new_error("rate", "error-429 is always asked too often", retry_after=1.0),
+    "error-500": new_error("server", "error-500 always fails"),
+    "overloaded": new_error("overloaded", "overloaded is always overloaded"),
 }
 
 MODELS = (*_PLAYING, *_FAILING)

@@ -13,9 +13,9 @@ import msgspec
 from weft.codec import Encoder
 from weft.context import Context
 from weft.dialects import dialect_named
-from weft.dialects.faults import fault, headers
+from weft.dialects.error_classes import error_headers, new_error
 from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
-from weft.dialects.requests import Parsed
+from weft.dialects.requests.codec import Parsed
 from weft.errors import BadRequest, UnknownDialect
 from weft.findings import Findings
 from weft.guard import Guard
@@ -123,7 +123,7 @@ class _Speaker:
             parsed = self._read(outgoing, seed)
             self._check(parsed)
         except BadRequest as problem:
-            return self._failed(fault("bad-request", str(problem), param=problem.path or None))
+            return self._failed(new_error("bad-request", str(problem), param=problem.path or None))
         request = parsed.request
         if outgoing.path.partition("?")[0].endswith(_COUNTING):
             return self._counted(count(request))
@@ -143,11 +143,11 @@ class _Speaker:
             return parsed
         model, stream = unquote(address[1]), address[2] == "streamGenerateContent"
         request = msgspec.structs.replace(parsed.request, model=model, stream=stream)
-        return Parsed(request, parsed.places)
+        return Parsed(request, parsed.source_paths)
 
     def _check(self, parsed: Parsed) -> None:
         """Raises BadRequest for what no host would take, or this one cannot do."""
-        request, named = parsed.request, parsed.places.source
+        request, named = parsed.request, parsed.source_paths.source
         if request.max_output_tokens is not None and request.max_output_tokens < 1:
             raise BadRequest(named("max_output_tokens"), "expected at least 1")
         if request.choices > 1:
@@ -205,7 +205,7 @@ class _Speaker:
 
     def _failed(self, error: ErrorPart) -> Reply:
         status, data = self._write_error(error)
-        return _json(status, iter((Piece(0.0, data),)), self._pace.first, headers(error))
+        return _json(status, iter((Piece(0.0, data),)), self._pace.first, error_headers(error))
 
 
 def _json(

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from weft.dialects.checking.once import JsonObject
-from weft.dialects.checking.untyped import count, fields, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject
+from weft.dialects.validation.untyped import count, fields, text
 
 
 class Form(Enum):

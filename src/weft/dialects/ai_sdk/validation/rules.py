@@ -1,4 +1,4 @@
-"""The rules of both AI SDK streams, one by one. `invariants.py` watches for each of them.
+"""The rules of both AI SDK streams, one by one. `validator.py` checks for each of them.
 
 A front end ends the chat at the first chunk that it does not accept, so much is an error in a UI
 message stream that other wires forgive.

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import parsed, same, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import parse_json, same, shown, text
 
 Broken = Callable[[str, str], None]
 
@@ -12,7 +12,7 @@ Broken = Callable[[str, str], None]
 class Items:
     """Watches what has a start, deltas and an end under an id of its own."""
 
-    def __init__(self, broken: Broken, once: Once) -> None:
+    def __init__(self, broken: Broken, once: Reporter) -> None:
         self._broken = broken
         self._once = once
         self._open: dict[tuple[str, str], int] = {}
@@ -72,7 +72,7 @@ ANNOUNCED, SEALED, COMPLETE, PARTLY, ANSWERED = range(5)
 class Calls:
     """Watches the calls of a message, step by step: an id belongs to one call of a step."""
 
-    def __init__(self, broken: Broken, once: Once, *, continued: bool) -> None:
+    def __init__(self, broken: Broken, once: Reporter, *, continued: bool) -> None:
         self._broken = broken
         self._once = once
         self._calls: dict[str, Call] = {}
@@ -195,11 +195,11 @@ def differs(call: Call, told: JsonValue, *, written: bool) -> bool:
     if not joined.strip():
         return False  # nothing was streamed
     try:
-        streamed = parsed(joined)
+        streamed = parse_json(joined)
     except ValueError:
         return joined != told
     try:
-        value = parsed(text(told) or "{}") if written else told
+        value = parse_json(text(told) or "{}") if written else told
     except ValueError:
         return True
     return not same(streamed, value)

@@ -28,7 +28,7 @@ from weft.dialects.anthropic_messages.wire import (
     unpack_extra,
 )
 from weft.dialects.base import Salvage
-from weft.dialects.envelope import Sealed, opened, unsealed
+from weft.dialects.envelope import Envelope, unwrap, unwrap_reasoning_end
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.lifecycle import parses
@@ -167,7 +167,7 @@ class BlockDecoder:
         """The id of the parts of a call, by its id on the wire."""
         self._tool_uses: dict[str, list[ToolUseState]] = {}
         """The calls by their id on the wire, which several may share."""
-        self._signatures: dict[str, Sealed] = {}
+        self._signatures: dict[str, Envelope] = {}
         """Signatures of calls that are yet to come, by the id of the call on the wire."""
         self._unused_signatures: set[str] = set()
         self._claimed_ids = Claims()
@@ -244,11 +244,11 @@ class BlockDecoder:
         return state
 
     def _start_thinking(self, block: wire.ContentBlock, raw: Raw, out: list[Part]) -> BlockState:
-        envelope = opened(block.data)
-        if envelope is not None and envelope.proof.call is not None:
+        envelope = unwrap(block.data)
+        if envelope is not None and envelope.state.call is not None:
             # Weft's own encoder wrote this block, to carry the signature of a call.
-            self._signatures[envelope.proof.call] = envelope
-            self._unused_signatures.add(envelope.proof.call)
+            self._signatures[envelope.state.call] = envelope
+            self._unused_signatures.add(envelope.state.call)
             return BlockState(block.type or "", self._next_id())
         state = ThinkingBlockState(block.type or "", block)
         if block.type == "thinking":
@@ -294,7 +294,7 @@ class BlockDecoder:
             dynamic=type == "mcp_tool_use",
             caller=self._salvage.item(block.caller, wire.ToolCaller).tool_id,
             server_label=block.server_name,
-            signature=envelope.proof.signature if envelope else None,
+            signature=envelope.state.signature if envelope else None,
             origin=envelope.origin if envelope else None,
             extra=pack_extra(extra),
         )
@@ -485,7 +485,7 @@ class BlockDecoder:
         self._emit_start(block, out)  # capture: thinking-omitted-and-redacted
         origin = self._origin if signature or redacted else None
         end = ReasoningEnd(block.id, signature=signature, redacted=redacted, origin=origin)
-        out.append(unsealed(end))
+        out.append(unwrap_reasoning_end(end))
 
     def _stop_tool_use(self, block: ToolUseState, out: list[Part]) -> None:
         self._flush_half(block, ToolParamsDelta, out)

@@ -8,8 +8,8 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import NAME, unpack_extra
-from weft.dialects.envelope import sealed, sealed_call, unproven
-from weft.dialects.requests import Spelling
+from weft.dialects.envelope import wrap_call_signature, wrap_origin, wrap_reasoning
+from weft.dialects.requests.names import NameSanitizer
 from weft.findings import Findings
 from weft.partial_json import Scan
 from weft.parts import (
@@ -43,7 +43,7 @@ class MessagesLossReporter:
         self._origins = (NAME, context.origin or NAME)
         self._result_types: dict[str, str] = {}
         """The type of the result block of each call that the host executes."""
-        self._call_ids = Spelling(wire.ID_LETTERS, wire.ID_LIMIT)
+        self._call_ids = NameSanitizer(wire.ID_LETTERS, wire.ID_LIMIT)
         self.signed_calls: set[str] = set()
         """The calls whose signature was written."""
 
@@ -56,7 +56,7 @@ class MessagesLossReporter:
     def _call_id(self, id: str) -> str:
         """The id in the characters this API allows; ids of this dialect stay as they are."""
         # capture: executed-call-with-an-odd-id
-        return id if self.same_dialect else self._call_ids.spell(id)
+        return id if self.same_dialect else self._call_ids.sanitize(id)
 
     def signature(
         self, part: ReasoningEnd, start: ReasoningStart, *, has_text: bool
@@ -68,11 +68,11 @@ class MessagesLossReporter:
         if own and part.encrypted is None:
             return part.signature, part.redacted
         signed = bool(part.signature or part.encrypted or part.redacted)
-        envelope = sealed(part, self.model, start) if signed or has_text else None
+        envelope = wrap_reasoning(part, self.model, start) if signed or has_text else None
         if envelope is None and signed:
             self.not_carried("reasoning-end", part.id, "the origin of its signature is unknown")
         elif envelope is None and has_text and self.source is not None:
-            envelope = unproven(self.source, self.model)
+            envelope = wrap_origin(self.source, self.model)
         return envelope, None
 
     def citation(self, part: Source) -> Raw | None:
@@ -128,7 +128,7 @@ class MessagesLossReporter:
         if part.signature is None or part.id in self.signed_calls:
             return None
         self.signed_calls.add(part.id)
-        envelope = sealed_call(part, self.model, self._call_id(part.id))
+        envelope = wrap_call_signature(part, self.model, self._call_id(part.id))
         if envelope is None or part.provider_executed:
             self.not_carried("tool-call", part.id, "there is no field for its signature")
             return None

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
-from weft.dialects.envelope import signed
+from weft.dialects.envelope import unwrap_signature
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoding.partial_args import PartialArgsWriter
 from weft.findings import Findings
@@ -121,7 +121,7 @@ class GeminiCallDecoder:
     def _start(
         self, name: str, wire_id: str | None, signature: str | None, out: list[Part]
     ) -> _StreamedCall:
-        own_signature, origin = signed(signature, self._origin)
+        own_signature, origin = unwrap_signature(signature, self._origin)
         earlier = self._decoded.get(wire_id, ()) if wire_id else ()
         if wire_id and any(earlier_name == name for earlier_name, _ in earlier):
             # capture: call-repeated-value-by-value
@@ -148,7 +148,7 @@ class GeminiCallDecoder:
             if not streamed.text.text.strip():  # no text at all would be read as {}
                 streamed.add("{", target)
         target.append(ToolParamsEnd(streamed.id, whole=streamed.whole_args))
-        signature, origin = signed(streamed.signature, self._origin)
+        signature, origin = unwrap_signature(streamed.signature, self._origin)
         target.append(
             ToolCall(
                 streamed.id,
@@ -175,7 +175,7 @@ class GeminiCallDecoder:
             return
         self.client_called = True
         id = self._claim_id(call.id, name)
-        own_signature, origin = signed(signature, self._origin)
+        own_signature, origin = unwrap_signature(signature, self._origin)
         _emit(ToolCall(id, name, params, signature=own_signature, origin=origin), out)
 
     def _is_repetition(self, wire_id: str | None, name: str, params: str) -> bool:
@@ -201,7 +201,7 @@ class GeminiCallDecoder:
             return
         id = self._claim_id(call.id, "")
         self._findings.note("call-nameless", f"call {id!r} has no name")
-        own_signature, origin = signed(signature, self._origin)
+        own_signature, origin = unwrap_signature(signature, self._origin)
         out.append(
             ToolCall(
                 id,
@@ -240,7 +240,7 @@ class GeminiCallDecoder:
         if self._is_repetition(wire_id, name, params):
             return
         id = self._claim_id(wire_id, name)
-        own_signature, origin = signed(signature, self._origin)
+        own_signature, origin = unwrap_signature(signature, self._origin)
         call = ToolCall(
             id, name, params, kind, provider_executed=True, signature=own_signature, origin=origin
         )

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from weft.assembler import ReasoningItem, TextItem
 from weft.context import Context
-from weft.dialects.envelope import in_base64, sealed, sealed_call
+from weft.dialects.envelope import to_base64, wrap_call_signature, wrap_reasoning
 from weft.dialects.gemini import wire
 from weft.findings import Findings
 from weft.partial_json import parse
@@ -54,9 +54,9 @@ class GeminiLossReporter:
             return end.signature
         foreign = end.signature
         if isinstance(end, ReasoningEnd | ReasoningItem):
-            envelope = sealed(end, self.model, self.reasoning[end.id])
+            envelope = wrap_reasoning(end, self.model, self.reasoning[end.id])
             if envelope is not None:
-                return in_base64(envelope)
+                return to_base64(envelope)
             foreign = foreign or end.encrypted or end.redacted
         if foreign:
             self.not_carried(part, f"its signature is only for {end.origin or 'its origin'}")
@@ -84,8 +84,8 @@ class GeminiLossReporter:
         self._calls[call.id] = call
         if call.origin in self._origins or (call.origin is None and self.same_dialect):
             part.thought_signature = call.signature
-        elif (envelope := sealed_call(call, self.model)) is not None:
-            part.thought_signature = in_base64(envelope)
+        elif (envelope := wrap_call_signature(call, self.model)) is not None:
+            part.thought_signature = to_base64(envelope)
         elif call.signature:
             self.not_carried(call.type, "the origin of its signature is unknown")
         return part

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import count, elements, fields, shown, text
 
 Report = Callable[[str, str], None]
 
@@ -56,7 +56,7 @@ _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
 class ValidatedCandidate:
     """Checks one candidate. `calls` are the ids of all calls of the response."""
 
-    def __init__(self, index: int, report: Report, report_once: Once, calls: set[str]) -> None:
+    def __init__(self, index: int, report: Report, report_once: Reporter, calls: set[str]) -> None:
         self._index = index
         self._report = report
         self._report_once = report_once

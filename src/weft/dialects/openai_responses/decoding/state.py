@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import Buffer
 from weft.context import Context
 from weft.dialects.base import Salvage
-from weft.dialects.envelope import Sealed
+from weft.dialects.envelope import Envelope
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.declared_tools import DeclaredTools, declared_tools
 from weft.dialects.openai_responses.decoding.item import (
@@ -72,7 +72,7 @@ class DecoderState:
         self.approvals: dict[str, str] | None = None
         """Call ids by approval request id; None until they are needed."""
         self.pending_shell: PendingShellCall | None = None
-        self.call_signatures: dict[str, Sealed] = {}
+        self.call_signatures: dict[str, Envelope] = {}
         """Signatures of calls that are still to come, by call id."""
         self._call_ids = Claims()
         self._part_ids: dict[type[DeltaPart], Claims] = {
@@ -151,7 +151,7 @@ class DecoderState:
         format: ParamsFormat = "json",
     ) -> ToolCall:
         """Returns the call of an item, without params."""
-        sealed = self.call_signatures.get(id or "")
+        envelope = self.call_signatures.get(id or "")
         return ToolCall(
             id or item.id,
             name,
@@ -164,8 +164,8 @@ class DecoderState:
             namespace=wire_item.namespace,
             caller=self.salvage.item(wire_item.caller, wire.ResponsesCaller).caller_id,
             server_label=wire_item.server_label,
-            signature=sealed.proof.signature if sealed else None,
-            origin=sealed.origin if sealed else None,
+            signature=envelope.state.signature if envelope else None,
+            origin=envelope.origin if envelope else None,
         )
 
     def announce(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:

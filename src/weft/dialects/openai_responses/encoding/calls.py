@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
-from weft.dialects.envelope import sealed_call
+from weft.dialects.envelope import wrap_call_signature
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.call_items import CallItem, CallPhase, CallResultItem
 from weft.dialects.openai_responses.encoding.call_kinds import (
@@ -102,7 +102,7 @@ class CallWriter:
         kind = self._kind(part)
         self._calls[part.id] = item = None
         if kind is not None:
-            envelope = None if part.provider_executed else sealed_call(part, self.model)
+            envelope = None if part.provider_executed else wrap_call_signature(part, self.model)
             if envelope is not None:
                 self._signed.add(part.id)
                 self._items.write_signature(envelope)

@@ -3,7 +3,7 @@
 from operator import attrgetter
 from typing import NamedTuple
 
-from weft.dialects.asking.verbatim import Meaning
+from weft.dialects.requests.passthrough import FieldGetters
 
 
 class ResponsesOption(NamedTuple):
@@ -54,7 +54,7 @@ WIRE_PATHS = {
 path."""
 
 
-def _sources() -> Meaning:
+def _sources() -> FieldGetters:
     paths: dict[str, list[str]] = {}
     for row in OPTIONS:
         paths.setdefault(row.wire.partition(".")[0], []).extend((row.canonical, *row.depends_on))

@@ -11,15 +11,17 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.arranging import source_of
-from weft.dialects.asking.bridging import Names, is_object
-from weft.dialects.asking.leftovers import drop_beside, unheard
-from weft.dialects.asking.turns import Placed, Turn, spoken, turns
-from weft.dialects.asking.verbatim import messages_as_said, said_by
-from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, Spelling, keys_of, origins
+from weft.dialects.requests.codec import Losses, accepted_origins
+from weft.dialects.requests.data_urls import data_url, image_url, text_of_file
+from weft.dialects.requests.fields import fields_of, is_json_object
+from weft.dialects.requests.names import NameSanitizer, ToolNameMap
+from weft.dialects.requests.openai_family import OpenAIFamilyOptions
+from weft.dialects.requests.passthrough import source_body, source_messages
+from weft.dialects.requests.turns import LocatedContent, Turn, message_turns, paired_turns
+from weft.dialects.requests.two_roles import source_bytes
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
 from weft.parts import Json
 from weft.request import (
     CallContent,
@@ -39,7 +41,9 @@ PREFILL_DIALECTS = frozenset({"anthropic-messages"})
 _ERROR_PREFIX = "Error: "
 
 
-def render_items(request: Request, context: Context, names: Names, losses: Losses) -> list[Raw]:
+def render_items(
+    request: Request, context: Context, names: ToolNameMap, losses: Losses
+) -> list[Raw]:
     """Renders the items. What they cannot express is reported as a loss."""
     renderer = _ResponsesItemRenderer(request, context, names, losses)
     if request.dialect != NAME:
@@ -47,19 +51,19 @@ def render_items(request: Request, context: Context, names: Names, losses: Losse
             path = f"messages[{number}]"
             if message.name is not None:
                 losses.warned(f"{path}.name", f"dropped: messages have no name on {NAME}")
-            drop_beside(message.extra, path, losses, NAME)
-            renderer.kin.note(message.content, path)
-        paired = _without_instructions(turns(request, losses))
+            report_dropped_extras(message.extra, path, losses, NAME)
+            renderer.family.report_extras(message.content, path)
+        paired = _without_instructions(paired_turns(request, losses))
         if paired and paired[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
             detail = f"an answer cannot be continued on {NAME}; end with a user message"
             losses.refused(paired[-1].path, detail)
         return [raw for turn in paired for raw in renderer.turn(turn)]
-    sources = messages_as_said(said_by(request, NAME), request)
+    sources = source_messages(source_body(request, NAME), request)
     items: list[Raw] = []
-    for turn in _without_instructions(list(spoken(request, losses))):
+    for turn in _without_instructions(list(message_turns(request, losses))):
         losses_before = len(losses.found)
         rendered = renderer.turn(turn)
-        source = source_of(turn, sources)
+        source = source_bytes(turn, sources)
         items += rendered if source is None or len(losses.found) > losses_before else [source]
     return items
 
@@ -69,7 +73,7 @@ def _without_instructions(found: list[Turn]) -> list[Turn]:
     return [turn for turn in found if turn.path != "instructions"]
 
 
-def _group_key(placed: Placed) -> str:
+def _group_key(placed: LocatedContent) -> str:
     """Groups adjacent contents that share an item: texts in a message, and reasoning with the same
     item id.
     """
@@ -86,13 +90,15 @@ def _group_key(placed: Placed) -> str:
 class _ResponsesItemRenderer:
     """Renders turns as items."""
 
-    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
+    def __init__(
+        self, request: Request, context: Context, names: ToolNameMap, losses: Losses
+    ) -> None:
         self._is_native = request.dialect == NAME
-        self._origins = origins(context, NAME, native=self._is_native)
+        self._origins = accepted_origins(context, NAME, native=self._is_native)
         self._is_own = self._is_native or request.dialect is None
-        self.kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
+        self.family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
         self._names = names
-        self._ids = Spelling(r"\s\S", 64)
+        self._ids = NameSanitizer(r"\s\S", 64)
         self._losses = losses
         self._custom_call_ids: set[str] = set()
         """Ids of custom tool calls, whose results have a type of their own."""
@@ -116,12 +122,12 @@ class _ResponsesItemRenderer:
 
     def _render_shape(self, value: schema.ResponsesShape, source_extra: Json = UNSET) -> Raw:
         """Renders a shape together with the unknown fields it had, if it came from this dialect."""
-        extra = keys_of(source_extra if self._is_native else UNSET)
-        return schema.to_raw(extra | keys_of(schema.to_raw(value)))
+        extra = fields_of(source_extra if self._is_native else UNSET)
+        return schema.to_raw(extra | fields_of(schema.to_raw(value)))
 
     # Messages
 
-    def _message(self, turn: Turn, contents: list[Placed]) -> Raw:
+    def _message(self, turn: Turn, contents: list[LocatedContent]) -> Raw:
         message = turn.message or Message("user", ())
         is_assistant = turn.role == "assistant"
         parts = [self._part(placed, is_assistant) for placed in contents]
@@ -133,7 +139,7 @@ class _ResponsesItemRenderer:
         )
         return self._render_shape(value, message.extra)
 
-    def _part(self, placed: Placed, is_assistant: bool) -> Raw | None:
+    def _part(self, placed: LocatedContent, is_assistant: bool) -> Raw | None:
         path = placed.path
         match placed.content:
             case TextContent(refusal=True) as refusal:
@@ -145,10 +151,10 @@ class _ResponsesItemRenderer:
                         f"dropped: assistant texts have no cache breakpoint on {NAME}",
                     )
                 # `annotations` is required in assistant texts.
-                fields = keys_of(schema.to_raw(schema.AssistantText(text.text, [])))
-                return schema.to_raw(fields | keys_of(text.extra if self._is_native else UNSET))
+                fields = fields_of(schema.to_raw(schema.AssistantText(text.text, [])))
+                return schema.to_raw(fields | fields_of(text.extra if self._is_native else UNSET))
             case TextContent() as text:
-                breakpoint = self.kin.mark(text, path)
+                breakpoint = self.family.breakpoint(text, path)
                 return self._render_shape(schema.InputTextParam(text.text, breakpoint), text.extra)
             case ImageContent() | FileContent() if is_assistant and not self._is_native:
                 detail = f"files of the assistant are not available on {NAME}; move them"
@@ -164,39 +170,39 @@ class _ResponsesItemRenderer:
     def _opaque(self, path: str, opaque: OpaqueContent, is_assistant: bool) -> Raw | None:
         if self._is_own and opaque.origin in self._origins:
             return opaque.raw
-        unheard(opaque, path, self._losses, NAME, ours=is_assistant)
+        report_unsupported_item(opaque, path, self._losses, NAME, ours=is_assistant)
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:
-        breakpoint = self.kin.mark(image, path)
+        breakpoint = self.family.breakpoint(image, path)
         if image.file_id is not None and not self._is_own:
             self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
         detail = image.detail if self._is_native else image.detail or "auto"
-        self.kin.fetched(image, path)
+        self.family.report_media_type(image, path)
         value = schema.InputImageParam(image_url(image), image.file_id, detail, breakpoint)
         return self._render_shape(value, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
-        media, breakpoint = file.media_type or "", self.kin.mark(file, path)
+        media, breakpoint = file.media_type or "", self.family.breakpoint(file, path)
         if media.startswith(("audio/", "video/")):
             self._losses.refused(path, f"{media[:5]} is not available on {NAME}; remove it")
             return None
         if file.file_id is not None and not self._is_own:
             self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
-        text = plain_text(file) if not self._is_own else None
+        text = text_of_file(file) if not self._is_own else None
         if text is not None:
             self._losses.adapted(path, "a plain-text document is sent as text")
             return self._render_shape(schema.InputTextParam(text, breakpoint))
-        self.kin.fetched(file, path)
+        self.family.report_media_type(file, path)
         data = file.data if file.data is None or not media else data_url(media, file.data)
         value = schema.InputFileParam(data, file.file_id, file.url, file.filename, breakpoint)
         return self._render_shape(value, file.extra)
 
     # Items
 
-    def _item(self, placed: Placed, turn: Turn) -> list[Raw]:
+    def _item(self, placed: LocatedContent, turn: Turn) -> list[Raw]:
         match placed.content:
             case CallContent(provider_executed=True) as call:
                 return self._hosted(placed.path, call)
@@ -214,7 +220,7 @@ class _ResponsesItemRenderer:
         return []
 
     def _hosted(self, path: str, call: CallContent) -> list[Raw]:
-        is_known = call.kind in schema.HOSTED_ITEMS and is_object(call.params)
+        is_known = call.kind in schema.HOSTED_ITEMS and is_json_object(call.params)
         if not self._is_own or not is_known:
             self._losses.warned(
                 path, f"dropped: {NAME} takes hosted calls only from its own dialect"
@@ -222,18 +228,18 @@ class _ResponsesItemRenderer:
             return []
         fields = {"type": call.kind, "id": call.item_id or call.id}
         fields |= {} if self._is_native else {"status": "completed"}
-        return [schema.to_raw(fields | keys_of(Raw(call.params.encode())))]
+        return [schema.to_raw(fields | fields_of(Raw(call.params.encode())))]
 
     def _call(self, path: str, call: CallContent) -> Raw:
         if call.signature is not None:
             self._losses.adapted(
                 f"{path}.signature", "dropped: a signature is valid only at its origin"
             )
-        id = call.id if self._is_native else self._ids.spell(call.id)
+        id = call.id if self._is_native else self._ids.sanitize(call.id)
         namespace = call.namespace if self._is_own else None
         name = call.name
         if not self._is_native:
-            name = self._names.spell(call.name, None if self._is_own else call.namespace, path)
+            name = self._names.rename(call.name, None if self._is_own else call.namespace, path)
         item_id = call.item_id if self._is_own else None
         value: schema.ResponsesShape
         if call.format == "text":
@@ -245,7 +251,7 @@ class _ResponsesItemRenderer:
 
     def _result(self, path: str, result: ResultContent, turn: Turn) -> Raw:
         contents = [
-            Placed(f"{path}.content[{number}]", content)
+            LocatedContent(f"{path}.content[{number}]", content)
             for number, content in enumerate(result.content)
         ]
         if result.is_error:
@@ -253,12 +259,12 @@ class _ResponsesItemRenderer:
                 detail = "sent as status incomplete, with the prefix `Error: `"
                 self._losses.adapted(f"{path}.is_error", detail)
             contents = _with_error_prefix(path, contents)
-        contents = self.kin.marked(path, contents, result.cache)
+        contents = self.family.move_breakpoint(path, contents, result.cache)
         text = _single_text(contents) if contents else ""
         parts = [self._part(placed, False) for placed in contents]
         output = text if text is not None else [part for part in parts if part is not None]
         item_id = turn.message.item_id if turn.message and self._is_own else None
-        id = (result.id if self._is_native else self._ids.spell(result.id)) or None
+        id = (result.id if self._is_native else self._ids.sanitize(result.id)) or None
         status = "incomplete" if result.is_error else None
         value: schema.ResponsesShape
         if result.kind == "custom" or id in self._custom_call_ids:
@@ -268,7 +274,7 @@ class _ResponsesItemRenderer:
             value.name = result.name if self._is_native else None
         return self._render_shape(value, result.extra)
 
-    def _reasoning(self, contents: list[Placed]) -> list[Raw]:
+    def _reasoning(self, contents: list[LocatedContent]) -> list[Raw]:
         """Renders reasoning, which only its origin accepts, and only with its item id or encrypted
         content.
         """
@@ -295,17 +301,17 @@ class _ResponsesItemRenderer:
         return [self._render_shape(value, last.extra)]
 
 
-def _single_text(contents: list[Placed]) -> str | None:
+def _single_text(contents: list[LocatedContent]) -> str | None:
     """Returns the text of a single plain text, which needs no list of parts."""
     match contents:
-        case [Placed(_, TextContent(refusal=False, cache=None) as text)]:
-            return None if keys_of(text.extra) else text.text
+        case [LocatedContent(_, TextContent(refusal=False, cache=None) as text)]:
+            return None if fields_of(text.extra) else text.text
     return None
 
 
-def _with_error_prefix(path: str, contents: list[Placed]) -> list[Placed]:
+def _with_error_prefix(path: str, contents: list[LocatedContent]) -> list[LocatedContent]:
     match contents:
-        case [Placed(text_path, TextContent() as first), *rest]:
+        case [LocatedContent(text_path, TextContent() as first), *rest]:
             prefixed = msgspec.structs.replace(first, text=f"{_ERROR_PREFIX}{first.text}")
-            return [Placed(text_path, prefixed), *rest]
-    return [Placed(path, TextContent(_ERROR_PREFIX)), *contents]
+            return [LocatedContent(text_path, prefixed), *rest]
+    return [LocatedContent(path, TextContent(_ERROR_PREFIX)), *contents]

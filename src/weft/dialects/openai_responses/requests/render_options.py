@@ -3,14 +3,20 @@
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.bridging import effort_of
-from weft.dialects.asking.leftovers import drop, drop_beside
-from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.render_tools import ResponsesToolRenderer
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.openai_family import (
+    FAMILY_FIELDS,
+    OpenAIFamilyOptions,
+    RefusedFields,
+    WarnedFields,
+)
+from weft.dialects.requests.reasoning import effort_for_budget
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
 from weft.parts import Json
 from weft.request import Request
 
@@ -20,7 +26,7 @@ MIN_OUTPUT_TOKENS = 16
 GATEWAY_INCLUDES = frozenset({"required_action", "reasoning.raw"})
 """Values of `include` that are meant for the gateway and never sent upstream."""
 
-_UNSUPPORTED: Refused = (
+_UNSUPPORTED: RefusedFields = (
     ("choices", lambda request: request.choices > 1, "ask for one answer"),
     (
         "max_output_tokens",
@@ -28,7 +34,7 @@ _UNSUPPORTED: Refused = (
         "ask for at least one token",
     ),
 )
-_DROPPED: Warned = (
+_DROPPED: WarnedFields = (
     ("sampling.logit_bias", lambda request: request.sampling.logit_bias is not UNSET),
     ("sampling.top_k", lambda request: request.sampling.top_k is not None),
     ("sampling.seed", lambda request: request.sampling.seed is not None),
@@ -51,13 +57,13 @@ class ResponsesOptionsRenderer:
         self._quirks = quirks if isinstance(quirks, ResponsesQuirks) else ResponsesQuirks()
         self._request = request
         self._is_native = request.dialect == NAME
-        self._kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
         self._losses = losses
 
     def fields(self, items: list[Raw], tools: ResponsesToolRenderer) -> schema.ResponseCreateParams:
         request, sampling = self._request, self._request.sampling
         if not self._is_native:
-            self._kin.unavailable(_UNSUPPORTED, _DROPPED)
+            self._family.report_unavailable(_UNSUPPORTED, _DROPPED)
         if request.stop:
             self._losses.adapted(
                 "stop", f"{NAME} has no stop sequences; Weft cuts the answer itself"
@@ -83,37 +89,41 @@ class ResponsesOptionsRenderer:
             background=request.background or None,
             previous_response_id=request.previous_response_id,
             truncation=request.truncation,
-            service_tier=self._kin.tier(),
-            metadata=self._kin.metadata(),
-            user=self._kin.user(),
-            safety_identifier=self._kin.safety_identifier(),
+            service_tier=self._family.service_tier(),
+            metadata=self._family.metadata(),
+            user=self._family.user(),
+            safety_identifier=self._family.safety_identifier(),
             prompt_cache_key=request.prompt_cache_key,
-            prompt_cache_retention=self._kin.retention(),
+            prompt_cache_retention=self._family.cache_retention(),
         )
 
     def extra(self) -> dict[str, Raw]:
         """Returns the unknown fields that are sent: all from this dialect, and those that Chat
         Completions shares. Others are reported as losses.
         """
-        extra = keys_of(self._request.extra)
-        if self._kin.own:
+        extra = fields_of(self._request.extra)
+        if self._family.is_native:
             return extra
-        shared = {key: value for key, value in extra.items() if key in FAMILY and self._kin.kin}
+        shared = {
+            key: value
+            for key, value in extra.items()
+            if key in FAMILY_FIELDS and self._family.in_family
+        }
         rest = {key: extra[key] for key in extra.keys() - shared}
-        drop(schema.to_raw(rest), "", self._losses, NAME)
+        report_unknown(schema.to_raw(rest), "", self._losses, NAME)
         return shared
 
     def reasoning(self) -> dict[str, Raw]:
         """Renders `reasoning`, including fields that only this dialect has."""
         reasoning = self._request.reasoning
-        effort = self._kin.effort(effort_of)
+        effort = self._family.effort(effort_for_budget)
         if reasoning is None:
             return {}
-        if not self._kin.own:
-            drop_beside(reasoning.extra, "reasoning", self._losses, NAME)
+        if not self._family.is_native:
+            report_dropped_extras(reasoning.extra, "reasoning", self._losses, NAME)
         summary = None if reasoning.summary == "none" else reasoning.summary
-        fields = keys_of(reasoning.extra) if self._kin.own else {}
-        fields |= keys_of(schema.to_raw(schema.ReasoningParam(effort, summary)))
+        fields = fields_of(reasoning.extra) if self._family.is_native else {}
+        fields |= fields_of(schema.to_raw(schema.ReasoningParam(effort, summary)))
         return {"reasoning": schema.to_raw(fields)} if fields or self._is_native else {}
 
     def _max_output_tokens(self) -> int | None:
@@ -154,7 +164,7 @@ class ResponsesOptionsRenderer:
         if output.kind == "json":
             format = schema.TextFormatParam("json_object")
         elif output.kind == "json-schema":
-            name, strict = self._kin.shape()
+            name, strict = self._family.output_format()
             json_schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
             format = schema.TextFormatParam(
                 "json_schema", name, output.description, json_schema, strict

@@ -5,13 +5,19 @@ from itertools import groupby
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
-from weft.dialects.asking.wording import Kin, grammar_of
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.openai_family import OpenAIFamilyOptions
+from weft.dialects.requests.tools import parse_grammar
+from weft.dialects.requests.unknown_fields import (
+    ESSENTIAL_FOR_TOOLS,
+    report_missing_tool,
+    report_unknown,
+)
 from weft.request import Hosted, Request, Tool, ToolChoice
 
 _AUTO_CONTAINER = Raw(b'{"type":"auto"}')
@@ -22,9 +28,9 @@ _NEVER = Raw(b'"never"')
 class ResponsesToolRenderer:
     """Renders the tools of one request."""
 
-    def __init__(self, request: Request, names: Names, losses: Losses) -> None:
+    def __init__(self, request: Request, names: ToolNameMap, losses: Losses) -> None:
         self._request = request
-        self._kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
         self._is_native = request.dialect == NAME
         self._names = names
         self._losses = losses
@@ -34,7 +40,7 @@ class ResponsesToolRenderer:
         placed = [
             numbered for numbered in enumerate(self._request.tools) if numbered[1] not in late
         ]
-        if not self._kin.own:
+        if not self._family.is_native:
             return [raw for number, tool in placed for raw in self._tool(tool, number)]
         declared: list[Raw] = []
         for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
@@ -51,8 +57,8 @@ class ResponsesToolRenderer:
             )
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return [tool.raw]
-        if not self._kin.own:
-            drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        if not self._family.is_native:
+            report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         if tool.kind == "function":
             return [self._function(tool, path)]
         if tool.kind == "custom":
@@ -61,19 +67,19 @@ class ResponsesToolRenderer:
 
     def _function(self, tool: Tool, path: str) -> Raw:
         """Renders a function. `strict` is always written, because its default is true."""
-        strict = self._kin.strict(tool, path)
+        strict = self._family.strict(tool, path)
         value = schema.FunctionToolParam(
             self._name(tool, path),
             tool.description,
             tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
             strict if self._is_native else bool(strict),
         )
-        extra = keys_of(tool.extra) if self._is_native else {}
+        extra = fields_of(tool.extra) if self._is_native else {}
         extra.pop(schema.NAMESPACE_DESCRIPTION, None)
-        return schema.to_raw(extra | keys_of(schema.to_raw(value)))
+        return schema.to_raw(extra | fields_of(schema.to_raw(value)))
 
     def _custom(self, tool: Tool, path: str) -> Raw:
-        grammar = grammar_of(tool.raw)
+        grammar = parse_grammar(tool.raw)
         format = (
             schema.CustomToolFormat("grammar", grammar.definition, grammar.syntax)
             if grammar
@@ -89,8 +95,8 @@ class ResponsesToolRenderer:
     def _spell_name(self, tool: Tool, path: str) -> str:
         if self._is_native:
             return tool.name
-        namespace = None if self._kin.own else tool.namespace
-        return self._names.spell_at(path, tool.name, namespace)
+        namespace = None if self._family.is_native else tool.namespace
+        return self._names.rename_at(path, tool.name, namespace)
 
     def _hosted(self, tool: Tool, path: str) -> list[Raw]:
         hosted = tool.hosted or Hosted()
@@ -108,7 +114,7 @@ class ResponsesToolRenderer:
                     )
                 )
             ]
-        missing(tool, path, self._losses, NAME)
+        report_missing_tool(tool, path, self._losses, NAME)
         return []
 
     def _web_search(self, hosted: Hosted, path: str) -> Raw:
@@ -127,7 +133,7 @@ class ResponsesToolRenderer:
 
     def tool_choice(self) -> str | schema.ResponsesToolChoice | None:
         choice = self._request.tool_choice
-        if choice is None or not self._kin.chooses():
+        if choice is None or not self._family.renders_tool_choice():
             return None
         if choice.allowed:
             tools = [
@@ -143,7 +149,7 @@ class ResponsesToolRenderer:
         if choice.kind in ("function", "custom"):
             reference = self._reference(name, "tool_choice.name")
             return schema.ResponsesToolChoice(reference.type, reference.name)
-        if not self._kin.own:
+        if not self._family.is_native:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
@@ -161,7 +167,7 @@ class ResponsesToolRenderer:
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
-    raw_description = keys_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
+    raw_description = fields_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
     description = (
         msgspec.json.decode(raw_description, type=str) if raw_description is not None else ""
     )

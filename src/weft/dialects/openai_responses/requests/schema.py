@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.asking.wording import Breakpoint
+from weft.dialects.requests.openai_family import CacheBreakpoint
 from weft.parts import Json
 
 Role = Literal["user", "assistant", "system", "developer"]
@@ -55,7 +55,7 @@ class ItemHeader(ResponsesShape):
 
 class InputTextParam(ResponsesTaggedShape, tag="input_text"):
     text: str
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class AssistantText(ResponsesTaggedShape, tag="output_text"):
@@ -78,7 +78,7 @@ class InputImageParam(ResponsesTaggedShape, tag="input_image"):
     image_url: str | None = None
     file_id: str | None = None
     detail: str | None = None
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class InputFileParam(ResponsesTaggedShape, tag="input_file"):
@@ -86,7 +86,7 @@ class InputFileParam(ResponsesTaggedShape, tag="input_file"):
     file_id: str | None = None
     file_url: str | None = None
     filename: str | None = None
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ReasoningPartParam(ResponsesShape):
