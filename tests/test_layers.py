@@ -76,6 +76,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests.parse_items",
         "weft.dialects.*.requests.parse_tools",
         "weft.dialects.*.requests.parse",
+        "weft.dialects.*.requests.passthrough",
         "weft.dialects.*.requests.render_tools",
         "weft.dialects.*.requests.render_items",
         "weft.dialects.*.requests.render_options",
