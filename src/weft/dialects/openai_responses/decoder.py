@@ -19,10 +19,10 @@ from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
 from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
 from weft.dialects.openai_responses.decoding.state import DecoderState
+from weft.dialects.openai_responses.extra import finish_extra
 from weft.dialects.openai_responses.mapping import (
     FINISH_REASONS,
     error_from_wire,
-    finish_extra,
     usage_from_wire,
 )
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent

@@ -19,12 +19,14 @@ from weft.context import Context
 from weft.dialects.envelope import Envelope
 from weft.dialects.frames import Salvage
 from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.declared_tools import DeclaredTools, declared_tools
 from weft.dialects.openai_responses.decoding.item import (
     CallStage,
     DecodedItem,
     DecodedPart,
     PendingShellCall,
 )
+from weft.dialects.openai_responses.extra import start_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.findings import Findings
 from weft.ids import Claims
@@ -77,7 +79,7 @@ class DecoderState:
             TextDelta: Claims(),
             ReasoningDelta: Claims(),
         }
-        self._declared_tools: wire.DeclaredTools | UnsetType | None = UNSET
+        self._declared_tools: DeclaredTools | UnsetType | None = UNSET
         self._surrogates: dict[tuple[type[DeltaPart], str], str] = {}
 
     def take_metadata(self, response: wire.ResponseObject) -> None:
@@ -178,7 +180,7 @@ class DecoderState:
             format=call.format,
             signature=call.signature,
             origin=call.origin,
-            extra=wire_item.start_extra(call),
+            extra=start_extra(wire_item, call),
         )
         self.out.append(start)
         # capture: deltas-before-their-item
@@ -320,10 +322,10 @@ class DecoderState:
         self.findings.once("field-coerced", what, f"{what} is not a string")
         return bytes(wire.one_line(raw)).decode()
 
-    def declared_tools(self) -> wire.DeclaredTools | None:
+    def declared_tools(self) -> DeclaredTools | None:
         """Returns what is known about the tools of the model; None if nothing is."""
         if isinstance(self._declared_tools, UnsetType):
-            self._declared_tools = wire.declared_tools(
+            self._declared_tools = declared_tools(
                 self.salvage, self.listed_tools, self.context.request
             )
         return self._declared_tools

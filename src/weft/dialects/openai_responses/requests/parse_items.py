@@ -19,9 +19,9 @@ from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.data_urls import parse_data_url
-from weft.dialects.requests.fields import fields_of, other_fields, read_object
+from weft.dialects.requests.fields import fields_of, read_object
 from weft.dialects.requests.openai_family import cache_of_breakpoint, keep_breakpoint
-from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect, without_empty
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import (
@@ -40,7 +40,6 @@ _EMPTY_TEXT = (TextContent(""),)
 _RESULT_CONTENT = (TextContent, ImageContent, FileContent)
 _ROLES = frozenset(get_args(schema.Role))
 _CLIENT_ITEMS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
-_ERROR_PREFIX = "Error: "
 _SUMMARY_PREFIX = "What was said before, summed up:\n\n"
 
 ParsedItem = tuple[Message, Raw | None]
@@ -50,11 +49,11 @@ ParsedItem = tuple[Message, Raw | None]
 class ResponsesItemParser:
     """Parses items into messages, with the source bytes they may be passed through as."""
 
-    def __init__(self, context: Context, places: SourcePaths) -> None:
+    def __init__(self, context: Context, paths: SourcePaths) -> None:
         self.messages: list[Message] = []
         self.sources: list[Raw | None] = []
         self._origin = context.origin or NAME
-        self._places = places
+        self._paths = paths
         self._call_ids: dict[str, str] = {}
         """Call ids by the ids of their items."""
         self._call_signatures: dict[str, Envelope] = {}
@@ -62,22 +61,22 @@ class ResponsesItemParser:
 
     def add_text(self, text: str) -> None:
         """Adds `input` given as a plain string: one user message."""
-        self._places.add("messages[0]", "input")
-        self._places.add("messages[0].content[0]", "input")
+        self._paths.add("messages[0]", "input")
+        self._paths.add("messages[0].content[0]", "input")
         self.messages.append(Message("user", (TextContent(text),)))
         self.sources.append(None)
 
     def add(self, raw: Raw, path: str) -> None:
         header = read_object(raw, schema.ItemHeader, path)
         type = header.type or ("item_reference" if header.role is None and header.id else "message")
-        self._places.add(f"messages[{len(self.messages)}]", path)
+        self._paths.add(f"messages[{len(self.messages)}]", path)
         parser = self._PARSERS.get(type)
         parsed = parser(self, raw, path) if parser else self._opaque(raw, type)
         if parsed is None:
             return
         message, source = parsed
         for index in range(len(message.content) if type != "message" else 0):
-            self._places.add(f"messages[{len(self.messages)}].content[{index}]", path)
+            self._paths.add(f"messages[{len(self.messages)}].content[{index}]", path)
         self.messages.append(message)
         self.sources.append(source)
 
@@ -91,15 +90,15 @@ class ResponsesItemParser:
 
     def _message(self, raw: Raw, path: str) -> ParsedItem:
         if read_object(raw, schema.MessageRole, path).role not in _ROLES:
-            self._places.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
+            self._paths.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
             return self._opaque(raw, UNKNOWN_ROLE)
-        param = read_object(raw, schema.MessageParam, path)
+        param = read_object(raw, schema.InputMessageParam, path)
         message = Message(
             param.role,
             self._contents(param.content, path, "content"),
             item_id=param.id,
             phase=param.phase,
-            extra=_with_status(without_empty(other_fields(raw, schema.MessageParam)), param.status),
+            extra=_with_status(schema.extra_of(raw, schema.InputMessageParam), param.status),
         )
         return message, raw
 
@@ -125,7 +124,7 @@ class ResponsesItemParser:
             format="text" if is_custom else "json",
             item_id=param.id,
             namespace=param.namespace,
-            extra=_with_status(without_empty(other_fields(raw, type(param))), param.status),
+            extra=_with_status(schema.extra_of(raw, type(param)), param.status),
         )
         envelope = self._call_signatures.pop(call.id, None)
         return Message("assistant", (call if envelope is None else with_signature(call, envelope),))
@@ -155,7 +154,7 @@ class ResponsesItemParser:
         known_id = self._call_ids.get(call_id, call_id)
         supported = tuple(content for content in contents if isinstance(content, _RESULT_CONTENT))
         content = () if contents == _EMPTY_TEXT else supported
-        extra = fields_of(without_empty(other_fields(raw, type(param), "id")))
+        extra = fields_of(schema.extra_of(raw, type(param), "id"))
         if len(supported) < len(contents):
             extra["output"] = schema.to_raw(param.output)
         result = ResultContent(
@@ -177,9 +176,7 @@ class ResponsesItemParser:
             if not param.summary and not param.content:
                 return None
             envelope = Envelope(envelope.origin, envelope.model, ReasoningState())
-        extra = _with_status(
-            without_empty(other_fields(raw, schema.ReasoningItemParam)), param.status
-        )
+        extra = _with_status(schema.extra_of(raw, schema.ReasoningItemParam), param.status)
         texts = [("summary", part.text) for part in param.summary]
         texts += [("raw", part.text) for part in param.content or ()]
         contents = [
@@ -194,18 +191,18 @@ class ResponsesItemParser:
                 msgspec.structs.replace(last, encrypted=param.encrypted_content, extra=extra)
             )
             return Message("assistant", tuple(contents)), raw
-        proof = envelope.state
-        if proof.text is not None:
+        state = envelope.state
+        if state.text is not None:
             return Message("assistant", restore_reasoning_item(envelope)), None
         contents = [
-            msgspec.structs.replace(part, origin=envelope.origin, item_id=proof.item_id)
+            msgspec.structs.replace(part, origin=envelope.origin, item_id=state.item_id)
             for part in (*contents, last)
         ]
         contents[-1] = msgspec.structs.replace(
             contents[-1],
-            signature=proof.signature,
-            encrypted=proof.encrypted,
-            redacted=proof.redacted,
+            signature=state.signature,
+            encrypted=state.encrypted,
+            redacted=state.redacted,
         )
         return Message("assistant", tuple(contents)), None
 
@@ -235,15 +232,15 @@ class ResponsesItemParser:
         """Parses content parts and records where each one came from."""
         base = f"messages[{len(self.messages)}].content"
         if key == "output":
-            self._places.add(f"{base}[0]", path)
+            self._paths.add(f"{base}[0]", path)
             base = f"{base}[0].content"
         if isinstance(content, str):
-            self._places.add(f"{base}[0]", f"{path}.{key}")
+            self._paths.add(f"{base}[0]", f"{path}.{key}")
             return (TextContent(content),)
         contents: list[AnyContent] = []
         for number, raw in enumerate(content):
             part_path = f"{path}.{key}[{number}]"
-            self._places.add(f"{base}[{number}]", part_path)
+            self._paths.add(f"{base}[{number}]", part_path)
             type = read_object(raw, schema.ItemHeader, part_path).type
             if type is None:
                 expected = ", ".join(_PART_PARSERS)
@@ -289,10 +286,11 @@ def _without_error_prefix(
 ) -> tuple[TextContent | ImageContent | FileContent, ...]:
     """Removes the prefix that marks a failed result, which this dialect has no field for."""
     match content:
-        case (first, *rest) if first == TextContent(_ERROR_PREFIX):
+        case (first, *rest) if first == TextContent(schema.ERROR_PREFIX):
             return tuple(rest)
-        case (TextContent(text=text) as first, *rest) if text.startswith(_ERROR_PREFIX):
-            return (msgspec.structs.replace(first, text=text.removeprefix(_ERROR_PREFIX)), *rest)
+        case (TextContent(text=text) as first, *rest):
+            without_prefix = text.removeprefix(schema.ERROR_PREFIX)
+            return (msgspec.structs.replace(first, text=without_prefix), *rest)
     return content
 
 
@@ -302,7 +300,7 @@ def _without_error_prefix(
 def _input_text(raw: Raw, path: str) -> AnyContent:
     part = read_object(raw, schema.InputTextParam, path)
     extra = keep_breakpoint(
-        without_empty(other_fields(raw, schema.InputTextParam)), part.prompt_cache_breakpoint
+        schema.extra_of(raw, schema.InputTextParam), part.prompt_cache_breakpoint
     )
     return TextContent(
         part.text, cache=cache_of_breakpoint(part.prompt_cache_breakpoint), extra=extra
@@ -312,7 +310,7 @@ def _input_text(raw: Raw, path: str) -> AnyContent:
 def _output_text(raw: Raw, path: str) -> AnyContent:
     """Keeps annotations in `extra`, unless there are none."""
     part = read_object(raw, schema.AssistantText, path)
-    return TextContent(part.text, extra=without_empty(other_fields(raw, schema.BareAssistantText)))
+    return TextContent(part.text, extra=schema.extra_of(raw, schema.BareAssistantText))
 
 
 def _refusal(raw: Raw, path: str) -> AnyContent:
@@ -320,7 +318,7 @@ def _refusal(raw: Raw, path: str) -> AnyContent:
     return TextContent(
         part.refusal,
         refusal=True,
-        extra=without_empty(other_fields(raw, schema.AssistantRefusal)),
+        extra=schema.extra_of(raw, schema.AssistantRefusal),
     )
 
 
@@ -337,7 +335,7 @@ def _image(raw: Raw, path: str) -> AnyContent:
         detail=part.detail,
         cache=cache_of_breakpoint(part.prompt_cache_breakpoint),
         extra=keep_breakpoint(
-            without_empty(other_fields(raw, schema.InputImageParam)), part.prompt_cache_breakpoint
+            schema.extra_of(raw, schema.InputImageParam), part.prompt_cache_breakpoint
         ),
     )
 
@@ -355,7 +353,7 @@ def _file(raw: Raw, path: str) -> AnyContent:
         part.filename,
         cache=cache_of_breakpoint(part.prompt_cache_breakpoint),
         extra=keep_breakpoint(
-            without_empty(other_fields(raw, schema.InputFileParam)), part.prompt_cache_breakpoint
+            schema.extra_of(raw, schema.InputFileParam), part.prompt_cache_breakpoint
         ),
     )
 
