@@ -8,6 +8,7 @@
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from types import NoneType, UnionType
@@ -18,7 +19,7 @@ from msgspec import Raw, UnsetType
 
 from weft import large_json
 from weft.findings import Findings
-from weft.partial_json import mended, whole_characters
+from weft.partial_json import join_halves, mended, whole_characters
 from weft.parts import ErrorPart, Part
 from weft.sse import DONE, Frame
 
@@ -26,6 +27,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _JSON_TYPES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
 _EMPTY_VALUES = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
+_HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = 40
 """Characters of unreadable data that are quoted in a finding."""
 
@@ -49,6 +51,36 @@ class ReplayDetector:
             return True
         self._seen[number] = digest
         return False
+
+
+class SurrogateJoiner:
+    """Joins surrogate pairs that were split between two deltas of an item."""
+
+    __slots__ = ("_findings", "held")
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self.held: dict[object, str] = {}
+        """The high surrogates whose other half has not come yet, by their item."""
+
+    def feed(self, item: object, text: str) -> str:
+        """Returns the text that is complete, possibly none. Text that is ASCII needs no call, as
+        long as nothing is held.
+        """
+        if not self.held and len(text) < large_json.SLICE and _HALF.search(text) is None:
+            return text  # nearly always
+        half = self.held.pop(item, "")
+        joined, held = join_halves(half, text)
+        if held:
+            self.held[item] = held
+        if half or held or joined != text:
+            detail = "a character was split between two deltas"
+            self._findings.once("surrogate-lone", "", detail)
+        return joined
+
+    def flush(self, item: object) -> str:
+        """Returns U+FFFD for a half whose other half never came; nothing if there is none."""
+        return whole_characters(self.held.pop(item, "")) if self.held else ""
 
 
 class EventDecoder(ABC, Generic[S]):

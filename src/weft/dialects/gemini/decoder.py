@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.envelope import unwrap_reasoning_end
-from weft.dialects.frames import EventDecoder, is_present
+from weft.dialects.frames import EventDecoder, SurrogateJoiner, is_present
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoding.calls import GeminiCallDecoder
 from weft.dialects.gemini.decoding.finish_state import FinishState
@@ -28,7 +28,6 @@ from weft.dialects.gemini.mapping import parse_error, parse_time
 from weft.dialects.gemini.wire import NAME
 from weft.findings import Findings
 from weft.ids import Ids
-from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
     File,
@@ -92,8 +91,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
         self._kind: _TextKind | None = None
         """What is open, with the id of its parts below."""
         self._id = ""
-        self._half = ""
-        """A high surrogate whose other half has not come yet."""
+        self._surrogates = SurrogateJoiner(findings)
         self._finish_state = FinishState(findings)
 
     def feed(self, frame: Frame) -> list[Part]:
@@ -147,7 +145,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             or self._finish_state.held
             or self._calls.held
             or self._sources.held
-            or bool(self._half)
+            or bool(self._surrogates.held)
         )
 
     def _announce(self, out: list[Part]) -> None:
@@ -179,7 +177,10 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
         elements, is_valid = wire.array_elements(frame.data)
         out: list[Part] = []
         for data in elements:
-            out += super().feed(msgspec.structs.replace(frame, data=data, id=None))
+            if data.startswith(b"{"):
+                out += super().feed(msgspec.structs.replace(frame, data=data, id=None))
+            else:
+                is_valid = False
         if not is_valid:
             # capture: stream-as-one-array-cut
             self._unreadable(frame, ValueError("the array is damaged"), out)
@@ -265,7 +266,7 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._phase in _NOT_FAILED:
-            self._flush_half(out)
+            self._flush_surrogate(out)
             out.append(error)
             self._phase = _GeminiPhase.FAILED
 
@@ -284,12 +285,9 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             else:
                 self._sources.start_text(self._id)
                 out.append(TextStart(self._id))
-        if self._half or not text.isascii():
+        if self._surrogates.held or not text.isascii():
             # capture: character-cut-in-two
-            text, self._half = join_halves(self._half, text)
-            if self._half:
-                detail = "a surrogate pair was split between two frames"
-                self._findings.once("surrogate-lone", "", detail)
+            text = self._surrogates.feed(self._id, text)
         if text:
             self._emit_delta(text, out)
         if signature:
@@ -302,15 +300,15 @@ class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
             self._sources.add_text(text)
             out.append(TextDelta(self._id, text))
 
-    def _flush_half(self, out: list[Part]) -> None:
-        half, self._half = self._half, ""
-        if half:
-            self._emit_delta(whole_characters(half), out)
+    def _flush_surrogate(self, out: list[Part]) -> None:
+        rest = self._surrogates.flush(self._id)
+        if rest:
+            self._emit_delta(rest, out)
 
     def _close(self, out: list[Part], signature: str | None = None) -> None:
         if self._kind is None:
             return
-        self._flush_half(out)
+        self._flush_surrogate(out)
         origin = self._origin if signature else None
         if self._kind is _TextKind.REASONING:
             out.append(

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import merged
 from weft.calls import CallDelta, Ledger
 from weft.context import Context
-from weft.dialects.frames import EventDecoder, is_present
+from weft.dialects.frames import EventDecoder, SurrogateJoiner, is_present
 from weft.dialects.openai_chat import wire
 from weft.dialects.openai_chat.decoding.reasoning_details import (
     ReasoningDetails,
@@ -40,7 +40,6 @@ from weft.dialects.openai_chat.mapping import (
 )
 from weft.dialects.openai_chat.wire import NAME
 from weft.findings import Findings
-from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
     Finish,
@@ -98,8 +97,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         self._model: str | None = None
         self._open: _ChatContent | None = None
         self._open_id = ""
-        self._surrogate = ""
-        """A high surrogate at the end of the last delta, until its other half comes."""
+        self._surrogates = SurrogateJoiner(findings)
         self._details = ReasoningDetails()
         """Those of the reasoning that is open."""
         self._text_extra: Json = UNSET
@@ -168,7 +166,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             return False
         metadata = not self._metadata_sent and (self._response_id or self._created or self._model)
         extra = self._details or self._text_extra is not UNSET
-        rest = self._surrogate or self._messages or self._finish_reason is not None
+        rest = self._surrogates.held or self._messages or self._finish_reason is not None
         return bool(metadata or extra or rest or self._ledger.holding)
 
     def _end_input(self, out: list[Part]) -> None:
@@ -217,7 +215,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         """Makes a template of a chunk that held text and nothing else."""
         if self._finish_reason is not None or self._phase is not _ChatPhase.READING:
             return
-        if chunk.usage is not None or self._surrogate:
+        if chunk.usage is not None or self._surrogates.held:
             return
         if self._ledger:  # the chunk may also hold a piece of a call that is not announced yet
             return
@@ -367,11 +365,9 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
     def _add_text(self, kind: _ChatContent, text: str, out: list[Part]) -> None:
         if kind is not self._open:
             self._start(kind, out)
-        if self._surrogate or not text.isascii():  # capture: surrogate-pair-in-two-deltas
-            joined = "".join((self._surrogate, text))
-            text, self._surrogate = join_halves("", joined)
-            if text != joined:  # capture: surrogate-half-alone
-                self._findings.once("surrogate-lone", "", "a character was cut in two")
+        if self._surrogates.held or not text.isascii():
+            # capture: surrogate-pair-in-two-deltas
+            text = self._surrogates.feed(self._open_id, text)
             if not text:
                 return
         if kind is _ChatContent.REASONING:
@@ -404,10 +400,10 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
         self._open = None
 
     def _flush_surrogate(self, out: list[Part]) -> None:
-        if self._surrogate:  # capture: surrogate-half-alone, surrogate-pair-between-kinds
+        rest = self._surrogates.flush(self._open_id)
+        if rest:  # capture: surrogate-half-alone, surrogate-pair-between-kinds
             part = ReasoningDelta if self._open is _ChatContent.REASONING else TextDelta
-            out.append(part(self._open_id, whole_characters(self._surrogate)))
-            self._surrogate = ""
+            out.append(part(self._open_id, rest))
 
     def _read_details(
         self, details: list[wire.ChatReasoningDetail], text: str | None, out: list[Part]
