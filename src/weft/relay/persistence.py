@@ -18,7 +18,7 @@ from weft.assembler import Response
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects.base import Dialect
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
@@ -51,7 +51,7 @@ _OUTPUTS = (b"_output", b"_approval_response")
 ANSWERED: tuple[Status, ...] = ("completed", "incomplete")
 """How a turn ends that led to an answer."""
 
-TAKEN_OVER = fault("server", "another server has taken over this response")
+TAKEN_OVER = new_error("server", "another server has taken over this response")
 """What a client is told whose server was held for dead, and is not."""
 
 _json = msgspec.json.Encoder().encode

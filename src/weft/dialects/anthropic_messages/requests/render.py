@@ -18,21 +18,33 @@ from weft.dialects.anthropic_messages.requests.render_messages import BlockRende
 from weft.dialects.anthropic_messages.requests.render_options import TokenPlan
 from weft.dialects.anthropic_messages.requests.render_tools import MessagesToolRenderer
 from weft.dialects.anthropic_messages.wire import NAME
-from weft.dialects.asking.arranging import (
-    behind_results,
-    check_end,
-    folded,
-    heads,
-    lost_in_turns,
-    nameless,
-    source_of,
-    whole_message,
+from weft.dialects.requests.codec import Losses, Rendered
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.passthrough import (
+    FieldGetters,
+    source_body,
+    source_fields,
+    source_messages,
 )
-from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import drop_beside, kept, written
-from weft.dialects.asking.turns import Placed, Turn, leading, spoken, turns
-from weft.dialects.asking.verbatim import Meaning, fields_as_said, messages_as_said, said_by
-from weft.dialects.requests import Losses, Rendered, keys_of
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    leading_instructions,
+    message_turns,
+    paired_turns,
+)
+from weft.dialects.requests.two_roles import (
+    after_results,
+    check_last_turn,
+    instructions_as_user,
+    leading_instruction_messages,
+    losses_only_in_turns,
+    report_speaker,
+    source_bytes,
+    unknown_role_message,
+)
+from weft.dialects.requests.unknown_fields import collect, encode_with_extra, report_dropped_extras
 from weft.parts import Json
 from weft.request import FileContent, ImageContent, Request, TextContent
 
@@ -43,11 +55,14 @@ _FIRST_USER_MESSAGE = "(The conversation begins with the assistant.)"
 _THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
 _json = msgspec.json.Encoder().encode
 
-FIELD_SOURCES: Meaning = {
+FIELD_SOURCES: FieldGetters = {
     "model": attrgetter("model"),
     "max_tokens": attrgetter("max_output_tokens"),
     "messages": attrgetter("messages"),
-    "system": lambda request: (request.instructions, request.messages[: heads(request)]),
+    "system": lambda request: (
+        request.instructions,
+        request.messages[: leading_instruction_messages(request)],
+    ),
     "tools": attrgetter("tools"),
     "mcp_servers": attrgetter("tools"),
     "tool_choice": attrgetter("tool_choice", "parallel_tool_calls", "extra"),
@@ -72,7 +87,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     losses_before = len(losses.found)
     quirks = render_options.quirks_for_model(quirks_of(context), request.model)
     limit = max(quirks.name_limit, _NATIVE_NAME_LIMIT) if native else quirks.name_limit
-    names = Names(request, "a-zA-Z0-9_-", limit, losses)
+    names = ToolNameMap(request, "a-zA-Z0-9_-", limit, losses)
     blocks = BlockRenderer(context, losses, names, native=native)
     tools = MessagesToolRenderer(request, context, losses, names, native=native)
     system, messages = _MessagesRenderer(request, quirks, losses, blocks, native=native).render()
@@ -93,13 +108,13 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     body.tools = tools.tools or None
     body.mcp_servers = tools.mcp_servers or None
     body.tool_choice = _optional(choice)
-    fields = keys_of(_with_extra(body, request) if native else Raw(large_json.write(body)))
-    if native and lost_in_turns(request, losses.found[losses_before:]):
+    fields = fields_of(_with_extra(body, request) if native else Raw(large_json.write(body)))
+    if native and losses_only_in_turns(request, losses.found[losses_before:]):
         rendered_messages = fields["messages"]
-        fields = fields_as_said(said_by(request, NAME), request, fields, FIELD_SOURCES)
+        fields = source_fields(source_body(request, NAME), request, fields, FIELD_SOURCES)
         fields["messages"] = rendered_messages
     cut = () if native else render_options.unsupported_stops(request)
-    return Rendered(large_json.write(fields), names.restored, tools.bridged, cut)
+    return Rendered(large_json.write(fields), names.originals, tools.bridged, cut)
 
 
 def _optional(value: msgspec.Struct | None) -> Json:
@@ -138,9 +153,9 @@ def _render_options(
 
 def _with_extra(body: schema.MessagesRequest, request: Request) -> Raw:
     """The body with the unknown keys it came with; those of `thinking` are kept apart."""
-    options = keys_of(request.reasoning.extra) if request.reasoning else {}
+    options = fields_of(request.reasoning.extra) if request.reasoning else {}
     thinking = {f"thinking.{key}": value for key, value in options.items() if key != "effort"}
-    return written(body, kept(keys_of(request.extra), thinking), schema.NESTED)
+    return encode_with_extra(body, collect(fields_of(request.extra), thinking), schema.NESTED)
 
 
 class _RenderedMessage(msgspec.Struct):
@@ -159,7 +174,7 @@ class _RenderedMessage(msgspec.Struct):
         if self.source is not None:
             return self.source
         content = self.blocks if self.plain is None else self.plain
-        return written(schema.MessageParam(self.role, content), self.extra)
+        return encode_with_extra(schema.MessageParam(self.role, content), self.extra)
 
     @property
     def first_block_type(self) -> str:
@@ -185,34 +200,36 @@ class _MessagesRenderer:
         self._losses = losses
         self._blocks = blocks
         self._native = native
-        self._sources = messages_as_said(said_by(request, NAME), request)
+        self._sources = source_messages(source_body(request, NAME), request)
 
     def render(self) -> tuple[str | list[Raw] | None, list[_RenderedMessage]]:
         conversation = (
-            list(spoken(self._request, self._losses))
+            list(message_turns(self._request, self._losses))
             if self._native
-            else turns(self._request, self._losses)
+            else paired_turns(self._request, self._losses)
         )
-        first = leading(conversation)
+        first = leading_instructions(conversation)
         system = self._render_system(conversation[:first])
         return system, self._render_messages(self._move_to_user(conversation[first:]))
 
     def _render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
         match instructions:
-            case [Turn(path="instructions", contents=[Placed(content=TextContent(text=text))])]:
+            case [
+                Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
+            ]:
                 if text.strip() or self._native:
                     return text
         blocks: list[Raw] = []
         for turn in instructions:
             if turn.message is not None:
-                drop_beside(turn.message.extra, turn.path, self._losses, NAME)
+                report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
             blocks_before = len(blocks)
             for placed in turn.contents:
                 if not isinstance(placed.content, TextContent) and not self._native:
                     self._losses.refused(placed.path, f"{NAME} accepts only text as instructions")
                 elif (block := self._blocks.render(placed, "system")) is not None:
                     blocks.append(block)
-            nameless(turn, self._losses, said=len(blocks) > blocks_before)
+            report_speaker(turn, self._losses, said=len(blocks) > blocks_before)
         return blocks or None
 
     def _move_to_user(self, conversation: list[Turn]) -> list[Turn]:
@@ -220,11 +237,11 @@ class _MessagesRenderer:
         images and files of the assistant, and late instructions where the host rejects them.
         """
         out: list[Turn] = []
-        moved: list[Placed] = []
+        moved: list[LocatedContent] = []
         for turn in conversation:
             if turn.role in ("system", "developer"):
                 if not self._quirks.late_system:
-                    moved += folded(turn, self._losses)
+                    moved += instructions_as_user(turn, self._losses)
                     continue
             elif turn.role == "assistant" and not self._native:
                 files = [
@@ -239,7 +256,7 @@ class _MessagesRenderer:
                 turn = turn._replace(contents=rest)
                 moved += files
             elif turn.role == "user" and moved:
-                turn = turn._replace(contents=behind_results(turn.contents, moved))
+                turn = turn._replace(contents=after_results(turn.contents, moved))
                 moved = []
             out.append(turn)
         return [*out, Turn(moved[0].path, "user", moved)] if moved else out
@@ -249,7 +266,7 @@ class _MessagesRenderer:
         if self._native:
             return [message for _, message in rendered]
         rendered = [(turn, message) for turn, message in rendered if message.blocks]
-        check_end([turn for turn, _ in rendered], self._losses)
+        check_last_turn([turn for turn, _ in rendered], self._losses)
         out: list[_RenderedMessage] = []
         if rendered and rendered[0][0].role != "user":
             # Vendor documentation: the first message must be of the user.
@@ -266,18 +283,18 @@ class _MessagesRenderer:
         return out
 
     def _render_message(self, turn: Turn) -> _RenderedMessage:
-        if self._native and (whole := whole_message(turn)) is not None:
+        if self._native and (whole := unknown_role_message(turn)) is not None:
             return _RenderedMessage("user", [], source=whole)
         losses_before = len(self._losses.found)
         rendered = [self._blocks.render(placed, turn.role) for placed in turn.contents]
         blocks = [block for block in rendered if block is not None]
-        nameless(turn, self._losses, said=bool(blocks))
+        report_speaker(turn, self._losses, said=bool(blocks))
         plain = single_text([placed.content for placed in turn.contents])
         extra = turn.message.extra if turn.message else UNSET
         if not self._native:
-            drop_beside(extra, turn.path, self._losses, NAME)
+            report_dropped_extras(extra, turn.path, self._losses, NAME)
             extra = UNSET
-        source = source_of(turn, self._sources) if self._native else None
+        source = source_bytes(turn, self._sources) if self._native else None
         if len(self._losses.found) > losses_before:
             source = None
         role = "system" if turn.role == "developer" else turn.role

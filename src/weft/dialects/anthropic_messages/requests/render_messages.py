@@ -15,10 +15,16 @@ from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import ID_LETTERS, ID_LIMIT, NAME
-from weft.dialects.asking.bridging import Names, arguments
-from weft.dialects.asking.leftovers import drop_beside, unheard, written
-from weft.dialects.asking.turns import Placed
-from weft.dialects.requests import Losses, Spelling, keys_of, origins
+from weft.dialects.requests.codec import Losses, accepted_origins
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import NameSanitizer, ToolNameMap
+from weft.dialects.requests.tools import arguments_object
+from weft.dialects.requests.turns import LocatedContent
+from weft.dialects.requests.unknown_fields import (
+    encode_with_extra,
+    report_dropped_extras,
+    report_unsupported_item,
+)
 from weft.parts import Json
 from weft.request import (
     AnyContent,
@@ -41,16 +47,18 @@ _json = msgspec.json.Encoder().encode
 class BlockRenderer:
     """Renders the contents of one request."""
 
-    def __init__(self, context: Context, losses: Losses, names: Names, *, native: bool) -> None:
+    def __init__(
+        self, context: Context, losses: Losses, names: ToolNameMap, *, native: bool
+    ) -> None:
         """`native`: the request came in this dialect."""
         self._losses = losses
         self._names = names
         self._native = native
         self._quirks = quirks_of(context)
-        self._origins = origins(context, NAME, native=native)
-        self._call_ids = Spelling(ID_LETTERS, ID_LIMIT)
+        self._origins = accepted_origins(context, NAME, native=native)
+        self._call_ids = NameSanitizer(ID_LETTERS, ID_LIMIT)
 
-    def render(self, placed: Placed, role: str) -> Raw | None:
+    def render(self, placed: LocatedContent, role: str) -> Raw | None:
         """Returns a block, or None if the content is not sent; the losses say why."""
         return _RENDERERS[type(placed.content)](self, placed.path, placed.content, role)
 
@@ -59,13 +67,13 @@ class BlockRenderer:
 
     def _with_extra(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
         if self._native:
-            return written(block, extra, schema.NESTED)
-        drop_beside(extra, path, self._losses, NAME)
+            return encode_with_extra(block, extra, schema.NESTED)
+        report_dropped_extras(extra, path, self._losses, NAME)
         return Raw(large_json.write(block))
 
     def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
         if self._native:
-            search_result = keys_of(content.extra).get("search_result")
+            search_result = fields_of(content.extra).get("search_result")
             if search_result:
                 return search_result
         else:
@@ -182,8 +190,8 @@ class BlockRenderer:
             self._losses.adapted(f"{path}.signature", "left out: it is for another upstream")
         if content.item_id is not None:
             self._losses.adapted(f"{path}.item_id", f"left out: {NAME} has no item ids")
-        name = self._names.spell(content.name, content.namespace, path)
-        params = arguments(content, path, self._losses)
+        name = self._names.rename(content.name, content.namespace, path)
+        params = arguments_object(content, path, self._losses)
         block = schema.ToolUseBlockParam("tool_use", self._call_id(content.id, path), name, params)
         return self._with_extra(block, content.extra, path)
 
@@ -200,12 +208,12 @@ class BlockRenderer:
         return self._with_extra(block, content.extra, path)
 
     def _result_content(self, path: str, content: ResultContent) -> str | list[Raw] | None:
-        if self._native and "content" in keys_of(content.extra):
+        if self._native and "content" in fields_of(content.extra):
             return None  # `extra` has the whole list
         if plain := single_text(list(content.content)):
             return plain.text or None
         blocks = [
-            self.render(Placed(f"{path}.content[{index}]", part), "user")
+            self.render(LocatedContent(f"{path}.content[{index}]", part), "user")
             for index, part in enumerate(content.content)
         ]
         return [block for block in blocks if block is not None] or None
@@ -213,12 +221,12 @@ class BlockRenderer:
     def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
         if content.origin in self._origins:
             return content.raw
-        unheard(content, path, self._losses, NAME, ours=role == "assistant")
+        report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")
         return None
 
     def _call_id(self, id: str, path: str) -> str:
         """The id in the characters this API allows, the same for a call and its result."""
-        spelled = self._call_ids.spell(id)
+        spelled = self._call_ids.sanitize(id)
         if spelled != id:
             self._losses.adapted(f"{path}.id", f"{id} is sent as {spelled}")
         return spelled

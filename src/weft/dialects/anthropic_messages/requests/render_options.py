@@ -10,10 +10,11 @@ from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.requests.models import family_of
 from weft.dialects.anthropic_messages.wire import NAME
-from weft.dialects.asking.bridging import BUDGETS, effort_of
-from weft.dialects.asking.leftovers import drop, drop_beside
-from weft.dialects.asking.wording import identifier
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import shorten_identifier
+from weft.dialects.requests.reasoning import EFFORT_BUDGETS, effort_for_budget
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
 from weft.request import Effort, ReasoningOptions, Request
 
 MIN_BUDGET = 1024
@@ -62,7 +63,7 @@ def native_token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
     if options is None:
         return TokenPlan(limit)
     if options.effort == "none":
-        raw = keys_of(options.extra).get("effort")
+        raw = fields_of(options.extra).get("effort")
         effort = next((e for e in _EFFORTS.values() if raw == Raw(f'"{e}"'.encode())), None)
         return TokenPlan(limit, schema.ThinkingConfigParam("disabled"), effort)
     effort = _EFFORTS.get(options.effort) if options.effort else None
@@ -87,7 +88,7 @@ def token_plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> Toke
     options = request.reasoning
     if options is None:
         return TokenPlan(limit)
-    drop_beside(options.extra, "reasoning", losses, NAME)
+    report_dropped_extras(options.extra, "reasoning", losses, NAME)
     if options.budget_tokens == 0:
         losses.adapted("reasoning", "a budget of 0 disables thinking")
     if options.summary in ("concise", "detailed") and options.effort != "none":
@@ -108,7 +109,7 @@ def _plan_with_effort(
     thinking = schema.ThinkingConfigParam("adaptive", display=_display(options))
     if requested is None and budget is None:
         return TokenPlan(limit, thinking)
-    effort = _EFFORTS[requested or effort_of(budget or 0)]
+    effort = _EFFORTS[requested or effort_for_budget(budget or 0)]
     if effort not in quirks.efforts:
         effort = "high"
     if budget is not None:
@@ -125,7 +126,7 @@ def _plan_with_budget(
     most = quirks.most_tokens or quirks.max_tokens
     budget = options.budget_tokens
     if budget is None:
-        budget = BUDGETS.get(options.effort or "medium", most // 2)
+        budget = EFFORT_BUDGETS.get(options.effort or "medium", most // 2)
         losses.adapted("reasoning.effort", f"sent as a budget of {budget} tokens")
     if budget < MIN_BUDGET:
         losses.warned("reasoning.budget_tokens", f"raised to {MIN_BUDGET}, the minimum")
@@ -217,9 +218,9 @@ def metadata(request: Request, losses: Losses, *, native: bool) -> schema.Metada
             losses.warned("user", "left out: safety_identifier is sent instead")
     if user is None:
         return None
-    if identifier(user) != user and not native:
+    if shorten_identifier(user) != user and not native:
         losses.warned(path, "too long: its hash is sent")
-        user = identifier(user)
+        user = shorten_identifier(user)
     return schema.Metadata(user)
 
 
@@ -256,4 +257,4 @@ def report_unsupported(request: Request, losses: Losses) -> None:
         losses.adapted("metadata", "stored by Weft, not sent")
     if unsupported_stops(request):
         losses.adapted("stop", "Weft itself cuts the answer at sequences of whitespace")
-    drop(request.extra, "", losses, NAME)
+    report_unknown(request.extra, "", losses, NAME)

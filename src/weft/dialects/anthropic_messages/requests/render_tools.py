@@ -13,10 +13,21 @@ from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
-from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
-from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
-from weft.dialects.asking.wording import described
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.tools import (
+    FREE_TEXT_SCHEMA,
+    custom_tool_description,
+    report_no_approval,
+    schema_keywords,
+)
+from weft.dialects.requests.unknown_fields import (
+    ESSENTIAL_FOR_TOOLS,
+    encode_with_extra,
+    report_missing_tool,
+    report_unknown,
+)
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
@@ -30,7 +41,13 @@ class MessagesToolRenderer:
     """Renders the tools of one request."""
 
     def __init__(
-        self, request: Request, context: Context, losses: Losses, names: Names, *, native: bool
+        self,
+        request: Request,
+        context: Context,
+        losses: Losses,
+        names: ToolNameMap,
+        *,
+        native: bool,
     ) -> None:
         """`native`: the request came in this dialect."""
         self._request = request
@@ -82,7 +99,7 @@ class MessagesToolRenderer:
             if chosen.kind not in ("function", "custom"):
                 self._losses.refused("tool_choice", f"a {chosen.kind} tool cannot be forced")
                 return None
-            name = self._names.chosen(chosen.name, "tool_choice.name")
+            name = self._names.rename_chosen(chosen.name, "tool_choice.name")
             return schema.ToolChoiceParam("tool", name)
         if chosen.allowed:
             self._losses.warned("tool_choice.allowed", "only the allowed tools are declared")
@@ -95,14 +112,14 @@ class MessagesToolRenderer:
             if tool.kind != "mcp":
                 self.tools.append(tool.raw)
                 return
-            declaration = keys_of(tool.raw)
+            declaration = fields_of(tool.raw)
             if "mcp_toolset" in declaration:
                 self.tools.append(declaration["mcp_toolset"])
             if "mcp_server" in declaration:
                 self.mcp_servers.append(declaration["mcp_server"])
         elif tool.kind == "function":
             param = schema.ClientToolParam(
-                self._names.spell(tool.name, tool.namespace, path),
+                self._names.rename(tool.name, tool.namespace, path),
                 self._input_schema(tool.parameters, path),
                 tool.description,
                 tool.strict,
@@ -114,15 +131,17 @@ class MessagesToolRenderer:
         elif tool.kind in _HOSTED_TOOLS:
             _HOSTED_TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
-            missing(tool, path, self._losses, NAME)
+            report_missing_tool(tool, path, self._losses, NAME)
 
     def _declare_free_text(self, tool: Tool, path: str) -> None:
         self._losses.adapted(path, "its free text is passed as an object with the key input")
         self.bridged |= {tool.name}
-        name = self._names.spell(tool.name, tool.namespace, path)
-        description = described(tool, path, self._losses)
+        name = self._names.rename(tool.name, tool.namespace, path)
+        description = custom_tool_description(tool, path, self._losses)
         cache_control = self._cache_control(tool, path)
-        param = schema.ClientToolParam(name, FREE, description, cache_control=cache_control)
+        param = schema.ClientToolParam(
+            name, FREE_TEXT_SCHEMA, description, cache_control=cache_control
+        )
         self.tools.append(Raw(_json(param)))
 
     def _cache_control(self, tool: Tool, path: str) -> Json:
@@ -132,15 +151,15 @@ class MessagesToolRenderer:
 
     def _with_extra(self, param: msgspec.Struct, tool: Tool, path: str) -> Raw:
         if self._native:
-            return written(param, tool.extra, schema.NESTED)
-        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+            return encode_with_extra(param, tool.extra, schema.NESTED)
+        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         return Raw(_json(param))
 
     def _input_schema(self, parameters: Json, path: str) -> Raw:
         """The schema of the parameters, which must be of type object at the top."""
         if self._native and isinstance(parameters, Raw):
             return parameters
-        keywords = schema_of(parameters)
+        keywords = schema_keywords(parameters)
         if not keywords:
             return _EMPTY_SCHEMA
         if keywords.get("type") == Raw(b'"object"') and isinstance(parameters, Raw):
@@ -192,7 +211,7 @@ class MessagesToolRenderer:
         if hosted.server_url is None:
             self._losses.refused(path, f"{NAME} needs the URL of an MCP server")
             return
-        unasked(tool, path, self._losses, NAME)
+        report_no_approval(tool, path, self._losses, NAME)
         name = hosted.server_label or tool.name
         server = schema.McpServer("url", name, hosted.server_url, hosted.authorization)
         toolset = schema.McpToolset(

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw
 
-from weft.dialects.asking.leftovers import left
-from weft.dialects.requests import Losses, read
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import read_object
+from weft.dialects.requests.unknown_fields import remaining
 from weft.parts import Json
 from weft.request import Cache
 
@@ -322,11 +323,11 @@ def parse_cache_control(raw: Json, path: str) -> tuple[Cache | None, dict[str, R
     present = non_null(raw)
     if present is None:
         return None, {}
-    control = read(present, CacheControl, f"{path}.cache_control".lstrip("."))
+    control = read_object(present, CacheControl, f"{path}.cache_control".lstrip("."))
     cache = _TTLS.get(control.ttl)
     if control.type != "ephemeral" or cache is None:
         return None, {"cache_control": present}
-    return cache, left(present, CacheControl, under="cache_control")
+    return cache, remaining(present, CacheControl, under="cache_control")
 
 
 def render_cache_control(cache: Cache | None, path: str, losses: Losses, *, ttl: bool) -> Json:

@@ -7,9 +7,9 @@ calls again.
 import re
 from collections.abc import Callable
 
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import count, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import count, fields, parse_json, shown, text
 
 TRUNCATED_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 """Stop reasons with which the arguments of a call may be truncated."""
@@ -88,7 +88,7 @@ class ValidatedBlock:
 class ValidatedBlocks:
     """Checks the blocks of one message."""
 
-    def __init__(self, report: Report, report_once: Once) -> None:
+    def __init__(self, report: Report, report_once: Reporter) -> None:
         self._report = report
         self._report_once = report_once
         self._tool_uses = ValidatedToolUses(report)
@@ -284,6 +284,6 @@ def _is_direct(block: JsonObject) -> bool:
 def _is_object(joined: str) -> bool:
     """Whether the arguments are a JSON object; no text at all is an empty one."""
     try:
-        return not joined.strip() or isinstance(parsed(joined), dict)
+        return not joined.strip() or isinstance(parse_json(joined), dict)
     except ValueError:
         return False

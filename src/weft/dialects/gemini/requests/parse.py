@@ -7,15 +7,15 @@ import msgspec
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import MESSAGE, kept
-from weft.dialects.asking.verbatim import verbatim
-from weft.dialects.asking.wording import legible
 from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.requests.parse_messages import PartParser
 from weft.dialects.gemini.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.gemini.requests.schema_subset import to_json_schema
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Parsed, Places
+from weft.dialects.requests.codec import Parsed, SourcePaths
+from weft.dialects.requests.fields import check_body
+from weft.dialects.requests.passthrough import with_source
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import (
@@ -50,9 +50,9 @@ def parse(body: bytes, context: Context) -> Parsed:
 
 
 def _parse(body: bytes, context: Context) -> Parsed:
-    legible(body)
+    check_body(body)
     source, extra = schema.parse_object(body, schema.GenerateContentRequest)
-    places = Places(schema.FIELD_PATHS)
+    places = SourcePaths(schema.FIELD_PATHS)
     messages, source_messages = _parse_messages(source, context, places)
     config, unknown = schema.parse_optional(
         source.generation_config, schema.GenerationConfig, _CONFIG
@@ -75,13 +75,13 @@ def _parse(body: bytes, context: Context) -> Parsed:
     )
     if bytes(extra.get(_MODALITIES, b"")).upper() == b'["TEXT"]':
         del extra[_MODALITIES]  # the default
-    request = msgspec.structs.replace(request, extra=kept(extra))
+    request = msgspec.structs.replace(request, extra=collect(extra))
     body = schema.with_camel_case_keys(body)
-    return Parsed(verbatim(request, body, source_messages), places)
+    return Parsed(with_source(request, body, source_messages), places)
 
 
 def _parse_messages(
-    source: schema.GenerateContentRequest, context: Context, places: Places
+    source: schema.GenerateContentRequest, context: Context, places: SourcePaths
 ) -> tuple[list[Message], list[Raw | None]]:
     """Returns the messages, and for each the bytes it may be sent in again, if there are any."""
     parser = PartParser(context, places)
@@ -102,11 +102,11 @@ def _parse_messages(
         places.add(canonical, path)
         if role is None:
             places.add(f"{canonical}.content[0]", f"{path}.role")
-            messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
+            messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
             sources.append(raw)
             continue
         parts = parser.parse(content.parts, path, canonical)
-        messages.append(Message(role, parts, extra=kept(unknown)))
+        messages.append(Message(role, parts, extra=collect(unknown)))
         sources.append(None if parser.foreign_signature else raw)
     return messages, sources
 
@@ -132,7 +132,7 @@ def _parse_sampling(config: schema.GenerationConfig) -> Sampling:
 
 
 def _parse_output(
-    config: schema.GenerationConfig, extra: dict[str, Raw], places: Places
+    config: schema.GenerationConfig, extra: dict[str, Raw], places: SourcePaths
 ) -> OutputFormat:
     subset = schema.non_null(config.response_schema)
     full = schema.non_null(config.response_json_schema)

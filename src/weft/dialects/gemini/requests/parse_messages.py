@@ -9,12 +9,12 @@ import msgspec
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.asking.bridging import holds_envelope, is_object
-from weft.dialects.asking.leftovers import UNSEEN_PARTS, kept
-from weft.dialects.envelope import opened, restored, with_proof
+from weft.dialects.envelope import is_envelope, restore_reasoning, unwrap, with_signature
 from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Places, keys_of
+from weft.dialects.requests.codec import SourcePaths
+from weft.dialects.requests.fields import fields_of, is_json_object
+from weft.dialects.requests.unknown_fields import UNPARSED_RESULT_PARTS, collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import (
@@ -46,7 +46,7 @@ _json = msgspec.json.Encoder().encode
 class PartParser:
     """Parses the contents of one request in order, and remembers the calls without a result."""
 
-    def __init__(self, context: Context, places: Places) -> None:
+    def __init__(self, context: Context, places: SourcePaths) -> None:
         self._origin = context.origin or NAME
         self._ids = context.ids
         self._places = places
@@ -71,18 +71,18 @@ class PartParser:
 
     def _parse_part(self, raw: Raw, path: str) -> list[AnyContent]:
         part, unknown = schema.parse_object(raw, schema.RequestPart, path)
-        envelope = opened(part.thought_signature)
+        envelope = unwrap(part.thought_signature)
         if envelope is None:
             return [self._parse_payload(raw, part, unknown, path)]
         self.foreign_signature = True
         unsigned = msgspec.structs.replace(part, thought_signature=None)
-        fields = {key: value for key, value in keys_of(raw).items() if not holds_envelope(value)}
-        if envelope.proof.call is not None:
+        fields = {key: value for key, value in fields_of(raw).items() if not is_envelope(value)}
+        if envelope.state.call is not None:
             payload = self._parse_payload(Raw(_json(fields)), unsigned, unknown, path)
             if isinstance(payload, CallContent):
-                payload = with_proof(payload, envelope)
+                payload = with_signature(payload, envelope)
             return [payload]
-        reasoning = restored(envelope, part.text or "" if part.thought else "", "summary")
+        reasoning = restore_reasoning(envelope, part.text or "" if part.thought else "", "summary")
         if part.thought or part.text == "":
             return [reasoning]
         return [reasoning, self._parse_payload(Raw(_json(fields)), unsigned, unknown, path)]
@@ -107,14 +107,14 @@ class PartParser:
             return _PARSERS[key](self, payload, part, unknown, f"{path}.{key}")
         text, resolution = part.text or "", _resolution(part)
         if not part.thought:
-            return TextContent(text, extra=kept(_part_extra(part), resolution, unknown))
+            return TextContent(text, extra=collect(_part_extra(part), resolution, unknown))
         signature = part.thought_signature
         return ReasoningContent(
             text,
             "summary",
             signature=signature,
             origin=self._origin if signature else None,
-            extra=kept(unknown, resolution),
+            extra=collect(unknown, resolution),
         )
 
     def _function_call(
@@ -122,7 +122,7 @@ class PartParser:
     ) -> AnyContent:
         call, rest = schema.parse_nested(raw, schema.RequestFunctionCall, path, "functionCall")
         args = schema.non_null(call.args)
-        if args is not None and not is_object(args):
+        if args is not None and not is_json_object(args):
             raise BadRequest(f"{path}.args", "expected an object")
         part_extra = _part_extra(part)
         part_extra.pop(_SIGNATURE, None)
@@ -132,7 +132,7 @@ class PartParser:
             "{}" if args is None else bytes(args).decode(),
             signature=part.thought_signature,
             origin=self._origin if part.thought_signature else None,
-            extra=kept(unknown, rest, part_extra, _resolution(part)),
+            extra=collect(unknown, rest, part_extra, _resolution(part)),
         )
         self._open_calls.append(content)
         return content
@@ -144,7 +144,7 @@ class PartParser:
             raw, schema.RequestFunctionResponse, path, "functionResponse"
         )
         response = schema.non_null(result.response) or Raw(b"{}")
-        if not is_object(response):
+        if not is_json_object(response):
             raise BadRequest(f"{path}.response", "expected an object")
         text, is_error = _parse_response(response)
         raw_parts = schema.parse_list(result.parts, f"{path}.parts")
@@ -156,13 +156,15 @@ class PartParser:
             if isinstance(content, ImageContent | FileContent):
                 media.append(content)
         if len(media) < len(raw_parts) and isinstance(result.parts, Raw):
-            rest[UNSEEN_PARTS] = result.parts  # some have no canonical content: all are kept
+            rest[UNPARSED_RESULT_PARTS] = (
+                result.parts
+            )  # some have no canonical content: all are kept
         return ResultContent(
             self._close_call(result),
             (*text, *media),
             name=result.name,
             is_error=is_error,
-            extra=kept(unknown, rest, _part_extra(part), _resolution(part)),
+            extra=collect(unknown, rest, _part_extra(part), _resolution(part)),
         )
 
     def _close_call(self, result: schema.RequestFunctionResponse) -> str:
@@ -245,20 +247,20 @@ def _media(
 ) -> ImageContent | FileContent:
     extra = unknown | _part_extra(part)
     if not (media_type or "").startswith("image/"):
-        packed = kept(extra, _resolution(part))
+        packed = collect(extra, _resolution(part))
         return FileContent(media_type, data, url, file_id, name, extra=packed)
     detail = _detail(part)
     if detail is None:
         extra |= _resolution(part)
     if name is not None:
         extra["inlineData.displayName" if data else "fileData.displayName"] = Raw(_json(name))
-    return ImageContent(media_type, data, url, file_id, detail, extra=kept(extra))
+    return ImageContent(media_type, data, url, file_id, detail, extra=collect(extra))
 
 
 def _detail(part: schema.RequestPart) -> str | None:
     """The canonical detail, if the resolution has only a known level."""
     resolution = schema.non_null(part.media_resolution)
-    if resolution is None or not is_object(resolution):
+    if resolution is None or not is_json_object(resolution):
         return None
     parsed, unknown = schema.parse_object(resolution, schema.MediaResolution)
     return None if unknown else _DETAILS.get(parsed.level or "")
@@ -268,7 +270,7 @@ def _parse_response(response: Raw) -> tuple[tuple[TextContent, ...], bool]:
     """The text of a result and whether it is an error: the string under `output` or `error`, if
     that is the only key; else the JSON of the whole object.
     """
-    keys = keys_of(response)
+    keys = fields_of(response)
     is_error = "error" in keys
     if set(keys) in ({"output"}, {"error"}):
         try:
@@ -277,6 +279,6 @@ def _parse_response(response: Raw) -> tuple[tuple[TextContent, ...], bool]:
             pass
         else:
             # A string that is itself a JSON object would be rendered as that object.
-            if not is_object(text):
+            if not is_json_object(text):
                 return ((TextContent(text),) if text else ()), is_error
     return (TextContent(bytes(response).decode()),), is_error

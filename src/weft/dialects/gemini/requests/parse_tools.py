@@ -5,11 +5,11 @@ import re
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.asking.leftovers import kept
 from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.requests.schema_subset import to_json_schema
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Places
+from weft.dialects.requests.codec import SourcePaths
+from weft.dialects.requests.unknown_fields import collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Tool, ToolChoice, ToolMode
@@ -25,7 +25,7 @@ _TRANSPORT = "streamableHttpTransport"
 _json = msgspec.json.Encoder().encode
 
 
-def parse_tools(raw: Json, places: Places) -> tuple[Tool, ...]:
+def parse_tools(raw: Json, places: SourcePaths) -> tuple[Tool, ...]:
     """Returns all tools; one entry of `tools` may hold several."""
     tools: list[Tool] = []
 
@@ -63,7 +63,7 @@ def _function(raw: Raw, path: str) -> Tool:
         function.name,
         description=function.description,
         parameters=parameters,
-        extra=kept(unknown),
+        extra=collect(unknown),
     )
 
 
@@ -77,7 +77,7 @@ def _hosted_tool(key: str, options: Raw, path: str) -> Tool:
     parsed, unknown = schema.parse_object(options, schema.SearchOptions, path)
     hosted = Hosted(blocked_domains=tuple(parsed.exclude_domains or ()))
     name = kind.replace("-", "_")
-    return Tool(name, kind, hosted=hosted, raw=raw, origin=NAME, extra=kept(unknown))
+    return Tool(name, kind, hosted=hosted, raw=raw, origin=NAME, extra=collect(unknown))
 
 
 def _mcp_server(raw: Raw, path: str) -> Tool:
@@ -103,7 +103,7 @@ def _mcp_server(raw: Raw, path: str) -> Tool:
         hosted=hosted,
         raw=Raw(_json({"mcpServers": [raw]})),
         origin=NAME,
-        extra=kept(unknown, extra),
+        extra=collect(unknown, extra),
     )
 
 

@@ -11,14 +11,21 @@ from msgspec import UNSET, Raw
 
 from weft import large_json
 from weft.context import Context
-from weft.dialects.asking.bridging import Names, arguments, is_object
-from weft.dialects.asking.leftovers import UNSEEN_PARTS, drop_beside, unheard, written
-from weft.dialects.asking.turns import Placed
-from weft.dialects.asking.wording import plain_text
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Losses, keys_of, origins
+from weft.dialects.requests.codec import Losses, accepted_origins
+from weft.dialects.requests.data_urls import text_of_file
+from weft.dialects.requests.fields import fields_of, is_json_object
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.tools import arguments_object
+from weft.dialects.requests.turns import LocatedContent
+from weft.dialects.requests.unknown_fields import (
+    UNPARSED_RESULT_PARTS,
+    encode_with_extra,
+    report_dropped_extras,
+    report_unsupported_item,
+)
 from weft.parts import Json
 from weft.request import (
     CallContent,
@@ -60,19 +67,21 @@ _json = msgspec.json.Encoder().encode
 class PartRenderer:
     """Renders the contents of one request."""
 
-    def __init__(self, context: Context, losses: Losses, names: Names, *, native: bool) -> None:
+    def __init__(
+        self, context: Context, losses: Losses, names: ToolNameMap, *, native: bool
+    ) -> None:
         """`native`: the request came in this dialect."""
         self._losses = losses
         self._names = names
         self._native = native
         self._quirks = quirks_of(context)
-        self._origins = origins(context, NAME, native=native)
+        self._origins = accepted_origins(context, NAME, native=native)
         self._call_names: dict[str, str] = {}
         """The name of each call so far, by id: a functionResponse repeats it."""
         self._needs_mark = False
         """Whether the next call without a signature must be marked."""
 
-    def render(self, contents: list[Placed], role: str) -> list[Raw]:
+    def render(self, contents: list[LocatedContent], role: str) -> list[Raw]:
         """Returns the parts of one message. A message of the model is one step."""
         self._needs_mark = role == "assistant" and not self._native and self._quirks.signed_calls
         parts = [part for placed in contents for part in self._render_content(placed, role)]
@@ -87,15 +96,15 @@ class PartRenderer:
                 parts += media
         return parts
 
-    def _render_content(self, placed: Placed, role: str) -> list[Raw]:
+    def _render_content(self, placed: LocatedContent, role: str) -> list[Raw]:
         content = placed.content
         part = _RENDERERS[type(content)](self, placed.path, content, role)
         return [] if part is None else [part]
 
     def _with_extra(self, part: schema.RequestPart, extra: Json, path: str) -> Raw:
         if self._native:
-            return written(part, extra, schema.NESTED)
-        drop_beside(extra, path, self._losses, NAME)
+            return encode_with_extra(part, extra, schema.NESTED)
+        report_dropped_extras(extra, path, self._losses, NAME)
         return Raw(large_json.write(part))
 
     def _drop_cache(self, content: _Cacheable, path: str) -> None:
@@ -138,7 +147,7 @@ class PartRenderer:
         return None if part is None else self._with_extra(part, content.extra, path)
 
     def _text_file(self, path: str, content: FileContent) -> Raw | None:
-        text = plain_text(content)
+        text = text_of_file(content)
         if text is None:
             self._losses.refused(path, "text/plain data is not valid UTF-8")
             return None
@@ -202,9 +211,9 @@ class PartRenderer:
             return None
         if content.item_id is not None:
             self._losses.adapted(f"{path}.item_id", f"left out: {NAME} has no item ids")
-        name = self._names.spell(content.name, content.namespace, path)
+        name = self._names.rename(content.name, content.namespace, path)
         self._call_names[content.id] = name
-        args = arguments(content, path, self._losses)
+        args = arguments_object(content, path, self._losses)
         call = schema.RequestFunctionCall(name, _sent_id(content.id), args)
         part = schema.RequestPart(function_call=Raw(_json(call)))
         part.thought_signature = self._call_signature(path, content)
@@ -234,9 +243,9 @@ class PartRenderer:
         self._drop_cache(content, path)
         name = self._call_names.get(content.id)
         if name is None:
-            name = self._names.chosen(content.name or content.id, f"{path}.name")
+            name = self._names.rename_chosen(content.name or content.id, f"{path}.name")
         parts: list[Raw] = []
-        if self._quirks.result_media and UNSEEN_PARTS not in keys_of(content.extra):
+        if self._quirks.result_media and UNPARSED_RESULT_PARTS not in fields_of(content.extra):
             parts = self._result_media(path, content)
         result = schema.RequestFunctionResponse(
             name,
@@ -262,7 +271,7 @@ class PartRenderer:
                 self._losses.adapted(f"{path}.content", detail)
             if isinstance(part, TextContent) and not self._native:
                 self._drop_cache(part, part_path)
-                drop_beside(part.extra, part_path, self._losses, NAME)
+                report_dropped_extras(part.extra, part_path, self._losses, NAME)
             elif isinstance(part, FileContent):
                 self._losses.adapted(part_path, "a plain text file is sent as text")
             if not text and part != TextContent("") and not self._native:
@@ -272,7 +281,7 @@ class PartRenderer:
             self._losses.adapted(f"{path}.content", "its texts are joined")
         joined = "\n".join(texts)
         as_is = Raw(joined.encode())
-        if is_object(joined) and (not content.is_error or "error" in keys_of(as_is)):
+        if is_json_object(joined) and (not content.is_error or "error" in fields_of(as_is)):
             return as_is
         return Raw(_json({"error" if content.is_error else "output": joined}))
 
@@ -281,20 +290,22 @@ class PartRenderer:
         if isinstance(part, TextContent):
             return part.text
         if isinstance(part, FileContent) and part.media_type == _PLAIN_TEXT and not self._native:
-            return plain_text(part)
+            return text_of_file(part)
         return None
 
     def _result_media(self, path: str, content: ResultContent) -> list[Raw]:
         parts: list[Raw] = []
         for index, part in enumerate(content.content):
             if self._result_text(part) is None:
-                parts += self._render_content(Placed(f"{path}.content[{index}]", part), "user")
+                parts += self._render_content(
+                    LocatedContent(f"{path}.content[{index}]", part), "user"
+                )
         return parts
 
     def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
         if content.origin in self._origins:
             return content.raw
-        unheard(content, path, self._losses, NAME, ours=role == "assistant")
+        report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")
         return None
 
 

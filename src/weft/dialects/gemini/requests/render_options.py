@@ -3,13 +3,13 @@
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.asking.bridging import effort_of
-from weft.dialects.asking.leftovers import drop, drop_beside
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Losses
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.reasoning import effort_for_budget
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
 from weft.parts import Json
 from weft.request import Effort, ReasoningOptions, Request
 
@@ -117,7 +117,7 @@ def _thinking(options: ReasoningOptions | None, quirks: GeminiQuirks, losses: Lo
     """The options of another dialect, as a level or, on older models, as a budget."""
     if options is None:
         return UNSET
-    drop_beside(options.extra, "reasoning", losses, NAME)
+    report_dropped_extras(options.extra, "reasoning", losses, NAME)
     if options.summary in ("concise", "detailed") and options.effort != "none":
         losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
     if quirks.thinking == "budget":
@@ -136,7 +136,7 @@ def _thinking_config(
 def _level(options: ReasoningOptions, losses: Losses) -> schema.ThinkingLevel | None:
     effort = options.effort
     if options.budget_tokens is not None:
-        effort = effort or effort_of(options.budget_tokens)
+        effort = effort or effort_for_budget(options.budget_tokens)
         losses.adapted("reasoning.budget_tokens", f"sent as thinkingLevel {_LEVELS[effort]}")
     if effort is None:
         return None
@@ -194,4 +194,4 @@ def report_unsupported(request: Request, losses: Losses) -> None:
         losses.warned("service_tier", detail)
     if request.metadata:
         losses.adapted("metadata", "stored by Weft, not sent")
-    drop(request.extra, "", losses, NAME)
+    report_unknown(request.extra, "", losses, NAME)

@@ -10,14 +10,24 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
-from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
-from weft.dialects.asking.wording import described
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Losses
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.tools import (
+    FREE_TEXT_SCHEMA,
+    custom_tool_description,
+    report_no_approval,
+    schema_keywords,
+)
+from weft.dialects.requests.unknown_fields import (
+    ESSENTIAL_FOR_TOOLS,
+    encode_with_extra,
+    report_missing_tool,
+    report_unknown,
+)
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
@@ -31,7 +41,13 @@ class GeminiToolRenderer:
     """Renders the tools of one request. Consecutive functions share one entry of `tools`."""
 
     def __init__(
-        self, request: Request, context: Context, losses: Losses, names: Names, *, native: bool
+        self,
+        request: Request,
+        context: Context,
+        losses: Losses,
+        names: ToolNameMap,
+        *,
+        native: bool,
     ) -> None:
         """`native`: the request came in this dialect."""
         self._request = request
@@ -78,13 +94,13 @@ class GeminiToolRenderer:
             self._losses.refused("tool_choice", f"a {chosen.kind} tool cannot be forced")
             return None
         if chosen.name is not None:
-            name = self._names.chosen(chosen.name, "tool_choice.name")
+            name = self._names.rename_chosen(chosen.name, "tool_choice.name")
             return schema.FunctionCallingConfig("ANY", [name])
         mode = _MODES[chosen.mode]
         if mode == "AUTO" and (chosen.allowed or strict):
             mode = "VALIDATED"
         allowed = [
-            self._names.chosen(name, f"tool_choice.allowed[{index}]")
+            self._names.rename_chosen(name, f"tool_choice.allowed[{index}]")
             for index, name in enumerate(chosen.allowed)
         ]
         return schema.FunctionCallingConfig(mode, allowed or None)
@@ -110,17 +126,19 @@ class GeminiToolRenderer:
         elif tool.kind == "custom":
             self._losses.adapted(path, "its free text is passed as an object with the key input")
             self.bridged |= {tool.name}
-            name = self._names.spell(tool.name, tool.namespace, path)
-            declaration = schema.FunctionDeclaration(name, described(tool, path, self._losses))
-            self._set_parameters(declaration, FREE, path)
+            name = self._names.rename(tool.name, tool.namespace, path)
+            declaration = schema.FunctionDeclaration(
+                name, custom_tool_description(tool, path, self._losses)
+            )
+            self._set_parameters(declaration, FREE_TEXT_SCHEMA, path)
             self._functions.append(Raw(_json(declaration)))
         elif tool.kind in _HOSTED_TOOLS:
             _HOSTED_TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
-            missing(tool, path, self._losses, NAME)
+            report_missing_tool(tool, path, self._losses, NAME)
 
     def _declare_function(self, tool: Tool, path: str) -> None:
-        name = self._names.spell(tool.name, tool.namespace, path)
+        name = self._names.rename(tool.name, tool.namespace, path)
         declaration = schema.FunctionDeclaration(name, tool.description)
         if tool.strict:
             self._has_strict = True
@@ -128,16 +146,16 @@ class GeminiToolRenderer:
             self._losses.adapted(f"{path}.strict", detail)
         self._set_parameters(declaration, tool.parameters, path)
         if self._native:
-            self._functions.append(written(declaration, tool.extra))
+            self._functions.append(encode_with_extra(declaration, tool.extra))
             return
-        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         self._functions.append(Raw(_json(declaration)))
 
     def _set_parameters(
         self, declaration: schema.FunctionDeclaration, parameters: Json, path: str
     ) -> None:
         """Sets the schema; a tool without parameters has none."""
-        if not isinstance(parameters, Raw) or not schema_of(parameters):
+        if not isinstance(parameters, Raw) or not schema_keywords(parameters):
             return
         if self._quirks.json_schema:
             declaration.parameters_json_schema = parameters
@@ -162,7 +180,7 @@ class GeminiToolRenderer:
         if hosted.context_size is not None:
             self._losses.dropped(f"{path}.hosted.context_size", NAME)
         options = schema.SearchOptions(list(hosted.blocked_domains) or None)
-        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         self._add_entry(Raw(_json({schema.SEARCH: options})))
 
     def _without_options(self, tool: Tool, hosted: Hosted, path: str) -> None:
@@ -173,7 +191,7 @@ class GeminiToolRenderer:
             blocked_domains=bool(hosted.blocked_domains),
             max_uses=hosted.max_uses is not None,
         )
-        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         self._add_entry(Raw(_json({_HOSTED_KEYS[tool.kind]: {}})))
 
     def _mcp(self, tool: Tool, hosted: Hosted, path: str) -> None:
@@ -181,7 +199,7 @@ class GeminiToolRenderer:
             self._losses.refused(path, f"{NAME} needs the URL of an MCP server")
             return
         self._refuse_options(path, allowed_tools=bool(hosted.allowed_tools))
-        unasked(tool, path, self._losses, NAME)
+        report_no_approval(tool, path, self._losses, NAME)
         token = hosted.authorization
         headers = {"Authorization": f"Bearer {token}"} if token else None
         transport = schema.StreamableHttpTransport(hosted.server_url, headers)

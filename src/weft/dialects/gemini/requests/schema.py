@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw
 
 from weft import large_json
-from weft.dialects.requests import names_of, read
+from weft.dialects.requests.fields import known_names, read_object
 from weft.errors import BadRequest
 from weft.parts import Json
 
@@ -219,13 +219,13 @@ def parse_object(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, 
     try:
         fields = large_json.members(data)
     except (ValueError, RecursionError):
-        return read(data, shape, path), {}  # raises BadRequest
+        return read_object(data, shape, path), {}  # raises BadRequest
     names = _camel_case_names(shape)
-    known = names_of(shape)
+    known = known_names(shape)
     renamed = {names.get(key, key): value for key, value in fields.items()}
     if renamed.keys() != fields.keys():
         data = large_json.write(renamed)
-    parsed = read(data, shape, path)
+    parsed = read_object(data, shape, path)
     return parsed, {key: value for key, value in renamed.items() if key not in known}
 
 

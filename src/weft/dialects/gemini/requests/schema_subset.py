@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Raw
 
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
 
 Keywords = dict[str, Raw]
 
@@ -200,7 +201,7 @@ class SubsetRenderer:
         self._losses.adapted(path, f"{target} is expanded")
         self._expanding.append(target)
         siblings = {key: value for key, value in keys.items() if key != "$ref"}
-        found = self._convert(_encode({**keys_of(resolved), **siblings}), path)
+        found = self._convert(_encode({**fields_of(resolved), **siblings}), path)
         self._expanding.pop()
         return found
 

@@ -11,17 +11,26 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.arranging import source_of, whole_message
-from weft.dialects.asking.bridging import Names, arguments
-from weft.dialects.asking.leftovers import drop_beside, unheard
-from weft.dialects.asking.turns import Placed, Turn, merged, spoken, turns
-from weft.dialects.asking.verbatim import messages_as_said, said_by
-from weft.dialects.asking.wording import MARK, Kin, data_url, image_url, plain_text
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.parse_messages import UNKNOWN_CALL
 from weft.dialects.openai_chat.wire import NAME, extra_content
-from weft.dialects.requests import Losses, keys_of, origins
+from weft.dialects.requests.codec import Losses, accepted_origins
+from weft.dialects.requests.data_urls import data_url, image_url, text_of_file
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.openai_family import BREAKPOINT_KEY, OpenAIFamilyOptions
+from weft.dialects.requests.passthrough import source_body, source_messages
+from weft.dialects.requests.tools import arguments_object
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    merge_neighbours,
+    message_turns,
+    paired_turns,
+)
+from weft.dialects.requests.two_roles import source_bytes, unknown_role_message
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
 from weft.parts import Json
 from weft.request import (
     CallContent,
@@ -41,16 +50,18 @@ _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "
 _MOVED = "The images and files of this result are in the next message."
 
 
-def render_messages(request: Request, context: Context, names: Names, losses: Losses) -> list[Raw]:
+def render_messages(
+    request: Request, context: Context, names: ToolNameMap, losses: Losses
+) -> list[Raw]:
     """Returns the messages; what has no place in them is in the losses."""
     renderer = _ChatMessageRenderer(request, context, names, losses)
     if request.dialect != NAME:
         renderer.report_losses()
         return [raw for turn in _turns(request, losses) for raw in renderer.render(turn)]
-    sources = messages_as_said(said_by(request, NAME), request)
+    sources = source_messages(source_body(request, NAME), request)
     messages: list[Raw] = []
-    for turn in spoken(request, losses):
-        source = source_of(turn, sources)
+    for turn in message_turns(request, losses):
+        source = source_bytes(turn, sources)
         if source is not None and renderer.passes(turn):
             messages.append(source)
         else:
@@ -61,9 +72,9 @@ def render_messages(request: Request, context: Context, names: Names, losses: Lo
 def _turns(request: Request, losses: Losses) -> list[Turn]:
     """Returns the turns of another dialect's request; those of one role in a row are one."""
     found: list[Turn] = []
-    for role, group in groupby(turns(request, losses), key=lambda turn: turn.role):
+    for role, group in groupby(paired_turns(request, losses), key=lambda turn: turn.role):
         run = list(group)
-        found += run if role in ("system", "developer") else merged(run)
+        found += run if role in ("system", "developer") else merge_neighbours(run)
     if found and found[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
         detail = f"{NAME} cannot continue a message of the assistant; end with a user message"
         losses.refused(found[-1].path, detail)
@@ -76,13 +87,15 @@ class _ChatMessageRenderer:
     `same_dialect`: the request came in this dialect. `native`: it did, or it came in none.
     """
 
-    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
+    def __init__(
+        self, request: Request, context: Context, names: ToolNameMap, losses: Losses
+    ) -> None:
         self._request = request
         self._quirks = quirks_of(context)
         self._same_dialect = request.dialect == NAME
         self._native = self._same_dialect or request.dialect is None
-        self._origins = origins(context, NAME, native=self._same_dialect)
-        self._family = Kin(request, NAME, schema.SIBLING, losses)
+        self._origins = accepted_origins(context, NAME, native=self._same_dialect)
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
         self._names = names
         self._losses = losses
 
@@ -94,8 +107,8 @@ class _ChatMessageRenderer:
                 self._losses.adapted(f"{path}.phase", f"{NAME} has no phases")
             if message.item_id is not None:
                 self._losses.adapted(f"{path}.item_id", f"{NAME} has no item ids")
-            drop_beside(message.extra, path, self._losses, NAME)
-            self._family.note(message.content, path)
+            report_dropped_extras(message.extra, path, self._losses, NAME)
+            self._family.report_extras(message.content, path)
 
     def passes(self, turn: Turn) -> bool:
         """Whether a message of this dialect is sent in its own bytes: the host knows its role, and
@@ -109,7 +122,7 @@ class _ChatMessageRenderer:
         return all(reasoning.origin in self._origins for reasoning in reasonings)
 
     def render(self, turn: Turn) -> list[Raw]:
-        if self._same_dialect and (whole := whole_message(turn)) is not None:
+        if self._same_dialect and (whole := unknown_role_message(turn)) is not None:
             return [whole]
         if turn.role == "assistant":
             return self._assistant(turn)
@@ -133,10 +146,10 @@ class _ChatMessageRenderer:
         """Returns a shape with the unknown fields that came with it in this dialect."""
         if not self._same_dialect or extra is UNSET:
             return schema.to_raw(value)
-        fields = keys_of(schema.to_raw(value))
-        for key, more in keys_of(extra).items():
+        fields = fields_of(schema.to_raw(value))
+        for key, more in fields_of(extra).items():
             inner = key in fields
-            fields[key] = schema.to_raw(keys_of(more) | keys_of(fields[key])) if inner else more
+            fields[key] = schema.to_raw(fields_of(more) | fields_of(fields[key])) if inner else more
         return schema.to_raw(fields)
 
     # User messages and results
@@ -144,7 +157,7 @@ class _ChatMessageRenderer:
     def _user(self, turn: Turn) -> list[Raw]:
         messages: list[Raw] = []
         moved: list[Raw] = []
-        rest: list[Placed] = []
+        rest: list[LocatedContent] = []
         for placed in turn.contents:
             if isinstance(placed.content, ResultContent):
                 messages.append(self._result(placed.path, placed.content, turn, moved))
@@ -159,10 +172,10 @@ class _ChatMessageRenderer:
 
     def _result(self, path: str, result: ResultContent, turn: Turn, moved: list[Raw]) -> Raw:
         """Renders a result; its images and files are added to `moved`."""
-        texts: list[Placed] = []
+        texts: list[LocatedContent] = []
         before = len(moved)
         for number, content in enumerate(result.content):
-            placed = Placed(f"{path}.content[{number}]", content)
+            placed = LocatedContent(f"{path}.content[{number}]", content)
             if isinstance(content, TextContent):
                 texts.append(placed)
             else:
@@ -170,11 +183,11 @@ class _ChatMessageRenderer:
                 part = self._part(placed)
                 moved += [part] if part is not None else []
         if len(moved) > before:
-            texts.append(Placed(path, TextContent(_MOVED)))
+            texts.append(LocatedContent(path, TextContent(_MOVED)))
         if result.is_error:
             self._losses.adapted(f"{path}.is_error", "marked by `Error: ` before the text")
             texts = _with_error_prefix(path, texts)
-        text = self._content(self._family.marked(path, texts, result.cache))
+        text = self._content(self._family.move_breakpoint(path, texts, result.cache))
         message = schema.ChatToolMessage("tool", text or "", result.id)
         message.name = result.name if self._same_dialect else None
         return self._message(turn, message)
@@ -183,7 +196,7 @@ class _ChatMessageRenderer:
 
     def _assistant(self, turn: Turn) -> list[Raw]:
         message = schema.ChatAssistantMessage("assistant", name=turn.name)
-        texts: list[Placed] = []
+        texts: list[LocatedContent] = []
         calls: list[Raw] = []
         for placed in turn.contents:
             match placed.content:
@@ -197,7 +210,7 @@ class _ChatMessageRenderer:
                     detail = f"files of the assistant are not available on {NAME}; move them"
                     self._losses.refused(placed.path, f"{detail} to a user message")
                 case OpaqueContent() as opaque if not self._is_own(opaque):
-                    unheard(opaque, placed.path, self._losses, NAME, ours=True)
+                    report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=True)
                 case OpaqueContent(kind=kind, raw=raw) if kind.startswith(UNKNOWN_CALL):
                     calls.append(raw)
                 case _:
@@ -211,13 +224,13 @@ class _ChatMessageRenderer:
             return []
         return [self._message(turn, message)]
 
-    def _add_texts(self, message: schema.ChatAssistantMessage, texts: list[Placed]) -> None:
+    def _add_texts(self, message: schema.ChatAssistantMessage, texts: list[LocatedContent]) -> None:
         refusals = [
             one
             for one in texts
             if isinstance(one.content, TextContent)
             and one.content.refusal
-            and not keys_of(one.content.extra)  # which only a part can have
+            and not fields_of(one.content.extra)  # which only a part can have
         ]
         if refusals and (len(texts) == 1 or not self._same_dialect):
             self._report_joined(refusals)
@@ -258,7 +271,7 @@ class _ChatMessageRenderer:
             self._losses.adapted(f"{path}.item_id", f"{NAME} has no item ids")
         name = call.name
         if not self._same_dialect:
-            name = self._names.spell(call.name, call.namespace, path)
+            name = self._names.rename(call.name, call.namespace, path)
         rendered: schema.ChatParam
         if call.format == "text" and (self._native or self._quirks.custom_tools):
             custom = schema.ChatCustomParam(name, call.params)
@@ -266,20 +279,20 @@ class _ChatMessageRenderer:
         else:
             params = call.params or "{}"
             if call.format == "text":
-                params = bytes(arguments(call, path, self._losses)).decode()
+                params = bytes(arguments_object(call, path, self._losses)).decode()
             function = schema.ChatFunctionParam(name, params)
             rendered = schema.ChatFunctionCallParam(call.id, function)
         raw = self._with_extra(rendered, call.extra)
         if call.signature is None or not own:
             return [raw]
-        return [schema.to_raw(keys_of(raw) | {"extra_content": extra_content(call.signature)})]
+        return [schema.to_raw(fields_of(raw) | {"extra_content": extra_content(call.signature)})]
 
     def _is_own(self, opaque: OpaqueContent) -> bool:
         return self._native and opaque.origin in self._origins
 
     # Content
 
-    def _content(self, contents: list[Placed], between: str = "\n") -> str | list[Raw]:
+    def _content(self, contents: list[LocatedContent], between: str = "\n") -> str | list[Raw]:
         """Returns a string if there is only text: many hosts take parts only beside other parts.
 
         Several texts are joined by a newline; those of the assistant by nothing, as they are pieces
@@ -289,33 +302,33 @@ class _ChatMessageRenderer:
         if len(texts) < len(contents) or any(text.refusal for text in texts):
             return self._parts(contents)
         if self._same_dialect:
-            plain = len(texts) == 1 and texts[0].cache is None and not keys_of(texts[0].extra)
+            plain = len(texts) == 1 and texts[0].cache is None and not fields_of(texts[0].extra)
             return texts[0].text if plain else self._parts(contents)
         for placed, text in zip(contents, texts, strict=True):
             if text.cache is not None:
-                path = self._family.marked_at(placed.path)
+                path = self._family.breakpoint_path(placed.path)
                 self._losses.warned(f"{path}.cache", "dropped: a string has no cache breakpoint")
-            if self._family.kin and MARK in keys_of(text.extra):
-                self._losses.dropped(f"{placed.path}.{MARK}", NAME)
+            if self._family.in_family and BREAKPOINT_KEY in fields_of(text.extra):
+                self._losses.dropped(f"{placed.path}.{BREAKPOINT_KEY}", NAME)
         self._report_joined(contents)
         return between.join(_texts(contents))
 
-    def _report_joined(self, contents: list[Placed]) -> None:
+    def _report_joined(self, contents: list[LocatedContent]) -> None:
         if len(_texts(contents)) > 1:
             for placed in contents:
                 if _texts([placed]):
                     self._losses.adapted(placed.path, "joined with the other texts of its message")
 
-    def _parts(self, contents: list[Placed]) -> list[Raw]:
+    def _parts(self, contents: list[LocatedContent]) -> list[Raw]:
         parts = [self._part(placed) for placed in contents]
         return [part for part in parts if part is not None]
 
-    def _part(self, placed: Placed) -> Raw | None:
+    def _part(self, placed: LocatedContent) -> Raw | None:
         match placed.content:
             case TextContent(refusal=True) as refusal:
                 return self._with_extra(schema.ChatRefusalPart(refusal.text), refusal.extra)
             case TextContent() as text:
-                mark = self._family.mark(text, placed.path)
+                mark = self._family.breakpoint(text, placed.path)
                 return self._with_extra(schema.ChatTextPart(text.text, mark), text.extra)
             case ImageContent() as image:
                 return self._image(placed.path, image)
@@ -324,23 +337,23 @@ class _ChatMessageRenderer:
             case OpaqueContent() as opaque if self._is_own(opaque):
                 return opaque.raw
             case OpaqueContent() as opaque:
-                unheard(opaque, placed.path, self._losses, NAME, ours=False)
+                report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=False)
             case other:
                 self._losses.refused(placed.path, f"{type(other).__name__} is not allowed here")
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:
-        url, mark = image_url(image), self._family.mark(image, path)
+        url, mark = image_url(image), self._family.breakpoint(image, path)
         if url is None:
             self._losses.refused(f"{path}.file_id", f"images by id are not available on {NAME}")
             return None
-        self._family.fetched(image, path)
+        self._family.report_media_type(image, path)
         part = schema.ChatImagePart(schema.ChatImageUrl(url, image.detail), mark)
         return self._with_extra(part, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
         media_type = file.media_type or ""
-        mark = self._family.mark(file, path)
+        mark = self._family.breakpoint(file, path)
         if file.url is not None:
             self._losses.refused(f"{path}.url", f"files by URL are not available on {NAME}")
             return None
@@ -358,7 +371,7 @@ class _ChatMessageRenderer:
             format = _AUDIO_FORMATS.get(media_type, media_type.removeprefix("audio/"))
             audio = schema.ChatAudioPart(schema.ChatInputAudio(file.data, format), mark)
             return self._with_extra(audio, file.extra)
-        text = None if self._native else plain_text(file)
+        text = None if self._native else text_of_file(file)
         if text is not None:
             self._losses.adapted(path, "a plain text document is sent as text")
             return self._with_extra(schema.ChatTextPart(text, mark))
@@ -369,7 +382,7 @@ class _ChatMessageRenderer:
 
 def _reasoning_details(reasoning: ReasoningContent, *, native: bool) -> list[Raw]:
     """Returns the details as the host sent them, or one with the signature of an envelope."""
-    details = keys_of(reasoning.extra).get("reasoning_details") if native else None
+    details = fields_of(reasoning.extra).get("reasoning_details") if native else None
     if details is not None:
         return msgspec.json.decode(details, type=list[Raw])
     if reasoning.signature is not None:
@@ -382,15 +395,15 @@ def _reasoning_details(reasoning: ReasoningContent, *, native: bool) -> list[Raw
     return []
 
 
-def _texts(contents: list[Placed]) -> list[str]:
+def _texts(contents: list[LocatedContent]) -> list[str]:
     """Returns the texts that are not empty."""
     texts = [one.content.text for one in contents if isinstance(one.content, TextContent)]
     return [text for text in texts if text]
 
 
-def _with_error_prefix(path: str, texts: list[Placed]) -> list[Placed]:
+def _with_error_prefix(path: str, texts: list[LocatedContent]) -> list[LocatedContent]:
     match texts:
-        case [Placed(where, TextContent() as first), *rest]:
+        case [LocatedContent(where, TextContent() as first), *rest]:
             prefixed = msgspec.structs.replace(first, text=f"Error: {first.text}")
-            return [Placed(where, prefixed), *rest]
-    return [Placed(path, TextContent("Error"))]
+            return [LocatedContent(where, prefixed), *rest]
+    return [LocatedContent(path, TextContent("Error"))]

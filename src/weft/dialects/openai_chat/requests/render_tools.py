@@ -4,13 +4,19 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.bridging import FREE, Names
-from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
-from weft.dialects.asking.wording import Kin, described, grammar_of
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.openai_family import OpenAIFamilyOptions
+from weft.dialects.requests.tools import FREE_TEXT_SCHEMA, custom_tool_description, parse_grammar
+from weft.dialects.requests.unknown_fields import (
+    ESSENTIAL_FOR_TOOLS,
+    report_missing_tool,
+    report_unknown,
+)
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool
 
@@ -20,10 +26,12 @@ _CLIENT_TOOLS = ("function", "custom")
 class ChatToolRenderer:
     """Renders the tools of one request."""
 
-    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
+    def __init__(
+        self, request: Request, context: Context, names: ToolNameMap, losses: Losses
+    ) -> None:
         self._request = request
-        self._family = Kin(request, NAME, schema.SIBLING, losses)
-        self._native = self._family.own
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
+        self._native = self._family.is_native
         self._bridges_custom = not self._native and not quirks_of(context).custom_tools
         self._names = names
         self._losses = losses
@@ -43,33 +51,33 @@ class ChatToolRenderer:
 
     def _tool(self, tool: Tool, path: str) -> Raw | None:
         if not self._native:
-            drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+            report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         if tool.kind == "function":
             strict = self._family.strict(tool, path)
             name = self._name(tool, f"{path}.name")
             function = schema.ChatFunctionDefinition(
                 name, tool.description, tool.parameters, strict
             )
-            extra = keys_of(tool.extra) if self._native else {}
-            fields = keys_of(extra.pop("function", UNSET)) | keys_of(schema.to_raw(function))
+            extra = fields_of(tool.extra) if self._native else {}
+            fields = fields_of(extra.pop("function", UNSET)) | fields_of(schema.to_raw(function))
             return schema.to_raw({**extra, "type": "function", "function": fields})
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return tool.raw
         if tool.kind == "custom":
             return self._custom(tool, path)
         if tool.kind != "web-search":
-            missing(tool, path, self._losses, NAME)
+            report_missing_tool(tool, path, self._losses, NAME)
         return None
 
     def _custom(self, tool: Tool, path: str) -> Raw:
         if self._bridges_custom:
             self._losses.adapted(path, "sent as a function with one string, input")
             self.bridged |= {tool.name}
-            about = described(tool, path, self._losses)
+            about = custom_tool_description(tool, path, self._losses)
             name = self._name(tool, f"{path}.name")
-            function = schema.ChatFunctionDefinition(name, about, FREE)
+            function = schema.ChatFunctionDefinition(name, about, FREE_TEXT_SCHEMA)
             return schema.to_raw({"type": "function", "function": function})
-        grammar = grammar_of(tool.raw)
+        grammar = parse_grammar(tool.raw)
         format = schema.ChatCustomFormat("grammar", grammar) if grammar else None
         name = self._name(tool, f"{path}.name")
         custom = schema.ChatCustomDefinition(name, tool.description, format)
@@ -78,7 +86,7 @@ class ChatToolRenderer:
     def _name(self, tool: Tool, path: str) -> str:
         if self._request.dialect == NAME:
             return tool.name
-        return self._names.spell_at(path, tool.name, tool.namespace)
+        return self._names.rename_at(path, tool.name, tool.namespace)
 
     # Web search
 
@@ -128,7 +136,7 @@ class ChatToolRenderer:
 
     def tool_choice(self) -> str | schema.ChatToolChoice | None:
         choice = self._request.tool_choice
-        if choice is None or not self._family.chooses():
+        if choice is None or not self._family.renders_tool_choice():
             return None
         if choice.allowed:
             tools = self._allowed_tools(choice.allowed)

@@ -19,6 +19,7 @@ from weft.dialects.openai_responses.decoding.state import (
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.extra import item_extra, remaining_fields, unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.partial_json import whole_characters
 from weft.parts import Json, ToolResult
@@ -29,7 +30,7 @@ _EMPTY_OBJECT = "{}"
 
 
 def _extra(raw: Raw, *mapped: str) -> Json:
-    return wire.unmapped_extra(raw, ("id", "type", *mapped))
+    return unmapped_extra(raw, ("id", "type", *mapped))
 
 
 def _json_text(values: dict[str, Raw]) -> str:
@@ -60,7 +61,7 @@ def partial_image(state: DecoderState, item: DecodedItem, fields: dict[str, Raw]
             item.call_id,
             wire.raw_object({"result": image}),
             preliminary=True,
-            extra=wire.item_extra(settings),
+            extra=item_extra(settings),
         )
     )
 
@@ -213,8 +214,8 @@ def _tool_search_output(
 
 def _result_item_extra(item: DecodedItem, raw: Raw, mapped: Iterable[str]) -> Json:
     """Returns the `extra` of a result that is an item of its own."""
-    remaining = wire.remaining_fields(raw, mapped)
-    return wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
+    remaining = remaining_fields(raw, mapped)
+    return item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
 
 
 # Programs

@@ -9,13 +9,19 @@ from msgspec import Raw
 
 from weft.assembler import Buffer
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import DecodedItem, PendingShellCall
+from weft.dialects.openai_responses.decoding.declared_tools import is_container
+from weft.dialects.openai_responses.decoding.item import (
+    CommandOutput,
+    DecodedItem,
+    PendingShellCall,
+)
 from weft.dialects.openai_responses.decoding.state import (
     DecoderState,
     EventHandler,
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.extra import item_extra, remaining_fields, unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
 from weft.parts import ToolCall
@@ -30,7 +36,7 @@ def _call(
     return msgspec.structs.replace(
         state.new_call(item, wire_item.call_id, name, wire_item),
         params=bytes(wire.raw_object({"action": action})).decode(),
-        extra=wire.unmapped_extra(raw, ("id", "type", "call_id", "action")),
+        extra=unmapped_extra(raw, ("id", "type", "call_id", "action")),
     )
 
 
@@ -41,7 +47,7 @@ def _local_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
 def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     pending = PendingShellCall(item, _call(state, item, wire_item, raw, "shell"), wire_item)
     if wire.present_fields(environment=wire_item.environment):
-        _complete_call(state, pending, wire.is_container(state.salvage, wire_item.environment))
+        _complete_call(state, pending, is_container(state.salvage, wire_item.environment))
     elif (tools := state.declared_tools()) and tools.shell_in_container is not None:
         _complete_call(state, pending, tools.shell_in_container)
     else:
@@ -82,7 +88,7 @@ def _output_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent)
     if not isinstance(event.delta, wire.CommandOutputDelta):
         return
     output = item.command_outputs.setdefault(
-        event.command_index or 0, wire.CommandOutput(Buffer(), Buffer())
+        event.command_index or 0, CommandOutput(Buffer(), Buffer())
     )
     output.stdout.add(event.delta.stdout or "")
     output.stderr.add(event.delta.stderr or "")
@@ -92,7 +98,7 @@ def _output_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent)
     if item.name and item.output_length * 8 > item.emitted_length * 9:
         item.emitted_length = item.output_length
         values = {"output": _output_so_far(item)}
-        extra = wire.item_extra(wire.present_fields(type=_OUTPUT, id=item.id))
+        extra = item_extra(wire.present_fields(type=_OUTPUT, id=item.id))
         state.out.append(state.result_item(item.name, values, extra, preliminary=True))
 
 
@@ -111,8 +117,8 @@ def _output_done(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     output = wire_item.output if isinstance(wire_item.output, Raw) else _output_so_far(item)
-    remaining = wire.remaining_fields(raw, ("call_id", "output"))
-    extra = wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
+    remaining = remaining_fields(raw, ("call_id", "output"))
+    extra = item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
     id = wire_item.call_id or item.name or item.id
     state.out.append(state.result_item(id, {"output": output}, extra, is_error=wire_item.failed))
 

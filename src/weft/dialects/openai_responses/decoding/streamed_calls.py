@@ -16,6 +16,7 @@ from weft.dialects.openai_responses.decoding.state import (
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.partial_json import escape, whole_characters
 from weft.parts import ToolCall, ToolParamsDelta
@@ -135,7 +136,7 @@ def _code_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
         _emit_code_call(state, item, wire_item.code or item.full_value)
         mapped += ["code", "container_id"]
     values = {"outputs": wire_item.outputs if isinstance(wire_item.outputs, Raw) else wire.NULL}
-    extra = wire.unmapped_extra(raw, mapped)
+    extra = unmapped_extra(raw, mapped)
     state.out.append(state.result(item, values, extra, is_error=wire_item.failed))
 
 
@@ -177,7 +178,7 @@ def _patch_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
     mapped = ["id", "type", "call_id"]
     if not wire.object_fields(wire_item.operation).keys() - _OPERATION_FIELDS:
         mapped.append("operation")
-    call = _replace(call, extra=wire.unmapped_extra(raw, mapped))
+    call = _replace(call, extra=unmapped_extra(raw, mapped))
     if not item.announced:
         item.streamed_text.add(_missing_tail(state, item, operation.diff or item.full_value))
         prefix = _patch_prefix(call.id, operation)
