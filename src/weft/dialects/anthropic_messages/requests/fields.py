@@ -31,6 +31,16 @@ class MessagesField(NamedTuple):
     refused: bool = False
     """Whether a request is refused rather than sent without it."""
 
+    @property
+    def key(self) -> str:
+        """The top-level field of the body."""
+        return (self.wire or "").partition(".")[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The top-level fields of the request that it is rendered from."""
+        return (self.canonical.partition(".")[0], *self.depends_on)
+
 
 _FIELDS = (
     MessagesField("model", "model"),
@@ -71,22 +81,17 @@ SOURCE_PATHS = {row.canonical: row.wire for row in reversed(_FIELDS) if row.wire
 """The path of each field of a request in a body. Each message has its own path."""
 
 
-def _field_sources() -> FieldGetters:
-    names: dict[str, list[str]] = {}
-    for row in _FIELDS:
-        if row.wire is not None:
-            key, name = row.wire.partition(".")[0], row.canonical.partition(".")[0]
-            names.setdefault(key, []).extend((name, *row.depends_on))
-    return {
-        **{key: attrgetter(*found) for key, found in names.items()},
-        "system": lambda request: (
-            request.instructions,
-            request.messages[: leading_instruction_messages(request)],
-        ),
-    }
-
-
-FIELD_SOURCES = _field_sources()
+FIELD_SOURCES: FieldGetters = {
+    **{
+        top.key: attrgetter(*(name for row in _FIELDS if row.key == top.key for name in row.names))
+        for top in _FIELDS
+        if top.wire is not None
+    },
+    "system": lambda request: (
+        request.instructions,
+        request.messages[: leading_instruction_messages(request)],
+    ),
+}
 """Reads what a top-level field of the body is rendered from. A field for which that did not change
 is sent in its original bytes."""
 

@@ -5,7 +5,6 @@ canonical fields, with the unknown keys it came with, and is not checked: whatev
 it is for the client. Only what the host would reject because of its quirks is adapted.
 """
 
-import msgspec
 from msgspec import UNSET, Raw
 
 from weft import large_json
@@ -13,7 +12,7 @@ from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.requests.fields import FIELD_SOURCES
-from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer
+from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer, S
 from weft.dialects.anthropic_messages.requests.render_messages import (
     MessagesRenderer,
     RenderedMessage,
@@ -119,101 +118,81 @@ def _token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
 
 
 class _SourceMessagesRenderer(MessagesRenderer):
-    """Keeps turns apart and in their order; unchanged messages keep their bytes."""
+    """Keeps messages apart; one that is unchanged keeps its bytes."""
 
     def __init__(
         self, request: Request, quirks: MessagesQuirks, losses: Losses, blocks: BlockRenderer
     ) -> None:
-        super().__init__(request, quirks, losses, blocks)
+        super().__init__(list(message_turns(request, losses)), quirks, losses, blocks)
         self._sources = source_messages(source_body(request, NAME), request)
 
-    def _turns(self) -> list[Turn]:
-        return list(message_turns(self._request, self._losses))
-
-    def _render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
+    def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
         match instructions:
             case [
                 Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
             ]:
                 return text
-        return super()._render_system(instructions)
+        return super().render_system(instructions)
 
-    def _system_block(self, located: LocatedContent) -> Raw | None:
+    def system_block(self, located: LocatedContent) -> Raw | None:
         return self._blocks.render(located, "system")
 
-    def _files_to_move(self, turn: Turn) -> list[LocatedContent]:
+    def files_to_move(self, turn: Turn) -> list[LocatedContent]:
         return []
 
-    def _render_message(self, turn: Turn) -> RenderedMessage:
+    def render_message(self, turn: Turn) -> RenderedMessage:
         whole = unknown_role_message(turn)
         if whole is not None:
             return RenderedMessage("user", [], source=whole)
         losses_before = len(self._losses.found)
-        message = super()._render_message(turn)
+        message = super().render_message(turn)
         if len(self._losses.found) == losses_before:
             message.source = source_bytes(turn, self._sources)
         return message
 
-    def _message_extra(self, turn: Turn) -> Json:
-        return turn.message.extra if turn.message else UNSET
-
-    def _join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
+    def join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
         return [message for _, message in rendered]
 
 
 class _SourceBlockRenderer(BlockRenderer):
-    """Renders blocks of any type that a client of this API may send."""
+    """Renders every block that a client of this API may send."""
 
     def __init__(self, context: Context, losses: Losses, names: ToolNameMap) -> None:
         super().__init__(context, losses, names)
         self._origins = accepted_origins(context, NAME, native=True)
 
-    def _encode(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
-        return encode_with_extra(block, extra, schema.NESTED)
+    def kept_extra(self, extra: Json, path: str) -> Json:
+        return extra
 
-    def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
+    def other_source(self, path: str, source: S, supported: str) -> S | None:
+        return source
+
+    def text(self, path: str, content: TextContent, role: str) -> Raw | None:
         search_result = fields_of(content.extra).get("search_result")
         if search_result:
             return search_result
         block = schema.TextBlockParam(content.text, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
-    def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
-        return self._document(path, content, role)
+    def file(self, path: str, content: FileContent, role: str) -> Raw | None:
+        return self._document(path, content)
 
-    def _file_source(self, path: str, file_id: str | None) -> schema.FileSource | None:
-        return super()._file_source(path, None) if file_id is None else schema.FileSource(file_id)
-
-    def _image_source(
-        self, path: str, data: str, media_type: str | None
-    ) -> schema.Base64Source | None:
-        return schema.Base64Source(media_type or "", data)
-
-    def _other_document_source(
-        self, path: str, data: str, media_type: str
-    ) -> schema.DocumentSource | None:
-        return schema.Base64Source(media_type, data)
-
-    def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+    def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
         if content.origin is None and self._quirks.unsigned_thinking:
             thinking = schema.ThinkingBlockParam(content.text, content.signature)
             return self._encode(thinking, content.extra, path)
-        return super()._reasoning(path, content, role)
+        return super().reasoning(path, content, role)
 
-    def _tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
+    def tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
         if content.provider_executed and content.kind in _EXECUTED_TYPES:
             params = Raw(content.params.encode())
             block = schema.ToolUseBlockParam(content.kind, content.id, content.name, params)
             return self._encode(block, content.extra, path)
-        return super()._tool_use(path, content, role)
+        return super().tool_use(path, content, role)
 
-    def _tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
-        return self._client_result(path, content)
-
-    def _result_content(self, path: str, content: ResultContent) -> str | list[Raw] | None:
-        if "content" in fields_of(content.extra):
-            return None  # `extra` has the whole list
-        return super()._result_content(path, content)
+    def tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+        whole_list = "content" in fields_of(content.extra)  # it stands for the parsed content
+        return self._tool_result(path, content, () if whole_list else content.content)
 
 
 class _SourceToolRenderer(MessagesToolRenderer):
@@ -223,14 +202,14 @@ class _SourceToolRenderer(MessagesToolRenderer):
         chosen, parallel = self._request.tool_choice, self._request.parallel_tool_calls
         if chosen is None and parallel is None:
             return None
-        param = self._render_choice(chosen or ToolChoice())
+        param = self.render_choice(chosen or ToolChoice())
         if param is not None and parallel is not None:
             param.disable_parallel_tool_use = not parallel
         return param
 
-    def _declare(self, tool: Tool, path: str) -> None:
+    def declare(self, tool: Tool, path: str) -> None:
         if tool.origin != NAME or not isinstance(tool.raw, Raw):
-            super()._declare(tool, path)
+            super().declare(tool, path)
         elif tool.kind == "mcp":
             declaration = fields_of(tool.raw)
             if "mcp_toolset" in declaration:
@@ -240,10 +219,8 @@ class _SourceToolRenderer(MessagesToolRenderer):
         else:
             self.tools.append(tool.raw)
 
-    def _encode(self, param: msgspec.Struct, extra: Json, path: str) -> Raw:
-        return encode_with_extra(param, extra, schema.NESTED)
+    def kept_extra(self, extra: Json, path: str) -> Json:
+        return extra
 
-    def _input_schema(self, parameters: Json, path: str) -> Raw:
-        if isinstance(parameters, Raw):
-            return parameters
-        return super()._input_schema(parameters, path)
+    def input_schema(self, parameters: Json, path: str) -> Raw:
+        return parameters if isinstance(parameters, Raw) else super().input_schema(parameters, path)

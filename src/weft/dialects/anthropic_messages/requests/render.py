@@ -19,6 +19,7 @@ from weft.dialects.anthropic_messages.requests.render_tools import MessagesToolR
 from weft.dialects.anthropic_messages.wire import ID_LETTERS, NAME
 from weft.dialects.requests.codec import Losses, Rendered
 from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.turns import paired_turns
 from weft.dialects.requests.unknown_fields import report_unknown
 from weft.request import Request
 
@@ -31,7 +32,8 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     names = ToolNameMap(request, ID_LETTERS, quirks.name_limit, losses)
     blocks = BlockRenderer(context, losses, names)
     tools = MessagesToolRenderer(request, context, losses, names)
-    system, messages = MessagesRenderer(request, quirks, losses, blocks).render()
+    turns = paired_turns(request, losses)
+    system, messages = MessagesRenderer(turns, quirks, losses, blocks).render()
     choice = tools.choice()
     plan = render_options.token_plan(request, quirks, losses)
     # Vendor documentation: thinking with a budget supports only tool_choice auto and none.

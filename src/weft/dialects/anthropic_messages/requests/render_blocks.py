@@ -5,13 +5,12 @@ of another origin dropped.
 """
 
 from base64 import b64decode
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.requests import schema
@@ -20,7 +19,11 @@ from weft.dialects.requests.codec import Losses, accepted_origins
 from weft.dialects.requests.names import NameSanitizer, ToolNameMap
 from weft.dialects.requests.tools import arguments_object
 from weft.dialects.requests.turns import LocatedContent
-from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
+from weft.dialects.requests.unknown_fields import (
+    encode_with_extra,
+    report_dropped_extras,
+    report_unsupported_item,
+)
 from weft.parts import Json
 from weft.request import (
     AnyContent,
@@ -33,6 +36,8 @@ from weft.request import (
     ResultContent,
     TextContent,
 )
+
+S = TypeVar("S", bound=schema.DocumentSource)
 
 _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml")
 _PDF_BASE64 = "JVBERi"
@@ -48,27 +53,36 @@ class BlockRenderer:
         self._origins = accepted_origins(context, NAME, native=False)
         self._call_ids = NameSanitizer(ID_LETTERS, ID_LIMIT)
         self._renderers: dict[type, Callable[[str, Any, str], Raw | None]] = {
-            TextContent: self._text,
-            ImageContent: self._image,
-            FileContent: self._file,
-            ReasoningContent: self._reasoning,
-            CallContent: self._tool_use,
-            ResultContent: self._tool_result,
-            OpaqueContent: self._opaque,
+            TextContent: self.text,
+            ImageContent: self.image,
+            FileContent: self.file,
+            ReasoningContent: self.reasoning,
+            CallContent: self.tool_use,
+            ResultContent: self.tool_result,
+            OpaqueContent: self.opaque,
         }
 
     def render(self, located: LocatedContent, role: str) -> Raw | None:
         """Returns a block, or None if the content is not sent; the losses say why."""
         return self._renderers[type(located.content)](located.path, located.content, role)
 
-    def _encode(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
+    def kept_extra(self, extra: Json, path: str) -> Json:
+        """The unknown keys of a message or content that are sent: those of this dialect."""
         report_dropped_extras(extra, path, self._losses, NAME)
-        return Raw(large_json.write(block))
+        return UNSET
+
+    def other_source(self, path: str, source: S, supported: str) -> S | None:
+        """A source of an image or document that not every host of this API accepts."""
+        self._losses.refused(path, supported)
+        return None
+
+    def _encode(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
+        return encode_with_extra(block, self.kept_extra(extra, path), schema.NESTED)
 
     def _cache_control(self, cache: Cache | None, path: str) -> Json:
         return schema.render_cache_control(cache, path, self._losses, ttl=self._quirks.cache_ttl)
 
-    def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
+    def text(self, path: str, content: TextContent, role: str) -> Raw | None:
         if content.refusal:
             self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
         # Vendor documentation: a text block must not be empty.
@@ -81,12 +95,15 @@ class BlockRenderer:
 
     # Images and documents
 
-    def _image(self, path: str, content: ImageContent, role: str) -> Raw | None:
+    def image(self, path: str, content: ImageContent, role: str) -> Raw | None:
         source: schema.ImageSource | None
         if content.data is None:
             source = self._remote_source(path, content)
         else:
-            source = self._image_source(path, content.data, content.media_type)
+            source = schema.Base64Source(content.media_type or "", content.data)
+            if content.media_type not in schema.IMAGE_TYPES:
+                detail = f"{content.media_type or 'unknown type'}: send jpeg, png, gif or webp"
+                source = self.other_source(path, source, detail)
         if source is None:
             return None
         if content.detail not in (None, "auto"):
@@ -94,9 +111,9 @@ class BlockRenderer:
         block = schema.ImageBlockParam(source, self._cache_control(content.cache, path))
         return self._encode(block, content.extra, path)
 
-    def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
+    def file(self, path: str, content: FileContent, role: str) -> Raw | None:
         if not (content.media_type or "").startswith("image/"):
-            return self._document(path, content, role)
+            return self._document(path, content)
         image = ImageContent(
             content.media_type,
             content.data,
@@ -105,9 +122,9 @@ class BlockRenderer:
             cache=content.cache,
             extra=content.extra,
         )
-        return self._image(path, image, role)
+        return self.image(path, image, role)
 
-    def _document(self, path: str, content: FileContent, role: str) -> Raw | None:
+    def _document(self, path: str, content: FileContent) -> Raw | None:
         source: schema.DocumentSource | None
         if content.data is None:
             source = self._remote_source(path, content)
@@ -123,24 +140,12 @@ class BlockRenderer:
         self, path: str, content: ImageContent | FileContent
     ) -> schema.UrlSource | schema.FileSource | None:
         if content.url is None:
-            return self._file_source(path, content.file_id)
+            detail = "a file id of another upstream; send the bytes instead"
+            return self.other_source(path, schema.FileSource(content.file_id or ""), detail)
         if content.media_type is not None:
             detail = "left out: the host reads the type when it fetches the URL"
             self._losses.adapted(f"{path}.media_type", detail)
         return schema.UrlSource(content.url)
-
-    def _file_source(self, path: str, file_id: str | None) -> schema.FileSource | None:
-        self._losses.refused(path, "a file id of another upstream; send the bytes instead")
-        return None
-
-    def _image_source(
-        self, path: str, data: str, media_type: str | None
-    ) -> schema.Base64Source | None:
-        if media_type in schema.IMAGE_TYPES:
-            return schema.Base64Source(media_type, data)
-        detail = f"{media_type or 'unknown type'}: send jpeg, png, gif or webp"
-        self._losses.refused(path, detail)
-        return None
 
     def _document_source(
         self, path: str, data: str, media_type: str
@@ -157,17 +162,12 @@ class BlockRenderer:
                     detail = f"{media_type} is sent as plain text"
                     self._losses.adapted(f"{path}.media_type", detail)
                 return schema.PlainTextSource(text)
-        return self._other_document_source(path, data, media_type)
-
-    def _other_document_source(
-        self, path: str, data: str, media_type: str
-    ) -> schema.DocumentSource | None:
-        self._losses.refused(path, f"{media_type or 'unknown type'}: send a PDF or text")
-        return None
+        detail = f"{media_type or 'unknown type'}: send a PDF or text"
+        return self.other_source(path, schema.Base64Source(media_type, data), detail)
 
     # Reasoning, calls and results
 
-    def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+    def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
         own = content.origin in self._origins
         if own and content.redacted is not None:
             block = schema.RedactedThinkingBlockParam(content.redacted)
@@ -179,7 +179,7 @@ class BlockRenderer:
         self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
 
-    def _tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
+    def tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
         if content.provider_executed:
             self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
             return None
@@ -195,31 +195,32 @@ class BlockRenderer:
         block = schema.ToolUseBlockParam("tool_use", self._call_id(content.id, path), name, params)
         return self._encode(block, content.extra, path)
 
-    def _tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+    def tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
         if role == "assistant":
             self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
             return None
-        return self._client_result(path, content)
+        return self._tool_result(path, content, content.content)
 
-    def _client_result(self, path: str, content: ResultContent) -> Raw:
+    def _tool_result(self, path: str, result: ResultContent, contents: Sequence[AnyContent]) -> Raw:
+        id = self._call_id(result.id, path)
+        rendered: str | list[Raw]
+        if plain := single_text(contents):
+            rendered = plain.text
+        else:
+            blocks = [
+                self.render(LocatedContent(f"{path}.content[{index}]", content), "user")
+                for index, content in enumerate(contents)
+            ]
+            rendered = [block for block in blocks if block is not None]
         block = schema.ToolResultBlockParam(
-            self._call_id(content.id, path),
-            self._result_content(path, content),
-            content.is_error or None,
-            self._cache_control(content.cache, path),
+            id,
+            rendered or None,
+            result.is_error or None,
+            self._cache_control(result.cache, path),
         )
-        return self._encode(block, content.extra, path)
+        return self._encode(block, result.extra, path)
 
-    def _result_content(self, path: str, content: ResultContent) -> str | list[Raw] | None:
-        if plain := single_text(list(content.content)):
-            return plain.text or None
-        blocks = [
-            self.render(LocatedContent(f"{path}.content[{index}]", part), "user")
-            for index, part in enumerate(content.content)
-        ]
-        return [block for block in blocks if block is not None] or None
-
-    def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
+    def opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
         if content.origin in self._origins:
             return content.raw
         report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")
@@ -233,7 +234,7 @@ class BlockRenderer:
         return spelled
 
 
-def single_text(contents: list[AnyContent]) -> TextContent | None:
+def single_text(contents: Sequence[AnyContent]) -> TextContent | None:
     """The only content, if it is a text that can be a plain string instead of a block."""
     match contents:
         case [TextContent(refusal=False, cache=None) as text] if text.extra is UNSET:

@@ -15,12 +15,7 @@ from weft.dialects.anthropic_messages.requests.render_blocks import BlockRendere
 from weft.dialects.anthropic_messages.requests.render_options import TokenPlan
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.requests.codec import Losses
-from weft.dialects.requests.turns import (
-    LocatedContent,
-    Turn,
-    leading_instructions,
-    paired_turns,
-)
+from weft.dialects.requests.turns import LocatedContent, Turn, leading_instructions
 from weft.dialects.requests.two_roles import (
     after_results,
     check_last_turn,
@@ -29,7 +24,7 @@ from weft.dialects.requests.two_roles import (
 )
 from weft.dialects.requests.unknown_fields import encode_with_extra, report_dropped_extras
 from weft.parts import Json
-from weft.request import FileContent, ImageContent, Request, TextContent
+from weft.request import FileContent, ImageContent, TextContent
 
 _FIRST_USER_MESSAGE = "(The conversation begins with the assistant.)"
 
@@ -64,25 +59,21 @@ class MessagesRenderer:
     """Renders the conversation of a request that came in another dialect."""
 
     def __init__(
-        self, request: Request, quirks: MessagesQuirks, losses: Losses, blocks: BlockRenderer
+        self, turns: list[Turn], quirks: MessagesQuirks, losses: Losses, blocks: BlockRenderer
     ) -> None:
-        self._request = request
+        self._turns = turns
         self._quirks = quirks
         self._losses = losses
         self._blocks = blocks
 
     def render(self) -> tuple[str | list[Raw] | None, list[RenderedMessage]]:
         """Returns `system` and the messages."""
-        turns = self._turns()
-        first = leading_instructions(turns)
-        system = self._render_system(turns[:first])
-        moved = self._move_to_user(turns[first:])
-        return system, self._join([(turn, self._render_message(turn)) for turn in moved])
+        first = leading_instructions(self._turns)
+        system = self.render_system(self._turns[:first])
+        turns = self._move_to_user(self._turns[first:])
+        return system, self.join([(turn, self.render_message(turn)) for turn in turns])
 
-    def _turns(self) -> list[Turn]:
-        return paired_turns(self._request, self._losses)
-
-    def _render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
+    def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
         match instructions:
             case [
                 Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
@@ -92,13 +83,13 @@ class MessagesRenderer:
         for turn in instructions:
             if turn.message is not None:
                 report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
-            rendered = [self._system_block(located) for located in turn.contents]
+            rendered = [self.system_block(located) for located in turn.contents]
             present = [block for block in rendered if block is not None]
             report_speaker(turn, self._losses, said=bool(present))
             blocks += present
         return blocks or None
 
-    def _system_block(self, located: LocatedContent) -> Raw | None:
+    def system_block(self, located: LocatedContent) -> Raw | None:
         if isinstance(located.content, TextContent):
             return self._blocks.render(located, "system")
         self._losses.refused(located.path, f"{NAME} accepts only text as instructions")
@@ -115,7 +106,7 @@ class MessagesRenderer:
                 moved += instructions_as_user(turn, self._losses)
                 continue
             if turn.role == "assistant":
-                files = self._files_to_move(turn)
+                files = self.files_to_move(turn)
                 moved += files
                 rest = [located for located in turn.contents if located not in files]
                 turn = turn._replace(contents=rest)
@@ -125,7 +116,7 @@ class MessagesRenderer:
             out.append(turn)
         return [*out, Turn(moved[0].path, "user", moved)] if moved else out
 
-    def _files_to_move(self, turn: Turn) -> list[LocatedContent]:
+    def files_to_move(self, turn: Turn) -> list[LocatedContent]:
         files = [
             located
             for located in turn.contents
@@ -136,21 +127,17 @@ class MessagesRenderer:
             self._losses.warned(located.path, detail)
         return files
 
-    def _render_message(self, turn: Turn) -> RenderedMessage:
+    def render_message(self, turn: Turn) -> RenderedMessage:
         rendered = [self._blocks.render(located, turn.role) for located in turn.contents]
         blocks = [block for block in rendered if block is not None]
         report_speaker(turn, self._losses, said=bool(blocks))
         plain = single_text([located.content for located in turn.contents])
-        extra = self._message_extra(turn)
+        extra = turn.message.extra if turn.message else UNSET
+        extra = self._blocks.kept_extra(extra, turn.path)
         role = "system" if turn.role == "developer" else turn.role
         return RenderedMessage(role, blocks, plain.text if plain else None, extra)
 
-    def _message_extra(self, turn: Turn) -> Json:
-        if turn.message is not None:
-            report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
-        return UNSET
-
-    def _join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
+    def join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
         """Drops empty messages, puts a user message first, and merges neighbours of one role."""
         rendered = [(turn, message) for turn, message in rendered if message.blocks]
         check_last_turn([turn for turn, _ in rendered], self._losses)

@@ -23,6 +23,7 @@ from weft.dialects.requests.tools import (
 )
 from weft.dialects.requests.unknown_fields import (
     ESSENTIAL_FOR_TOOLS,
+    encode_with_extra,
     report_missing_tool,
     report_unknown,
 )
@@ -52,7 +53,7 @@ class MessagesToolRenderer:
         chosen = request.tool_choice
         for index, tool in enumerate(request.tools):
             if chosen is None or not chosen.allowed or tool.name in chosen.allowed:
-                self._declare(tool, f"tools[{index}]")
+                self.declare(tool, f"tools[{index}]")
             else:
                 losses.adapted(f"tools[{index}]", "not declared: tool_choice does not allow it")
 
@@ -71,7 +72,7 @@ class MessagesToolRenderer:
             return None
         if chosen is None and parallel is not False:
             return None
-        param = self._render_choice(chosen or ToolChoice())
+        param = self.render_choice(chosen or ToolChoice())
         if param is not None and parallel is False:
             if param.type == "none":
                 self._losses.adapted("parallel_tool_calls", "left out: tool_choice is none")
@@ -79,7 +80,7 @@ class MessagesToolRenderer:
                 param.disable_parallel_tool_use = True
         return param
 
-    def _render_choice(self, chosen: ToolChoice) -> schema.ToolChoiceParam | None:
+    def render_choice(self, chosen: ToolChoice) -> schema.ToolChoiceParam | None:
         if chosen.kind in _SERVER_TOOL_NAMES:
             return schema.ToolChoiceParam("tool", _SERVER_TOOL_NAMES[chosen.kind])
         if chosen.name is not None:
@@ -94,15 +95,20 @@ class MessagesToolRenderer:
 
     # Tools
 
-    def _declare(self, tool: Tool, path: str) -> None:
+    def declare(self, tool: Tool, path: str) -> None:
         if tool.kind in _TOOLS:
             _TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
             report_missing_tool(tool, path, self._losses, NAME)
 
-    def _encode(self, param: msgspec.Struct, extra: Json, path: str) -> Raw:
+    def kept_extra(self, extra: Json, path: str) -> Json:
+        """The unknown keys of a tool that are sent: those of this dialect."""
         report_unknown(extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
-        return Raw(_json(param))
+        return UNSET
+
+    def _add(self, param: msgspec.Struct, tool: Tool, path: str) -> None:
+        extra = self.kept_extra(tool.extra, path)
+        self.tools.append(encode_with_extra(param, extra, schema.NESTED))
 
     def _cache_control(self, tool: Tool, path: str) -> Json:
         return schema.render_cache_control(
@@ -112,14 +118,14 @@ class MessagesToolRenderer:
     def _function(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = schema.ClientToolParam(
             self._names.rename(tool.name, tool.namespace, path),
-            self._input_schema(tool.parameters, path),
+            self.input_schema(tool.parameters, path),
             tool.description,
             tool.strict,
             self._cache_control(tool, path),
         )
-        self.tools.append(self._encode(param, tool.extra, path))
+        self._add(param, tool, path)
 
-    def _input_schema(self, parameters: Json, path: str) -> Raw:
+    def input_schema(self, parameters: Json, path: str) -> Raw:
         """The schema of the parameters, which must be of type object at the top."""
         keywords = schema_keywords(parameters)
         if not keywords:
@@ -146,13 +152,13 @@ class MessagesToolRenderer:
     def _web_search(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = self._web_tool(self._quirks.web_search, "web_search", tool, hosted, path)
         param.user_location = hosted.location
-        self.tools.append(self._encode(param, tool.extra, path))
+        self._add(param, tool, path)
 
     def _web_fetch(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = self._web_tool(self._quirks.web_fetch, "web_fetch", tool, hosted, path)
         if hosted.location is not UNSET:
             self._refuse_option(path, "location")
-        self.tools.append(self._encode(param, tool.extra, path))
+        self._add(param, tool, path)
 
     def _web_tool(
         self, tool_type: str, name: str, tool: Tool, hosted: Hosted, path: str
@@ -176,7 +182,7 @@ class MessagesToolRenderer:
         )
         if hosted.max_uses is not None:
             self._refuse_option(path, "max_uses")
-        self.tools.append(self._encode(param, tool.extra, path))
+        self._add(param, tool, path)
 
     def _mcp(self, tool: Tool, hosted: Hosted, path: str) -> None:
         if hosted.server_url is None:
