@@ -79,9 +79,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests.parse",
         "weft.dialects.*.requests.passthrough",
         "weft.dialects.*.requests.render_tools",
+        "weft.dialects.*.requests.render_blocks",
         "weft.dialects.*.requests.render_items",
         "weft.dialects.*.requests.render_options",
         "weft.dialects.*.requests.render_messages",
+        "weft.dialects.*.requests.passthrough",
         "weft.dialects.*.requests.render",
         "weft.dialects.*.request",
         # streams
