@@ -71,6 +71,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests",
         "weft.dialects.*.requests.schema",
         "weft.dialects.*.requests.options",
+        "weft.dialects.*.requests.passthrough",
         "weft.dialects.*.requests.fields",
         "weft.dialects.*.requests.schema_subset",
         "weft.dialects.*.requests.models",
