@@ -1,6 +1,6 @@
 """Renders a canonical request as a Messages request body.
 
-A request that came in this dialect goes through `passthrough`. In all others `max_tokens`, which is
+A request that came in this dialect goes through `render_passthrough`. In all others `max_tokens`, which is
 required, is set, and what this API has no field for is reported.
 """
 
