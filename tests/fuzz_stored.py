@@ -42,8 +42,8 @@ from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.sse import Event, write_events
-from weft.store.opening import store_at
-from weft.store.texts import kept
+from weft.store.escaping import escape
+from weft.store.urls import store_from_url
 from weft.upstream.base import Unreachable
 
 DIALECTS = (CHAT, RESPONSES, MESSAGES, GEMINI)
@@ -142,7 +142,7 @@ class World:
         self._folder = tempfile.TemporaryDirectory(prefix="weft-fuzz-")
         path = Path(self._folder.name) / "weft.db"
         self.runner = asyncio.Runner()
-        self.store = store_at(f"sqlite:///{path}")
+        self.store = store_from_url(f"sqlite:///{path}")
         self.sessions = Sessions(Persistence(self.store))
         self.runner.run(self.store.open())
         self.rows = sqlite3.connect(path, isolation_level=None)
@@ -225,7 +225,7 @@ class World:
     # Changes
 
     async def _not_blind(self, id: str, rng: Random) -> None:
-        change, own = rng.choice(CHANGES), kept(id)
+        change, own = rng.choice(CHANGES), escape(id)
         before = self._dump(own)
         what = change(self.rows, own, rng)
         try:

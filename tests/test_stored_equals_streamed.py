@@ -57,8 +57,8 @@ from weft.relay.stream import Stream
 from weft.request import CallContent, Request, TextContent
 from weft.scrub import Scrubber
 from weft.sse import Event, write_events
-from weft.store.opening import store_at
 from weft.store.records import Block, Ending, Entry
+from weft.store.urls import store_from_url
 
 SAME, SAME_FEW = settings(QUICK, derandomize=True), settings(FEW, derandomize=True)
 """The same streams each time: should there be one in ten thousand that the audit misreads, whoever
@@ -72,7 +72,7 @@ class World:
 
     def __init__(self, runner: asyncio.Runner, folder: Path) -> None:
         self.runner = runner
-        self.store = store_at(f"sqlite:///{folder}/weft.db")
+        self.store = store_from_url(f"sqlite:///{folder}/weft.db")
         self.sessions = Sessions(Persistence(self.store))
         runner.run(self.store.open())
 

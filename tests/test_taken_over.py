@@ -51,7 +51,7 @@ class Taking:
 
     async def take_over(self, id: str) -> None:
         """What another server does with what a dead one left."""
-        assert await self.there.adopt(id, self.here.server)
+        assert await self.there.take_over(id, self.here.server)
         blocks = await self.there.blocks(id)
         assert await self.there.finish(id, ending(blocks, status="failed"))
 

@@ -36,8 +36,8 @@ from tests.stores import KINDS, Kind, empty
 from weft.relay.log import blocks_of
 from weft.relay.persistence import CROWDED
 from weft.sse import Event
-from weft.store.opening import store_at
 from weft.store.records import Entry
+from weft.store.urls import store_from_url
 
 CLIENTS = ("openai-responses", "openai-chat", "anthropic-messages", "gemini")
 SIZES = [pytest.param(1), *(pytest.param(size, marks=pytest.mark.long) for size in (8, 20, 60))]
@@ -167,7 +167,7 @@ ORPHANS = {0: 970, 1: 20, 8: 8, 20: 2}
 
 async def leave_orphans(url: str) -> list[str]:
     """Stores what a gateway leaves that was killed: responses that run, and their logs so far."""
-    store = store_at(url, server="dead")
+    store = store_from_url(url, server="dead")
     await store.open()
     ids: list[str] = []
     for size, count in ORPHANS.items():
@@ -181,9 +181,9 @@ async def leave_orphans(url: str) -> list[str]:
             await store.begin(entry)
             for block in blocks_of(0, 0, _events(id, size)):
                 store.append(id, block)
-                await store.room()
+                await store.wait_for_room()
             ids.append(id)
-    await store.flushed(ids[-1])
+    await store.flush(ids[-1])
     await store.close()
     return ids
 

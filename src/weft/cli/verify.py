@@ -13,7 +13,7 @@ from weft.errors import ClientError
 from weft.gateway.settings import Settings, SettingsError, load
 from weft.relay.audit import Audited, Difference, audit
 from weft.store.base import StoreError
-from weft.store.opening import store_at
+from weft.store.urls import store_from_url
 
 DIFFERENT = 1
 """The exit code for a store that differs from what was streamed."""
@@ -49,7 +49,7 @@ def _settings(config: Path | None) -> Settings:
 async def _audited(url: str) -> Audited:
     if url.startswith(_FILE) and not Path(url.removeprefix(_FILE)).is_file():
         raise _Unreadable(f"{url.removeprefix(_FILE)}: no such file")
-    store = store_at(url)
+    store = store_from_url(url)
     await store.open()
     try:
         return await audit(store, _print)

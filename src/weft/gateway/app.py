@@ -49,7 +49,7 @@ from weft.relay.record import Record
 from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
-from weft.store.opening import store_at
+from weft.store.urls import store_from_url
 from weft.upstream.base import Place, Upstream
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
@@ -367,7 +367,7 @@ def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions
     policy = Policy(
         store.persist == "all", DAY * store.retention, DAY * store.log_retention, store.lease
     )
-    persistence = Persistence(store_at(store.url), required=store.required)
+    persistence = Persistence(store_from_url(store.url), required=store.required)
     return Sessions(persistence, window, policy, keepalive)
 
 

@@ -23,7 +23,7 @@ from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in
 from weft.ids import Ids
 from weft.relay import history
 from weft.relay.incoming import codec_of
-from weft.store.base import Absent, Taken
+from weft.store.base import AlreadyExists, NotFound
 from weft.store.records import Conversation, Item
 
 AT_ONCE = 20
@@ -74,7 +74,7 @@ class NewConversation(_Conversational):
         made = Conversation(id, scope["weft.caller"], time.time(), metadata)
         try:
             await self._store.create_conversation(made, items)
-        except Taken as problem:
+        except AlreadyExists as problem:
             raise BadRequest("items", str(problem)) from None
         return shown(made)
 
@@ -114,9 +114,9 @@ class ConversationItems(_Conversational):
         items = new_items(read_as(_more, body).items)
         try:
             await self._store.add_items(found.id, items)
-        except Absent:
+        except NotFound:
             raise missing("Conversation", found.id) from None
-        except Taken as problem:
+        except AlreadyExists as problem:
             raise BadRequest("items", str(problem)) from None
         return _listed(items, more=False)
 
@@ -125,7 +125,7 @@ class ConversationItems(_Conversational):
         after = query.get("after", [None])[-1]
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
-        except Absent:
+        except NotFound:
             raise BadRequest("after", f"no item {str(after)[:100]!r}") from None
         return _listed(page.items, more=page.more)
 

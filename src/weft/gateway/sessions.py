@@ -204,7 +204,7 @@ class Sessions:
     async def _poll_cancellations(self) -> None:
         """Stops what another process was asked to stop."""
         if self._runs:
-            for id in await self.store.cancelling():
+            for id in await self.store.cancel_requests():
                 self._stop(id)
 
     async def _recover_orphans(self) -> None:
@@ -213,7 +213,7 @@ class Sessions:
         persistence = self._persistence
         await self.store.revoke_dead()
         for id, server in await self.store.orphans():
-            if await self.store.adopt(id, server):
+            if await self.store.take_over(id, server):
                 persistence.lost.add(id)
         for id in list(persistence.lost):
             try:
@@ -302,7 +302,7 @@ class Sessions:
     async def _resolved(self, owner: str, items: list[Raw]) -> list[Raw]:
         """Items that are named by their ids, as they were said in one of the last turns."""
         known: dict[str, Raw] = {}
-        for turn in await self.store.last(owner, REFERRED):
+        for turn in await self.store.newest(owner, REFERRED):
             if _can_go_on(turn):
                 known |= await for_body(max(turn.input, turn.body or b"", key=len), _by_id, turn)
         found: list[Raw] = []
@@ -391,7 +391,7 @@ class Sessions:
     async def cancel(self, entry: Entry) -> None:
         """Has a response stopped, wherever it runs; returns when it has."""
         if not self._stop(entry.id):
-            await self.store.ask_cancel(entry.id)
+            await self.store.request_cancel(entry.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_WAIT):
                 async for _ in self.events(entry.id):
@@ -446,7 +446,7 @@ class DetachedRun:
         try:
             if writer.begun:
                 self._begun(writer.log.id)
-                await sessions.store.change(writer.log.id, "in_progress", ("queued",))
+                await sessions.store.change_status(writer.log.id, "in_progress", ("queued",))
             stream = await run.open()
             while events := await stream.next():
                 self._begun(writer.log.id)

@@ -33,7 +33,7 @@ from weft.relay.log import POLL
 from weft.relay.offload import for_body
 from weft.relay.persistence import ANSWERED, resumed, with_status
 from weft.relay.run import Run
-from weft.store.base import StoreError, Taken
+from weft.store.base import AlreadyExists, StoreError
 from weft.store.records import Entry
 
 PATIENCE = 1.0
@@ -290,10 +290,10 @@ class Submit(Responses):
                 await self._sessions.launch(run, incoming, self._host.ended)
             else:
                 await _announced(run, incoming)
-        except (StoreError, Taken) as problem:
+        except (StoreError, AlreadyExists) as problem:
             await run.close()
             self._host.ended(run)
-            if isinstance(problem, Taken):
+            if isinstance(problem, AlreadyExists):
                 return None
             raise
         return run

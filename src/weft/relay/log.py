@@ -433,7 +433,7 @@ async def send_ahead(
         if block is None:
             return rest, size
         store.append(id, rest)
-        await store.room()
+        await store.wait_for_room()
         rest, size = block, size + len(rest.data)
 
 
@@ -508,12 +508,14 @@ async def follow(
         if log is not None:
             try:
                 log.flush()
-                await store.flushed(id)
+                await store.flush(id)
             except StoreError as problem:
                 if problem.kind != "fenced":
                     raise
                 log, logs = None, {}  # another server runs it: the store tells the rest
-        ended = not await store.runs(id)  # before its blocks: once it ended, they are all there
+        ended = not await store.is_running(
+            id
+        )  # before its blocks: once it ended, they are all there
         if ended and followed is not None:
             number, followed = min(number, await _end_elsewhere(store, id, followed)), None
         if stored.number != number:

@@ -157,7 +157,7 @@ class ResponseWriter:
 
     async def begin(self, response_id: str, first: Sequence[Event] = ()) -> None:
         """Stores that there is such a response, and its first events: nobody sees them before.
-        Raises Taken, StoreError."""
+        Raises AlreadyExists, StoreError."""
         id = self._policy.key or response_id
         log = Log(self._persistence.store, self._persistence.scheduler, id)
         entry = await self._entry(id, "in_progress", last_snapshot(first))
@@ -169,8 +169,8 @@ class ResponseWriter:
             log.open()
 
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
-        """Stores that there is a response under this id, whatever becomes of it. Raises Taken,
-        StoreError."""
+        """Stores that there is a response under this id, whatever becomes of it.
+        Raises AlreadyExists, StoreError."""
         entry = await self._entry(id, status, body)
         await self._written(id, self._persistence.store.begin(entry))
         self._begun = entry
@@ -193,7 +193,7 @@ class ResponseWriter:
 
     async def _entry(self, id: str, status: Status, body: bytes | None) -> Entry:
         incoming, policy = self._incoming, self._policy
-        self.server = await self._persistence.store.leased()
+        self.server = await self._persistence.store.ensure_lease()
         return Entry(
             id=id,
             owner=incoming.caller,
@@ -216,12 +216,12 @@ class ResponseWriter:
         """These events are told; the first of them when they are stored. Raises StoreError."""
         log, store = self.log, self._persistence.store
         if log.is_open:
-            await store.room()
+            await store.wait_for_room()
             log.append(events)
         else:
             for block in log.head(events):
                 store.append(log.id, block)
-            await store.flushed(log.id)
+            await store.flush(log.id)
             log.open()
 
     def try_append(self, events: Sequence[Event]) -> bool:
@@ -307,7 +307,7 @@ async def resumed(store: Store, id: str) -> None:
     """Nothing is required any more of the client of a response that waited for it."""
     entry = await store.entry(id)
     if entry is not None and entry.body is not None and waits(entry.body):
-        await store.change(id, "completed", ("incomplete",))
+        await store.change_status(id, "completed", ("incomplete",))
 
 
 def waits(body: bytes) -> bool:

@@ -359,7 +359,7 @@ async def keep(store: Store, owner: str, response: Response, stored_as: str = ""
             CallReasoning(id, stored_as, _origin(state), now, _encode(state))
             for id, state in states.items()
         ]
-        await store.keep_reasoning(owner, [one for one in rows if _is_storable(one)])
+        await store.save_reasoning(owner, [one for one in rows if _is_storable(one)])
     except (StoreError, ValueError) as problem:
         log.warning("the reasoning of %d calls was not kept: %s", len(states), problem)
 
@@ -374,7 +374,7 @@ async def _outdated(
         for item in response.items
         if isinstance(item, ToolCall) and not item.provider_executed and item.id not in states
     ]
-    found = await store.reasoning(owner, ids, time.time() - LIFETIME) if ids else {}
+    found = await store.load_reasoning(owner, ids, time.time() - LIFETIME) if ids else {}
     return dict.fromkeys(found, CallState(call=""))
 
 
@@ -396,7 +396,7 @@ async def kept(store: Store, owner: str, request: Request) -> dict[str, CallStat
     if not calls:
         return {}
     try:
-        found = await store.reasoning(owner, calls, time.time() - LIFETIME)
+        found = await store.load_reasoning(owner, calls, time.time() - LIFETIME)
     except StoreError as problem:
         log.warning("the reasoning of %d calls could not be read: %s", len(calls), problem)
         return {}

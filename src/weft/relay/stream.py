@@ -33,7 +33,7 @@ from weft.relay.splice import Splice
 from weft.relay.translation import UpstreamRequest
 from weft.request import Request
 from weft.sse import Event, Frame
-from weft.store.base import StoreError, Taken
+from weft.store.base import AlreadyExists, StoreError
 from weft.upstream.base import Incoming, Unreachable, error_of
 
 ERROR_BODY = 64 * 1024
@@ -550,10 +550,10 @@ class PersistedStream:
         inner = self._inner
         try:
             if not writer.takes(inner.response_id):
-                raise Taken("an id that cannot be used")
+                raise AlreadyExists("an id that cannot be used")
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
-        except Taken:
+        except AlreadyExists:
             inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
@@ -570,7 +570,7 @@ class PersistedStream:
         """Raises Failed if it cannot be stored, and must be."""
         try:
             await work
-        except (StoreError, Taken) as problem:
+        except (StoreError, AlreadyExists) as problem:
             self._give_up(problem)
 
     def _give_up(self, problem: WeftError) -> None:
