@@ -35,7 +35,13 @@ from tests.played import BODY, EVENTS, Piece, Play, Played
 from tests.test_relay_run import ASKED, place
 from weft.gateway.sessions import Sessions, preamble_of
 from weft.relay.audit import audit_entry
-from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody, StorePolicy
+from weft.relay.incoming import (
+    IncomingRequest,
+    RequestBody,
+    RequestFailed,
+    RequestLimits,
+    StorePolicy,
+)
 from weft.relay.log import as_sent, events_of, pack, unpack
 from weft.relay.persistence import Persistence, ResponseWriter
 from weft.relay.routing import Routing
@@ -187,11 +193,11 @@ class World:
         upstream = Played(place(dialect=way.upstream), Play(script, 200, way.headers))
         run, writer = await self._run(upstream, way)
         told: bytes | None = None
-        with suppress(Failed):
+        with suppress(RequestFailed):
             try:
                 opened = await run.open()
                 if not way.stream:
-                    told = (await opened.whole())[1]
+                    told = (await opened.read_body())[1]
                 else:
                     events: list[Event] = []
                     reads = 0
@@ -203,7 +209,7 @@ class World:
                     told = None if reads == way.leaves else write_events(events)
             finally:
                 await run.close()
-        return told, writer.log.id if writer.begun else None
+        return told, writer.log.id if writer.has_begun else None
 
     async def _run(self, upstream: Played, way: Way) -> tuple[Run, ResponseWriter]:
         body = json.dumps(way.fields).encode()
@@ -219,7 +225,7 @@ class World:
         writer = self.sessions.persistence.writer(incoming)
         assert writer is not None
         targets = Routing({"a": upstream}, {}).targets("a/m")
-        limits = Limits(response=way.limit, grace=0.05)
+        limits = RequestLimits(response=way.limit, grace=0.05)
         return Run(incoming, targets, limits, Scrubber([]), (), writer), writer
 
     # Changes

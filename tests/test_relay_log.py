@@ -14,9 +14,9 @@ from tests.stores import SWIFT, Stores, each_store, entry, sqlite_store
 from tests.strategies import QUICK
 from weft.errors import InternalError
 from weft.relay.log import (
-    AT_ONCE,
     BLOCK,
     BODY,
+    LOGS_PER_TURN,
     FlushScheduler,
     Log,
     LogReader,
@@ -97,7 +97,7 @@ async def test_a_long_end_is_stored_ahead_and_seen_by_nobody_before(stores: Stor
     await store.flush("resp_1")
     elsewhere = StoredLog(store, "resp_1")
     assert [event async for some in elsewhere.read() for event in some] == [ZERO]
-    assert log.shown == 1
+    assert log.visible == 1
     extent = await store.extent("resp_1")
     assert extent.events == 1
     assert extent.blocks > 50
@@ -144,7 +144,7 @@ def ending(log: Log, rest: Block | None) -> Ending:
 
 async def begun(store: Store, scheduler: FlushScheduler, id: str, first: list[Event]) -> Log:
     log = Log(store, scheduler, id)
-    await store.begin(entry(id), log.head(first))
+    await store.begin(entry(id), log.first_blocks(first))
     log.open()
     return log
 
@@ -178,7 +178,7 @@ async def _played(
         elif act == "flush":
             log.flush()
         else:
-            assert log.events == log.shown == len(told)
+            assert log.events == log.visible == len(told)
             assert act == "count" or log.since(0) == told
     rest = await log.close(last)
     assert log.since(0) == told, "the last events are hidden until they are stored"
@@ -206,7 +206,7 @@ async def test_a_body_is_one_event_whatever_it_holds(stores: Stores) -> None:
 @sqlite_store
 async def test_the_logs_of_many_streams_are_handed_on_together(stores: Stores) -> None:
     store, scheduler = await stores.opened(), FlushScheduler()
-    ids = [f"resp_{number}" for number in range(2 * AT_ONCE + 50)]
+    ids = [f"resp_{number}" for number in range(2 * LOGS_PER_TURN + 50)]
     logs = [await begun(store, scheduler, id, [ZERO]) for id in ids]
     before = store.commits
     for log in logs:
@@ -250,7 +250,7 @@ async def test_after_a_fault_nothing_is_taken_and_everybody_is_told_why(stores: 
     assert not log.try_append([ZERO]), "nothing was stored that comes before"
     with pytest.raises(InternalError, match="nothing was stored"):
         log.append([ZERO])
-    await store.begin(entry(), log.head([ZERO]))
+    await store.begin(entry(), log.first_blocks([ZERO]))
     log.open()
     log.append([Event("", b"y" * 1000)])
     log.flush_due()
@@ -313,7 +313,7 @@ async def _followed(
         heard += await anext(following)
     assert await two.take_over("resp_1", "one")
     ended = Log(two, FlushScheduler(), "resp_1")  # what the other server makes of what is stored
-    ended.head(first)
+    ended.first_blocks(first)
     assert await two.finish("resp_1", ending(ended, await ended.close(last)))
     await log.close([Event("", b"an end that nobody is told")])
     log.end(stored=False)
@@ -338,7 +338,7 @@ async def test_who_is_far_behind_when_another_server_takes_over_is_told_what_the
     log.append([Event("", b"x" * 40_000), ONE])
     assert 0 < log.oldest <= len(had)
     ended = Log(two, FlushScheduler(), "resp_1")
-    ended.head(had)
+    ended.first_blocks(had)
     blocks = await two.blocks("resp_1")
     rest = Block(len(blocks), len(had), 1, pack([TWO]))
     size = sum(len(block.data) for block in (*blocks, rest))

@@ -34,7 +34,7 @@ from tests.crash.scene import ended
 from tests.gateway_process import Gateway, gateway
 from tests.stores import KINDS, Kind, empty
 from weft.relay.log import blocks_of
-from weft.relay.persistence import CROWDED
+from weft.relay.persistence import MAX_UNWRITTEN
 from weft.sse import Event
 from weft.store.records import Entry
 from weft.store.urls import store_from_url
@@ -157,7 +157,9 @@ def test_what_a_kill_leaves_of_an_answer_of_any_size_is_ended(
         text = text_of("openai-responses", found)
         assert text_in(model).startswith(text)
         lost = whole - len(text.encode())
-        assert lost <= CROWDED + len(TEXT.encode()), "more was told than may wait to be stored"
+        assert lost <= MAX_UNWRITTEN + len(TEXT.encode()), (
+            "more was told than may wait to be stored"
+        )
     verified(tmp_path)
 
 

@@ -163,11 +163,11 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
 
 
 def _item(raw: Raw, path: str, ids: Ids) -> Item:
-    found = history.shape(raw)
+    found = history.read_shape(raw)
     if found.type == "item_reference":
         raise BadRequest(path, "refers to an item; expected the item itself")
     if not found.id:
-        return Item(ids.mint(history.prefix(found)), bytes(raw))
+        return Item(ids.mint(history.id_prefix(found)), bytes(raw))
     if not _ID.fullmatch(found.id):
         expected = "letters, digits and _.:=-, at most 256 of them"
         raise BadRequest(f"{path}.id", f"{found.id[:100]!r}; expected {expected}")
@@ -198,5 +198,5 @@ def _listed(items: Sequence[Item], *, more: bool) -> bytes:
 
 def _shown(item: Item) -> dict[str, Raw]:
     """An item with all that readers of items want, under the id it has here."""
-    (fields,) = history.shown([Raw(item.data)], item.id)
+    (fields,) = history.listed_items([Raw(item.data)], item.id)
     return {**fields, "id": Raw(_json(item.id))}
