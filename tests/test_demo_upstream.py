@@ -36,9 +36,9 @@ from weft.errors import UnknownDialect
 from weft.parts import Source
 from weft.upstream.base import OutgoingRequest, Timeouts, Unreachable, UpstreamConfig, endpoint
 from weft.upstream.demo import CHUNKS, DEFAULT, MODELS, DemoUpstream
-from weft.upstream.demo.proofs import holds, proof
-from weft.upstream.demo.schemas import satisfying
-from weft.upstream.demo.words import SOURCED, tokens, words
+from weft.upstream.demo.schema_samples import sample
+from weft.upstream.demo.signatures import sign, verify
+from weft.upstream.demo.texts import CITED_SENTENCES, count_tokens, split_words
 
 Object = dict[str, Any]
 
@@ -287,8 +287,8 @@ def test_usage_counts_words(dialect: DialectName) -> None:
     usage = response.usage
     assert usage is not None
     assert usage.input_tokens == 4
-    assert usage.reasoning_tokens == tokens(response.reasoning)
-    assert usage.output_tokens == tokens(response.text) + tokens(response.reasoning)
+    assert usage.reasoning_tokens == count_tokens(response.reasoning)
+    assert usage.output_tokens == count_tokens(response.text) + count_tokens(response.reasoning)
     assert usage.cache_read_tokens == 0
 
 
@@ -301,7 +301,7 @@ def test_sources_stand_where_their_sentences_are(dialect: DialectName) -> None:
     ]
     found = [json.loads(bytes(one))["cited_text"] if isinstance(one, Raw) else one for one in cited]
     pages = [(text, one.url, one.title) for text, one in zip(found, sources, strict=True)]
-    assert pages == list(SOURCED)
+    assert pages == list(CITED_SENTENCES)
 
 
 @EVERY
@@ -335,7 +335,7 @@ def test_an_answer_ends_at_the_limit_of_tokens(
 def test_reasoning_that_was_cut_is_proven_as_far_as_it_came(dialect: DialectName) -> None:
     response = answered(dialect, Question("reasoner", limit=10))
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
-    assert holds(thought.signature or thought.encrypted or "", thought.text)
+    assert verify(thought.signature or thought.encrypted or "", thought.text)
     assert (len(thought.text.split()), response.text) == (7, "")
 
 
@@ -350,10 +350,10 @@ def test_a_call_that_does_not_fit_is_not_made(dialect: DialectName) -> None:
 def test_an_answer_ends_before_a_stop_sequence(dialect: DialectName, stream: bool) -> None:
     question = Question("sources", stream=stream, stop=("UTF-8", "JSON"))
     response = answered(dialect, question)
-    assert response.text == SOURCED[0][0] + " Each event holds "
+    assert response.text == CITED_SENTENCES[0][0] + " Each event holds "
     assert response.finish_reason == "stop"
     assert response.stop_sequence == ("JSON" if dialect == MESSAGES else None)
-    assert [one.url for one in response.items if isinstance(one, Source)] == [SOURCED[0][1]]
+    assert [one.url for one in response.items if isinstance(one, Source)] == [CITED_SENTENCES[0][1]]
 
 
 # Tools
@@ -547,7 +547,7 @@ def test_arguments_fit_their_schema_and_the_message(
         "required": [field],
         "$defs": {"flag": {"type": "boolean"}},
     }
-    assert satisfying(Raw(json.dumps(whole).encode()), message, whole=False) == {field: value}
+    assert sample(Raw(json.dumps(whole).encode()), message, optional=False) == {field: value}
 
 
 def flaws(value: object, schema: Object, root: Object) -> list[str]:
@@ -634,7 +634,7 @@ SCHEMAS = st.recursive(PLAIN, composed, max_leaves=8)
 @given(schema=SCHEMAS, message=st.text(max_size=40), whole=st.booleans())
 def test_what_is_made_for_a_schema_satisfies_it(schema: Object, message: str, whole: bool) -> None:
     root = {**schema, "$defs": {"tree": TREE}}
-    made = satisfying(Raw(json.dumps(root).encode()), message, whole=whole)
+    made = sample(Raw(json.dumps(root).encode()), message, optional=whole)
     assert flaws(made, schema, root) == []
 
 
@@ -666,12 +666,12 @@ def test_what_is_made_for_a_schema_satisfies_it(schema: Object, message: str, wh
     ids=lambda schema: str(schema)[:60],
 )
 def test_an_odd_schema_does_no_harm(schema: object) -> None:
-    made = satisfying(Raw(json.dumps(schema).encode()), "x", whole=True)
+    made = sample(Raw(json.dumps(schema).encode()), "x", optional=True)
     assert len(json.dumps(made)) < 100_000
 
 
 def test_a_schema_that_is_no_json_is_any_schema() -> None:
-    assert satisfying(Raw(b"{"), "", whole=True) == "example"
+    assert sample(Raw(b"{"), "", optional=True) == "example"
 
 
 @STREAMED
@@ -709,7 +709,7 @@ def test_reasoning_comes_with_a_proof_of_this_place(dialect: DialectName) -> Non
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
     assert thought.text.startswith('The user says "Think of Rome.". I am a script')
     assert thought.signature or thought.encrypted
-    assert holds(thought.signature or thought.encrypted or "", thought.text)
+    assert verify(thought.signature or thought.encrypted or "", thought.text)
     assert thought.origin == ORIGIN
     assert response.text.startswith("I am the demo model")
 
@@ -759,11 +759,11 @@ def with_reasoning(dialect: str, text: str, mark: str | None) -> Object:
 @pytest.mark.parametrize(
     ("text", "mark", "status"),
     [
-        ("I think.", proof("I think."), 200),
+        ("I think.", sign("I think."), 200),
         ("I think.", None, 200),
-        ("", proof("I think."), 200),
-        ("I thought.", proof("I think."), 400),
-        ("I think.", proof("I think.")[:-8] + "AAAAAAA=", 400),
+        ("", sign("I think."), 200),
+        ("I thought.", sign("I think."), 400),
+        ("I think.", sign("I think.")[:-8] + "AAAAAAA=", 400),
         ("I think.", "c2lnbmF0dXJl", 400),
         ("I think.", "not even base64!", 400),
     ],
@@ -774,17 +774,17 @@ def test_a_proof_that_was_not_made_here_is_refused(
     got = ask(place_of(dialect), with_reasoning(dialect, text, mark), "reasoner", stream=False)
     assert got.status == status, got.raw
     if status == 400:
-        assert b"its proof was not made here" in got.raw
+        assert b"its signature was not made here" in got.raw
 
 
 def test_redacted_reasoning_is_refused() -> None:
     body = with_reasoning(MESSAGES, "", None)
-    body["messages"][1]["content"][0] = {"type": "redacted_thinking", "data": proof("x")}
+    body["messages"][1]["content"][0] = {"type": "redacted_thinking", "data": sign("x")}
     assert ask(place_of(MESSAGES), body, "reasoner", stream=False).status == 400
 
 
 @pytest.mark.parametrize(
-    ("signature", "status"), [(proof("x"), 200), (SKIP_SIGNATURE, 200), (None, 200), ("AAAA", 400)]
+    ("signature", "status"), [(sign("x"), 200), (SKIP_SIGNATURE, 200), (None, 200), ("AAAA", 400)]
 )
 def test_the_proof_of_a_call_is_looked_at_too(signature: str | None, status: int) -> None:
     call: Object = {"functionCall": {"id": "c", "name": "look", "args": {}}}
@@ -1023,13 +1023,13 @@ def test_slow_is_silent_first_and_then_says_a_word_a_second(dialect: DialectName
     first, *others = got.waits
     assert first == 20.0
     assert set(others) == {0.0, 1.0}
-    assert others.count(1.0) >= len(words(got.response(dialect).text))
+    assert others.count(1.0) >= len(split_words(got.response(dialect).text))
 
 
 @EVERY
 def test_a_body_comes_when_all_of_it_is_there(dialect: DialectName) -> None:
     body = asked(dialect, Question("slow", stream=False))
-    assert body.waits[0] > 20.0 + len(words(body.response(dialect).text))
+    assert body.waits[0] > 20.0 + len(split_words(body.response(dialect).text))
     assert body.waits[1:] == (0.0,)
     assert body.reads == (body.raw,)
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
-from weft.dialects.base import Salvage
+from weft.dialects.frames import Salvage
 from weft.dialects.gemini import wire
 from weft.findings import Findings
 from weft.ids import Ids
