@@ -33,16 +33,15 @@ from weft.dialects.requests.turns import (
     leading_instructions,
     message_turns,
     paired_turns,
+    source_bytes,
+    unknown_role_message,
 )
 from weft.dialects.requests.two_roles import (
     after_results,
     check_last_turn,
     instructions_as_user,
-    leading_instruction_messages,
     losses_only_in_turns,
     report_speaker,
-    source_bytes,
-    unknown_role_message,
 )
 from weft.dialects.requests.unknown_fields import collect, encode_with_extra, report_dropped_extras
 from weft.parts import Json
@@ -61,7 +60,7 @@ FIELD_SOURCES: FieldGetters = {
     "messages": attrgetter("messages"),
     "system": lambda request: (
         request.instructions,
-        request.messages[: leading_instruction_messages(request)],
+        request.messages[: leading_instructions(request.messages)],
     ),
     "tools": attrgetter("tools"),
     "mcp_servers": attrgetter("tools"),

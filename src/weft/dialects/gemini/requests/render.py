@@ -33,6 +33,8 @@ from weft.dialects.requests.turns import (
     merge_neighbours,
     message_turns,
     paired_turns,
+    source_bytes,
+    unknown_role_message,
 )
 from weft.dialects.requests.two_roles import (
     after_results,
@@ -40,8 +42,6 @@ from weft.dialects.requests.two_roles import (
     instructions_as_user,
     losses_only_in_turns,
     report_speaker,
-    source_bytes,
-    unknown_role_message,
 )
 from weft.dialects.requests.unknown_fields import encode_with_extra, report_dropped_extras
 from weft.parts import Json

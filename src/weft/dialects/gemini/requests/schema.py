@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw
 
 from weft import large_json
-from weft.dialects.requests.fields import known_names, read_object
+from weft.dialects.requests.fields import declared_names, read_object
 from weft.errors import BadRequest
 from weft.parts import Json
 
@@ -221,7 +221,7 @@ def parse_object(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, 
     except (ValueError, RecursionError):
         return read_object(data, shape, path), {}  # raises BadRequest
     names = _camel_case_names(shape)
-    known = known_names(shape)
+    known = declared_names(shape)
     renamed = {names.get(key, key): value for key, value in fields.items()}
     if renamed.keys() != fields.keys():
         data = large_json.write(renamed)

@@ -28,8 +28,9 @@ from weft.dialects.requests.turns import (
     merge_neighbours,
     message_turns,
     paired_turns,
+    source_bytes,
+    unknown_role_message,
 )
-from weft.dialects.requests.two_roles import source_bytes, unknown_role_message
 from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
 from weft.parts import Json
 from weft.request import (
