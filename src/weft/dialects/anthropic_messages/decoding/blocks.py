@@ -40,7 +40,6 @@ from weft.parts import (
     ReasoningEnd,
     ReasoningStart,
     Source,
-    SourceKind,
     TextDelta,
     TextEnd,
     TextStart,
@@ -322,10 +321,14 @@ class BlockDecoder:
             detail = f"{type} without tool_use_id or content: passed on unparsed"
             self._findings.note("field-dropped", detail)
             return self._start_opaque(block, raw, out)
+        # capture: executed-tools-that-fail
+        failed = bytes(content).startswith(b"{") and (
+            unpack_extra(content, wire.OptionalType).type or ""
+        ).endswith("_error")
         result = ToolResult(
             self._call_ids.get(wire_id, wire_id),
             copy_raw(content),
-            is_error=bool(block.is_error) or _is_error(content),
+            is_error=bool(block.is_error) or failed,
             earlier=wire_id not in self._call_ids,  # capture: paused-turn-goes-on
             extra=pack_extra(wire.ContentBlock(type, caller=copy_present(block.caller))),
         )
@@ -396,13 +399,14 @@ class BlockDecoder:
         self._emit_start(block, out)
         block.citations.append(raw)
         citation = self._salvage.item(raw, wire.TextCitation)
-        kind, url = _source_kind(citation)
+        url = citation.url or citation.source or ""
+        is_url = bool(citation.url) or url.startswith(("http://", "https://"))
         out.append(
             Source(
                 self._context.ids.local("source"),
-                kind,
+                "url" if is_url else "document",
                 block.id,
-                url=url,
+                url=url if is_url else None,
                 file_id=citation.file_id,
                 title=citation.title or citation.document_title,
                 raw=raw,
@@ -532,22 +536,6 @@ def _canonical_arguments(block: ToolUseState) -> bytes:
     """Equal for arguments that are equal as JSON; text that is not JSON stays as it is."""
     encoded = canonical(block.arguments)
     return block.arguments.encode("utf-8", "surrogatepass") if encoded is None else encoded
-
-
-def _source_kind(citation: wire.TextCitation) -> tuple[SourceKind, str | None]:
-    """The kind of source, and its URL if it has one."""
-    address = citation.url or citation.source or ""
-    if citation.url or address.startswith(("http://", "https://")):
-        return "url", address
-    return "document", None
-
-
-def _is_error(content: Raw) -> bool:
-    """Whether the content of a result is one of the `…_tool_result_error` objects."""
-    # capture: executed-tools-that-fail
-    if not bytes(content).startswith(b"{"):
-        return False
-    return (unpack_extra(content, wire.OptionalType).type or "").endswith("_error")
 
 
 class DeltaType(NamedTuple):

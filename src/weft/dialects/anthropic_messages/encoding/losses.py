@@ -90,7 +90,10 @@ class MessagesLossReporter:
                 why = f"{NAME} has no {part.kind} that the host executes"
                 self.not_carried("tool-call", part.id, why)
                 return None
-            self._result_types[part.id] = _result_type(part)
+            result = "mcp" if part.kind == "mcp_tool_use" else part.name
+            if result.startswith("tool_search_tool"):  # tool_search_tool_regex, …_bm25
+                result = "tool_search"
+            self._result_types[part.id] = f"{result}_tool_result"
         extra = self.extra(part.extra, wire.ContentBlock)
         label = part.server_label if isinstance(part, ToolCall) else None
         return wire.ContentBlock(
@@ -153,14 +156,6 @@ class MessagesLossReporter:
         if usage is not None:
             self.not_carried("usage", "", "nothing is written after an error")
         self.usage(usage)
-
-
-def _result_type(call: ToolParamsStart | ToolCall) -> str:
-    """The type of the result block of a call that the host executes."""
-    if call.kind == "mcp_tool_use":
-        return "mcp_tool_result"
-    name = "tool_search_tool" if call.name.startswith("tool_search_tool") else call.name + "_tool"
-    return f"{name}_result"
 
 
 def why_unusable(call: ToolCall) -> str | None:

@@ -113,9 +113,8 @@ def _call_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
         "arguments": wire.to_raw(arguments),
         **outcome,
     }
-    extra = _extra(raw, *outcome)
     failed = "error" in outcome or wire_item.failed
-    state.out.append(state.result(item, values, extra, is_error=failed))
+    state.emit_result(item, values, _extra(raw, *outcome), is_error=failed)
 
 
 def _request_done(

@@ -26,7 +26,7 @@ from weft.dialects.openai_responses.decoding.item import (
     DecodedPart,
     PendingShellCall,
 )
-from weft.dialects.openai_responses.extra import start_extra
+from weft.dialects.openai_responses.extra import item_extra, remaining_fields, start_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.findings import Findings
 from weft.ids import Claims
@@ -144,13 +144,15 @@ class DecoderState:
         *,
         hosted: bool = False,
         format: ParamsFormat = "json",
+        params: str = "",
+        extra: Json = UNSET,
     ) -> ToolCall:
-        """Returns the call of an item, without params."""
+        """Returns the call of an item."""
         envelope = self.call_signatures.get(id or "")
         return ToolCall(
             id or item.id,
             name,
-            "",
+            params,
             kind=item.type or "",
             provider_executed=hosted,
             invalid="bad-arguments" if wire_item.failed and not hosted else None,
@@ -161,6 +163,7 @@ class DecoderState:
             server_label=wire_item.server_label,
             signature=envelope.state.signature if envelope else None,
             origin=envelope.origin if envelope else None,
+            extra=extra,
         )
 
     def announce(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:
@@ -237,8 +240,13 @@ class DecoderState:
     def _repeats_call(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> bool:
         """Whether another item announced this call. If so, that item's call is emitted."""
         first = self.items_by_call_id.get(call.id, item)
-        if first is item or not _is_same_call(first, call):
+        known = first.call
+        if first is item or known is None or known.name != call.name:
             return False
+        if first.call_stage is CallStage.CALLED and call.params not in ("", known.params):
+            params = canonical(known.params)
+            if params is None or params != canonical(call.params):
+                return False
         # capture: one-call-under-two-items
         detail = f"call {call.id!r} is repeated by item {item.id!r}"
         self.findings.once("call-repeated", call.id, detail)
@@ -270,32 +278,44 @@ class DecoderState:
         if not call_part.provider_executed and call_part.invalid is None:
             self.finish_reason = "tool-calls"
 
-    def result(
-        self, item: DecodedItem, values: dict[str, Raw], extra: Json, *, is_error: bool = False
-    ) -> ToolResult:
-        """Returns the result of a call that is part of the call's own item."""
-        return ToolResult(item.call_id, wire.raw_object(values), is_error, extra=extra)
-
-    def result_item(
+    def emit_result(
         self,
-        id: str,
+        item: DecodedItem,
         values: dict[str, Raw],
-        extra: Json = UNSET,
+        extra: Json,
         *,
         is_error: bool = False,
         preliminary: bool = False,
-    ) -> ToolResult:
-        """Returns the result of a call that is an item of its own. The call may be of an earlier
+    ) -> None:
+        """Emits the result of a call that is part of the call's own item."""
+        result = wire.raw_object(values)
+        self.out.append(ToolResult(item.call_id, result, is_error, preliminary, extra=extra))
+
+    def emit_result_item(
+        self,
+        item: DecodedItem,
+        call_id: str,
+        values: dict[str, Raw],
+        raw: Raw | None = None,
+        mapped: Iterable[str] = (),
+        *,
+        is_error: bool = False,
+        preliminary: bool = False,
+    ) -> None:
+        """Emits the result of a call that is an item of its own. The call may be of an earlier
         response.
         """
-        call_item = self.items_by_call_id.get(id)
-        return ToolResult(
-            call_item.call_id if call_item else id,
-            wire.raw_object(values),
-            is_error,
-            preliminary,
-            earlier=call_item is None,
-            extra=extra,
+        call_item = self.items_by_call_id.get(call_id)
+        identity = wire.present_fields(type=item.type, id=item.id)
+        self.out.append(
+            ToolResult(
+                call_item.call_id if call_item else call_id,
+                wire.raw_object(values),
+                is_error,
+                preliminary,
+                earlier=call_item is None,
+                extra=item_extra(remaining_fields(raw, mapped) | identity),
+            )
         )
 
     # Values
@@ -324,17 +344,6 @@ class DecoderState:
                 self.salvage, self.listed_tools, self.context.request
             )
         return self._declared_tools
-
-
-def _is_same_call(first: DecodedItem, call: ToolCall) -> bool:
-    """Whether a call equals the one that an item announced or emitted."""
-    announced = first.call
-    if announced is None or announced.name != call.name:
-        return False
-    if first.call_stage is not CallStage.CALLED or call.params in ("", announced.params):
-        return True
-    canonical_params = canonical(announced.params)
-    return canonical_params is not None and canonical_params == canonical(call.params)
 
 
 EventHandler = Callable[[DecoderState, DecodedItem, ResponsesEvent], None]

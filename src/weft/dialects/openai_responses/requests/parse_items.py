@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.envelope import (
@@ -23,7 +23,7 @@ from weft.dialects.requests.fields import fields_of, read_object
 from weft.dialects.requests.openai_family import cache_of_breakpoint, keep_breakpoint
 from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
 from weft.errors import BadRequest
-from weft.parts import Json
+from weft.parts import Json, ReasoningKind
 from weft.request import (
     AnyContent,
     CallContent,
@@ -82,8 +82,6 @@ class ResponsesItemParser:
 
     def _opaque(self, raw: Raw, type: str) -> ParsedItem:
         """Returns an item of a type that is passed through without being interpreted."""
-        if type in schema.HOSTED_ITEMS:
-            return Message("assistant", (_hosted_call(raw, type),)), raw
         from_client = type.endswith("_output") or type in _CLIENT_ITEMS or type == UNKNOWN_ROLE
         content = OpaqueContent(self._origin, type, raw)
         return Message("user" if from_client else "assistant", (content,)), raw
@@ -154,12 +152,18 @@ class ResponsesItemParser:
         known_id = self._call_ids.get(call_id, call_id)
         supported = tuple(content for content in contents if isinstance(content, _RESULT_CONTENT))
         content = () if contents == _EMPTY_TEXT else supported
+        match content:
+            case (first, *rest) if is_error and first == TextContent(schema.ERROR_PREFIX):
+                content = tuple(rest)
+            case (TextContent(text=text) as first, *rest) if is_error:
+                without_prefix = text.removeprefix(schema.ERROR_PREFIX)
+                content = (msgspec.structs.replace(first, text=without_prefix), *rest)
         extra = fields_of(schema.extra_of(raw, type(param), "id"))
         if len(supported) < len(contents):
             extra["output"] = schema.to_raw(param.output)
         result = ResultContent(
             known_id,
-            _without_error_prefix(content) if is_error else content,
+            content,
             kind=kind,
             name=name,
             is_error=is_error,
@@ -176,35 +180,32 @@ class ResponsesItemParser:
             if not param.summary and not param.content:
                 return None
             envelope = Envelope(envelope.origin, envelope.model, ReasoningState())
+        if envelope is not None and envelope.state.text is not None:
+            return Message("assistant", restore_reasoning_item(envelope)), None
         extra = _with_status(schema.extra_of(raw, schema.ReasoningItemParam), param.status)
-        texts = [("summary", part.text) for part in param.summary]
+        if envelope is None:
+            state = ReasoningState(item_id=param.id, encrypted=param.encrypted_content)
+        else:
+            state = envelope.state
+        texts: list[tuple[ReasoningKind, str]] = [("summary", part.text) for part in param.summary]
         texts += [("raw", part.text) for part in param.content or ()]
         contents = [
             ReasoningContent(
-                text, "raw" if kind == "raw" else "summary", item_id=param.id, origin=self._origin
+                text,
+                kind,
+                item_id=state.item_id,
+                origin=envelope.origin if envelope else self._origin,
             )
             for kind, text in texts or [("summary", "")]
-        ]
-        last = contents.pop()
-        if envelope is None:
-            contents.append(
-                msgspec.structs.replace(last, encrypted=param.encrypted_content, extra=extra)
-            )
-            return Message("assistant", tuple(contents)), raw
-        state = envelope.state
-        if state.text is not None:
-            return Message("assistant", restore_reasoning_item(envelope)), None
-        contents = [
-            msgspec.structs.replace(part, origin=envelope.origin, item_id=state.item_id)
-            for part in (*contents, last)
         ]
         contents[-1] = msgspec.structs.replace(
             contents[-1],
             signature=state.signature,
             encrypted=state.encrypted,
             redacted=state.redacted,
+            extra=UNSET if envelope else extra,
         )
-        return Message("assistant", tuple(contents)), None
+        return Message("assistant", tuple(contents)), None if envelope else raw
 
     def _compaction(self, raw: Raw, path: str) -> ParsedItem:
         """Parses a compaction item. Our own summary becomes a user message; anybody else's can be
@@ -216,6 +217,20 @@ class ResponsesItemParser:
             return self._opaque(raw, "compaction")
         return Message("user", (TextContent(_SUMMARY_PREFIX + summary),)), None
 
+    def _hosted_call(self, raw: Raw, path: str) -> ParsedItem:
+        """Parses a provider-executed call. Its params are all fields of its item."""
+        fields = fields_of(raw)
+        kind, id = _text(fields.pop("type")), _text(fields.pop("id", None))
+        call = CallContent(
+            id,
+            _text(fields.get("name")) or kind.removesuffix("_call"),
+            msgspec.json.encode(fields).decode(),
+            kind=kind,
+            item_id=id or None,
+            provider_executed=True,
+        )
+        return Message("assistant", (call,)), raw
+
     _PARSERS: ClassVar[
         Mapping[str, Callable[["ResponsesItemParser", Raw, str], ParsedItem | None]]
     ] = {
@@ -226,6 +241,7 @@ class ResponsesItemParser:
         "custom_tool_call_output": _custom_output,
         "reasoning": _reasoning,
         "compaction": _compaction,
+        **dict.fromkeys(schema.HOSTED_ITEMS, _hosted_call),
     }
 
     def _contents(self, content: str | list[Raw], path: str, key: str) -> tuple[AnyContent, ...]:
@@ -259,39 +275,11 @@ def _with_status(extra: Json, status: str | None) -> Json:
     return Raw(msgspec.json.encode({**fields_of(extra), "status": encoded}))
 
 
-def _hosted_call(raw: Raw, kind: str) -> CallContent:
-    """Returns a provider-executed call whose params are all fields of its item."""
-    fields = fields_of(raw)
-    fields.pop("type")
-    id = _text(fields.pop("id", None))
-    return CallContent(
-        id,
-        _text(fields.get("name")) or kind.removesuffix("_call"),
-        msgspec.json.encode(fields).decode(),
-        kind=kind,
-        item_id=id or None,
-        provider_executed=True,
-    )
-
-
 def _text(raw: Raw | None) -> str:
     try:
         return msgspec.json.decode(raw, type=str) if raw is not None else ""
     except ValueError:
         return ""
-
-
-def _without_error_prefix(
-    content: tuple[TextContent | ImageContent | FileContent, ...],
-) -> tuple[TextContent | ImageContent | FileContent, ...]:
-    """Removes the prefix that marks a failed result, which this dialect has no field for."""
-    match content:
-        case (first, *rest) if first == TextContent(schema.ERROR_PREFIX):
-            return tuple(rest)
-        case (TextContent(text=text) as first, *rest):
-            without_prefix = text.removeprefix(schema.ERROR_PREFIX)
-            return (msgspec.structs.replace(first, text=without_prefix), *rest)
-    return content
 
 
 # Content parts

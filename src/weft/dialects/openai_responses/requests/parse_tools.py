@@ -176,20 +176,18 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
         choice = ToolChoice(mode) if mode else None
     else:
-        choice = _parse_named_choice(read_object(raw, schema.ResponsesToolChoice, "tool_choice"))
+        param = read_object(raw, schema.ResponsesToolChoice, "tool_choice")
+        if param.type == "allowed_tools":
+            mode = _CHOICE_MODES.get(param.mode or "auto")
+            names = tuple(tool.name or tool.server_label or tool.type for tool in param.tools or ())
+            if not names:
+                raise BadRequest("tool_choice.tools", "expected at least one tool")
+            choice = ToolChoice(mode, allowed=names) if mode else None
+        elif param.type in ("function", "custom") and param.name is None:
+            raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
+        else:
+            name = param.server_label or param.name or param.type
+            choice = ToolChoice("required", name, param.type)
     if choice is None:
         extra["tool_choice"] = raw
     return choice
-
-
-def _parse_named_choice(choice: schema.ResponsesToolChoice) -> ToolChoice | None:
-    if choice.type == "allowed_tools":
-        mode = _CHOICE_MODES.get(choice.mode or "auto")
-        allowed = tuple(tool.name or tool.server_label or tool.type for tool in choice.tools or ())
-        if not allowed:
-            raise BadRequest("tool_choice.tools", "expected at least one tool")
-        return ToolChoice(mode, allowed=allowed) if mode else None
-    if choice.type in ("function", "custom") and choice.name is None:
-        raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
-    name = choice.server_label or choice.name or choice.type
-    return ToolChoice("required", name, choice.type)

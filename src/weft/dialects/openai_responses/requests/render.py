@@ -23,7 +23,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     passthrough = ResponsesPassthrough(request, context, losses)
     items = render_items(request, passthrough, losses)
     losses_before = len(losses.found)
-    options = ResponsesOptionsRenderer(request, context, losses)
+    options = ResponsesOptionsRenderer(request, context, passthrough, losses)
     tools = ResponsesToolRenderer(request, passthrough, losses)
     fields = fields_of(schema.to_raw(options.fields(items, tools))) | options.reasoning()
     merge_extra(fields, options.extra(), _NESTED_FIELDS)

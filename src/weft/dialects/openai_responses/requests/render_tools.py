@@ -18,7 +18,7 @@ from weft.dialects.requests.unknown_fields import (
     report_missing_tool,
     report_unknown,
 )
-from weft.request import Hosted, Request, Tool, ToolChoice
+from weft.request import Hosted, Request, Tool
 
 _AUTO_CONTAINER = Raw(b'{"type":"auto"}')
 _NULL = Raw(b"null")
@@ -80,14 +80,11 @@ class ResponsesToolRenderer:
 
     def _custom(self, tool: Tool, path: str) -> Raw:
         grammar = parse_grammar(tool.raw)
-        format = (
-            schema.CustomToolFormat("grammar", grammar.definition, grammar.syntax)
-            if grammar
-            else None
-        )
-        return schema.to_raw(
-            schema.CustomToolParam(self._name(tool, f"{path}.name"), tool.description, format)
-        )
+        format: schema.CustomToolFormat | None = None
+        if grammar is not None:
+            format = schema.CustomToolFormat("grammar", grammar.definition, grammar.syntax)
+        name = self._name(tool, f"{path}.name")
+        return schema.to_raw(schema.CustomToolParam(name, tool.description, format))
 
     def _name(self, tool: Tool, path: str) -> str:
         return self._passthrough.tool_name(tool.name, tool.namespace, path)
@@ -99,15 +96,14 @@ class ResponsesToolRenderer:
         if tool.kind == "code-execution":
             return [schema.to_raw(schema.CodeInterpreterToolParam(_AUTO_CONTAINER))]
         if tool.kind == "mcp" and hosted.server_label is not None:
-            label, allowed = hosted.server_label, list(hosted.allowed_tools) or None
-            # Other dialects have no approvals.
-            return [
-                schema.to_raw(
-                    schema.McpToolParam(
-                        label, hosted.server_url, hosted.authorization, allowed, _NEVER
-                    )
-                )
-            ]
+            server = schema.McpToolParam(
+                hosted.server_label,
+                hosted.server_url,
+                hosted.authorization,
+                list(hosted.allowed_tools) or None,
+                _NEVER,  # other dialects have no approvals
+            )
+            return [schema.to_raw(server)]
         report_missing_tool(tool, path, self._losses, NAME)
         return []
 
@@ -137,19 +133,15 @@ class ResponsesToolRenderer:
             return schema.ResponsesToolChoice("allowed_tools", mode=choice.mode, tools=tools)
         if choice.name is None:
             return choice.mode
-        return self._forced_choice(choice, choice.name)
-
-    def _forced_choice(self, choice: ToolChoice, name: str) -> schema.ResponsesToolChoice | None:
         if choice.kind in ("function", "custom"):
-            reference = self._reference(name, "tool_choice.name")
+            reference = self._reference(choice.name, "tool_choice.name")
             return schema.ResponsesToolChoice(reference.type, reference.name)
         if not self._passthrough.own_ids:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
-        if choice.kind == "mcp":
-            return schema.ResponsesToolChoice("mcp", server_label=name)
-        return schema.ResponsesToolChoice(choice.kind)
+        label = choice.name if choice.kind == "mcp" else None
+        return schema.ResponsesToolChoice(choice.kind, server_label=label)
 
     def _reference(self, name: str, path: str) -> schema.ToolReference:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
