@@ -15,7 +15,7 @@ from weft.dialects.requests.codec import Parsed, SourcePaths
 from weft.dialects.requests.fields import check_body, fields_of, other_fields, read_object
 from weft.dialects.requests.openai_family import CACHE_OF_RETENTION
 from weft.dialects.requests.passthrough import with_source
-from weft.dialects.requests.unknown_fields import collect, without_empty
+from weft.dialects.requests.unknown_fields import collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
@@ -75,7 +75,7 @@ def _places(body: schema.ChatRequestBody) -> SourcePaths:
 
 def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
     """Returns the keys, and the values of known keys, that a canonical request has no field for."""
-    extra = fields_of(without_empty(other_fields(data, schema.ChatRequestBody)))
+    extra = schema.unknown_fields(data, schema.ChatRequestBody)
     if extra.get("modalities") == Raw(b'["text"]'):  # the default
         del extra["modalities"]
     options = schema.unless_null(fields_of(Raw(data)).get("stream_options", UNSET))
