@@ -32,7 +32,7 @@ from weft.dialects.ai_sdk.mapping import (
     value_as_text,
 )
 from weft.dialects.ai_sdk.wire import NAME, SdkExtra, copy_unless_null, on_one_line, pack_extra
-from weft.dialects.base import ReplayDetector, Salvage, is_present
+from weft.dialects.frames import EventDecoder, is_present
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -46,14 +46,14 @@ from weft.parts import (
     Source,
     Usage,
 )
-from weft.sse import DONE, Frame
+from weft.sse import Frame
 
 V = TypeVar("V")
 
 _NULL = Raw(b"null")
 
 
-class _State(Enum):
+class _SdkPhase(Enum):
     WAITING = "waiting"  # for an id, or for content
     READING = "reading"
     STEPPED = "stepped"  # the step is over; the message may be, too
@@ -61,16 +61,14 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-class StreamDecoder:
+class SdkDecoder(EventDecoder[wire.SdkEvent]):
     """Reads one step."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
+        super().__init__(findings, wire.SdkEvent, wire.read, wire.STREAMED_FIELDS)
         self._context = context
-        self._findings = findings
-        self._salvage = Salvage(findings, wire.STREAMED_FIELDS)
-        self._replays = ReplayDetector()
         self._calls = SdkCalls(context.ids, findings, context.origin)
-        self._state = _State.WAITING
+        self._phase = _SdkPhase.WAITING
         self._head = wire.SdkResponseMetadata()
         """What was told of the response so far."""
         self._announced = wire.SdkResponseMetadata()
@@ -81,20 +79,6 @@ class StreamDecoder:
         self._raw_reason: str | None = None
         self._usage: Usage | None = None
         self._ending = SdkExtra()
-
-    def feed(self, frame: Frame) -> list[Part]:
-        """Returns the parts that this frame completes, possibly none."""
-        out: list[Part] = []
-        if frame.data == DONE:
-            self._done(out)
-            return out
-        if frame.id is not None and self._replays.seen(frame.id, frame.data):
-            self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
-            return out
-        event = self._read(frame, out)
-        if event is not None:
-            self._event(event, frame, out)
-        return out
 
     @property
     def ending(self) -> bool:
@@ -107,67 +91,40 @@ class StreamDecoder:
     def finish(self) -> list[Part]:
         """Returns the end of a step that ended. One that did not is for the guard to end."""
         out: list[Part] = []
-        if self._state is _State.STEPPED:
+        if self._phase is _SdkPhase.STEPPED:
             self._end(out)
         return out
 
     # Frames
 
-    def _read(self, frame: Frame, out: list[Part]) -> wire.SdkEvent | None:
-        try:
-            event = wire.read(frame.data)
-        except (ValueError, RecursionError):
-            try:
-                event = self._salvage.read(frame.data, wire.SdkEvent)
-            except ValueError as problem:
-                self._unreadable(frame, str(problem), out)
-                return None
-        if frame.cut:
-            self._findings.note("frame-unterminated", "the last event has no blank line after it")
-        if frame.split:
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
-        return event
-
-    def _unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
-        if frame.cut:
-            self._findings.note("frame-unterminated", "the input ended inside the last event")
-        elif self._state is _State.CLOSED:
-            self._findings.once("after-finish", "", "events after the end: dropped")
-        else:
-            detail = f"event {frame.number} is not JSON: {problem}"
-            self._fail(ErrorPart("malformed", detail), out)
-
-    def _event(self, event: wire.SdkEvent, frame: Frame, out: list[Part]) -> None:
+    def _handle(self, event: wire.SdkEvent, frame: Frame, out: list[Part]) -> None:
         type = event.type or ""
         handler = EVENTS.get(type)
-        if self._state is _State.STEPPED and type in _FIRST:
+        if self._phase is _SdkPhase.STEPPED and type in _FIRST_EVENTS:
             self._end(out)
-        if self._state is _State.CLOSED:
+        if self._phase is _SdkPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
-        elif handler is not None and (self._state is not _State.FAILED or type in _AFTER_ERROR):
-            if self._state is _State.WAITING and type not in _HEADS:
+        elif handler is not None and (self._phase is not _SdkPhase.FAILED or type in _AFTER_ERROR):
+            if self._phase is _SdkPhase.WAITING and type not in _BEFORE_METADATA:
                 self._announce(out)
             handler(self, event, out)
-        elif self._state is _State.FAILED:
+        elif self._phase is _SdkPhase.FAILED:
             self._findings.once("after-error", "", "content after an error: dropped")
-        elif type in _OWN or type.startswith("data-"):
+        elif type in _OPAQUE_EVENTS or type.startswith("data-"):
             self._opaque(event, frame, out)
         elif type == "" and is_present(event.error):
             self._on_error(event, out)
         else:
-            what = type or frame.data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", type, f"{what!r}: ignored")
+            self._note_unknown(type or frame.data.decode("utf-8", "replace"), type)
 
     def _done(self, out: list[Part]) -> None:
-        """The end of the stream. Whether it was also one of the response is told before."""
-        if self._state is _State.STEPPED:
-            self._end(out)
+        out += self.finish()
 
     # The response
 
     def _announce(self, out: list[Part]) -> None:
         head = self._head
-        self._state = _State.READING
+        self._phase = _SdkPhase.READING
         if not head.id:
             self._findings.note("metadata-id-minted", "the wire gave the response no id")
             head = wire.SdkResponseMetadata(
@@ -195,18 +152,18 @@ class StreamDecoder:
 
     def _metadata(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._learn(wire.SdkResponseMetadata(event.id, event.timestamp, event.model_id))
-        if self._state is _State.WAITING and self._head.id:
+        if self._phase is _SdkPhase.WAITING and self._head.id:
             self._announce(out)
 
     def _start(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._extra.message_metadata = copy_unless_null(event.message_metadata)
         self._learn(wire.SdkResponseMetadata(event.message_id))
-        if self._state is _State.WAITING and self._head.id:
+        if self._phase is _SdkPhase.WAITING and self._head.id:
             self._announce(out)
 
     def _start_step(self, event: wire.SdkEvent, out: list[Part]) -> None:
         """Content follows, whether there is an id or not."""
-        if self._state is _State.WAITING:
+        if self._phase is _SdkPhase.WAITING:
             self._extra.warnings = _later(self._extra.warnings, event.warnings)
             self._announce(out)
 
@@ -216,12 +173,12 @@ class StreamDecoder:
                 wire.SdkResponseMetadata(None, event.response.timestamp, event.response.model_id)
             )
         self._ended(event)
-        if self._state is _State.READING:
-            self._state = _State.STEPPED
+        if self._phase is _SdkPhase.READING:
+            self._phase = _SdkPhase.STEPPED
 
     def _finish(self, event: wire.SdkEvent, out: list[Part]) -> None:
-        if self._state is _State.STEPPED:  # the message ends, not only its step
-            self._state = _State.READING
+        if self._phase is _SdkPhase.STEPPED:  # the message ends, not only its step
+            self._phase = _SdkPhase.READING
         self._ended(event)
         self._end(out)
 
@@ -238,7 +195,7 @@ class StreamDecoder:
         ending.usage = _later(ending.usage, usage.raw if usage else msgspec.UNSET)
 
     def _end(self, out: list[Part]) -> None:
-        failed = self._state is _State.FAILED
+        failed = self._phase is _SdkPhase.FAILED
         if not failed:
             self._calls.close(out)
         told_late = self._head.model_id != self._announced.model_id
@@ -250,12 +207,12 @@ class StreamDecoder:
             extra=pack_extra(self._ending),
         )
         out.append(finish)
-        self._state = _State.CLOSED
+        self._phase = _SdkPhase.CLOSED
 
     def _inferred(self) -> FinishReason:
         """A message may end without a reason: what it waits for is one. A step never has any."""
         reason: FinishReason = "tool-calls" if self._calls.unanswered else "other"
-        if self._state is not _State.STEPPED:
+        if self._phase is not _SdkPhase.STEPPED:
             self._findings.note("finish-inferred", f"no finish reason came: {reason} is assumed")
         return reason
 
@@ -266,10 +223,10 @@ class StreamDecoder:
         self._fail(ErrorPart("cancelled", event.reason or "the stream was aborted"), out)
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
-        if self._state is _State.WAITING:
+        if self._phase is _SdkPhase.WAITING:
             self._announce(out)
-        if self._state is not _State.FAILED:  # the first one counts
-            self._state = _State.FAILED
+        if self._phase not in (_SdkPhase.FAILED, _SdkPhase.CLOSED):
+            self._phase = _SdkPhase.FAILED
             out.append(error)
 
     def _nothing(self, event: wire.SdkEvent, out: list[Part]) -> None:
@@ -347,7 +304,7 @@ class StreamDecoder:
     def _opaque(self, event: wire.SdkEvent, frame: Frame, out: list[Part]) -> None:
         """What belongs to the message only: it comes back as it was."""
         type = event.type or ""
-        if self._state is _State.WAITING:
+        if self._phase is _SdkPhase.WAITING:
             self._announce(out)
         if type == "reset-step":
             self._reset(out)
@@ -373,51 +330,51 @@ def _later(first: Json, second: Json) -> Json:
     return copy_unless_null(second) if is_present(second) else first
 
 
-_FIRST = frozenset({"stream-start", "start", "start-step"})
+_FIRST_EVENTS = frozenset({"stream-start", "start", "start-step"})
 """What only another response begins with."""
 
-_HEADS = _FIRST | {"response-metadata", "raw", "error", "abort"}
+_BEFORE_METADATA = _FIRST_EVENTS | {"response-metadata", "raw", "error", "abort"}
 """What is read before the response is announced."""
 
 _AFTER_ERROR = frozenset({"response-metadata", "finish-step", "finish", "raw", "error", "abort"})
 """What is still read after an error: usage and the reason."""
 
-_OWN = frozenset(
+_OPAQUE_EVENTS = frozenset(
     {"custom", "message-metadata", "reset-step", "tool-approval-response", "tool-output-denied"}
 )
 """Chunks that belong to the message; as do all that begin with `data-`."""
 
-EVENTS: dict[str, Callable[[StreamDecoder, wire.SdkEvent, list[Part]], None]] = {
-    "text-delta": StreamDecoder._text,
-    "text-start": StreamDecoder._text,
-    "text-end": StreamDecoder._text,
-    "reasoning-start": StreamDecoder._reasoning,
-    "reasoning-delta": StreamDecoder._reasoning,
-    "reasoning-end": StreamDecoder._reasoning,
-    "tool-input-start": StreamDecoder._input_start,
-    "tool-input-delta": StreamDecoder._input_delta,
-    "tool-input-end": StreamDecoder._input_end,
-    "tool-call": StreamDecoder._call,
-    "tool-input-available": StreamDecoder._call,
-    "tool-input-error": StreamDecoder._input_error,
-    "tool-result": StreamDecoder._result,
-    "tool-error": StreamDecoder._output_error,
-    "tool-output-available": StreamDecoder._result,
-    "tool-output-error": StreamDecoder._output_error,
-    "tool-approval-request": StreamDecoder._approval,
-    "source": StreamDecoder._source,
-    "source-url": StreamDecoder._source,
-    "source-document": StreamDecoder._source,
-    "file": StreamDecoder._file,
-    "reasoning-file": StreamDecoder._file,
-    "stream-start": StreamDecoder._stream_start,
-    "response-metadata": StreamDecoder._metadata,
-    "start": StreamDecoder._start,
-    "start-step": StreamDecoder._start_step,
-    "finish-step": StreamDecoder._finish_step,
-    "finish": StreamDecoder._finish,
-    "raw": StreamDecoder._nothing,
-    "error": StreamDecoder._on_error,
-    "abort": StreamDecoder._abort,
+EVENTS: dict[str, Callable[[SdkDecoder, wire.SdkEvent, list[Part]], None]] = {
+    "text-delta": SdkDecoder._text,
+    "text-start": SdkDecoder._text,
+    "text-end": SdkDecoder._text,
+    "reasoning-start": SdkDecoder._reasoning,
+    "reasoning-delta": SdkDecoder._reasoning,
+    "reasoning-end": SdkDecoder._reasoning,
+    "tool-input-start": SdkDecoder._input_start,
+    "tool-input-delta": SdkDecoder._input_delta,
+    "tool-input-end": SdkDecoder._input_end,
+    "tool-call": SdkDecoder._call,
+    "tool-input-available": SdkDecoder._call,
+    "tool-input-error": SdkDecoder._input_error,
+    "tool-result": SdkDecoder._result,
+    "tool-error": SdkDecoder._output_error,
+    "tool-output-available": SdkDecoder._result,
+    "tool-output-error": SdkDecoder._output_error,
+    "tool-approval-request": SdkDecoder._approval,
+    "source": SdkDecoder._source,
+    "source-url": SdkDecoder._source,
+    "source-document": SdkDecoder._source,
+    "file": SdkDecoder._file,
+    "reasoning-file": SdkDecoder._file,
+    "stream-start": SdkDecoder._stream_start,
+    "response-metadata": SdkDecoder._metadata,
+    "start": SdkDecoder._start,
+    "start-step": SdkDecoder._start_step,
+    "finish-step": SdkDecoder._finish_step,
+    "finish": SdkDecoder._finish,
+    "raw": SdkDecoder._nothing,
+    "error": SdkDecoder._on_error,
+    "abort": SdkDecoder._abort,
 }
 """What each type means, in both streams."""

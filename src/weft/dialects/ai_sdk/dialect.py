@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET
 
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.decoder import EVENTS, StreamDecoder
+from weft.dialects.ai_sdk.decoder import EVENTS, SdkDecoder
 from weft.dialects.ai_sdk.encoder import UiEncoder
 from weft.dialects.ai_sdk.validator import RULES, UiMessageValidator
 from weft.dialects.base import Dialect
@@ -49,7 +49,7 @@ def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
 AI_SDK = Dialect(
     wire.NAME,
     speaks=_speaks,
-    decoder=StreamDecoder,
+    decoder=SdkDecoder,
     encoder=UiEncoder,
     begins=_begins,
     ends=lambda frame: frame.data == DONE or _probe(frame).type == "finish",

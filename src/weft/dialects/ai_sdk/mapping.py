@@ -16,7 +16,7 @@ from weft.dialects.ai_sdk.wire import (
     parse_or_default,
     parse_string,
 )
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
 from weft.parts import ErrorPart, FinishReason, Json, Usage
 
 FINISH_REASONS: dict[str, FinishReason] = {

@@ -10,9 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.base import is_present
-from weft.findings import Findings
-from weft.partial_json import join_halves, whole_characters
+from weft.dialects.frames import is_present
 from weft.parts import Json
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -201,34 +199,6 @@ def delta_text(event: SdkEvent) -> str:
         if text is not None:
             return text
     return ""
-
-
-class SurrogateJoiner:
-    """Joins surrogate pairs that were split between two deltas of an item."""
-
-    __slots__ = ("_findings", "_held")
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._held: dict[str, str] = {}
-
-    def feed(self, id: str, text: str) -> str | None:
-        """Returns the text that is complete; None if all of it waits for its other half."""
-        if text.isascii() and id not in self._held:
-            return text
-        # capture: surrogate-pair-in-two-deltas
-        half = self._held.pop(id, "")
-        joined, held = join_halves(half, text)
-        if held:
-            self._held[id] = held
-        if half or held or joined != text:
-            self._findings.once("surrogate-lone", "", "a character was cut in two")
-        return joined or None
-
-    def rest(self, id: str) -> str | None:
-        """Returns the replacement of a half whose other half never came; None if there is none."""
-        half = self._held.pop(id, None)
-        return None if half is None else whole_characters(half)
 
 
 # Raw values

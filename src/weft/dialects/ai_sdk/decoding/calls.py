@@ -13,13 +13,13 @@ from weft.assembler import Buffer
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.wire import (
     SdkExtra,
-    SurrogateJoiner,
     compact_json,
     copy_unless_null,
     pack_extra,
     parse_string,
     provider_metadata_of,
 )
+from weft.dialects.frames import SurrogateJoiner
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import canonical, unwrapped
@@ -115,10 +115,13 @@ class SdkCalls:
 
     def delta(self, event: wire.SdkEvent, out: list[Part]) -> None:
         call = self._call(self.call_id(event))
-        text = self._surrogates.feed(call.id, wire.delta_text(event))
-        if text is not None:
-            call.streamed.add(text)
-            out.append(ToolParamsDelta(call.id, text))
+        text = wire.delta_text(event)
+        if self._surrogates.held or not text.isascii():
+            text = self._surrogates.feed(call.id, text)
+            if not text:
+                return
+        call.streamed.add(text)
+        out.append(ToolParamsDelta(call.id, text))
 
     def end(self, event: wire.SdkEvent, out: list[Part]) -> None:
         """Reads the end of the arguments. One without any delta is held back: the whole call, which

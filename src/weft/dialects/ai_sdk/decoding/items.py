@@ -5,14 +5,8 @@ from collections.abc import Callable
 from msgspec import UNSET
 
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.wire import (
-    SdkExtra,
-    SurrogateJoiner,
-    copy_unless_null,
-    pack_extra,
-    provider_metadata_of,
-)
-from weft.dialects.base import is_present
+from weft.dialects.ai_sdk.wire import SdkExtra, copy_unless_null, pack_extra, provider_metadata_of
+from weft.dialects.frames import SurrogateJoiner, is_present
 from weft.findings import Findings
 from weft.parts import (
     Json,
@@ -90,14 +84,16 @@ class SdkItems:
         text = wire.delta_text(event)
         if not text and event.provider_metadata is not UNSET:
             return  # capture: signature-in-a-delta-without-text
-        complete = self._surrogates.feed(id, text)
-        if complete is not None:
-            out.append(self.delta(id, complete))
+        if self._surrogates.held or not text.isascii():  # capture: surrogate-pair-in-two-deltas
+            text = self._surrogates.feed(id, text)
+            if not text:
+                return
+        out.append(self.delta(id, text))
 
     def _end(self, id: str, item: SdkItem, event: wire.SdkEvent, out: list[Part]) -> None:
         del self._items[id]
-        rest = self._surrogates.rest(id)
-        if rest is not None:
+        rest = self._surrogates.flush(id)
+        if rest:
             out.append(self.delta(id, rest))
         out.append(self.end(id, item))
 
