@@ -1,4 +1,4 @@
-"""The AI SDK decoder: both streams, one call per id, one response per step, odd streams as captures."""
+"""The AI SDK decoder: both streams, one call per id, one response per step, odd captures."""
 
 import json
 from pathlib import Path

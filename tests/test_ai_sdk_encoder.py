@@ -1,4 +1,4 @@
-"""The UI message encoder: only chunks and keys that front ends accept, and all ends before an error."""
+"""The UI message encoder: only chunks and keys that front ends accept, and ends before errors."""
 
 import json
 from collections.abc import Sequence
