@@ -160,7 +160,7 @@ def lost(*parts: Part, first: Part = START) -> list[str]:
 # The message
 
 
-def test_text_is_written_as_the_service_writes_it() -> None:
+def test_text_is_encoded_as_the_vendor_writes_it() -> None:
     assert written(*TEXT) == [
         {
             "type": "message_start",
@@ -183,7 +183,7 @@ def test_text_is_written_as_the_service_writes_it() -> None:
     ]  # fmt: skip
 
 
-def test_the_id_and_the_model_are_the_gateways_when_they_are_known() -> None:
+def test_the_id_and_the_model_of_the_context_are_used() -> None:
     context = Context(response_id="msg_ours", request=Request("asked"))
     raw = b"".join(encode([ResponseMetadata("x"), Finish("stop")], NAME, context=context))
     message = events(raw)[0]["message"]
@@ -203,7 +203,7 @@ def test_the_id_and_the_model_are_the_gateways_when_they_are_known() -> None:
         (Finish("content-filter"), "refusal"),
     ],
 )
-def test_the_reason_decides_the_stop_reason(finish: Finish, word: str) -> None:
+def test_the_finish_reason_decides_the_stop_reason(finish: Finish, word: str) -> None:
     last = written(*TEXT, finish=finish)[-2]
     assert last["delta"]["stop_reason"] == word
     assert last["delta"]["stop_sequence"] == finish.stop_sequence
@@ -211,11 +211,11 @@ def test_the_reason_decides_the_stop_reason(finish: Finish, word: str) -> None:
     assert last["delta"].get("stop_details") == (refused if word == "refusal" else None)
 
 
-def test_calls_are_a_reason_to_stop() -> None:
+def test_a_response_with_calls_stops_with_tool_use() -> None:
     assert written(*CALL)[-2]["delta"]["stop_reason"] == "tool_use"
 
 
-def test_usage_is_written_without_what_was_cached() -> None:
+def test_input_tokens_are_written_without_cached_ones() -> None:
     usage = Usage(126, 9, None, 4, 100, 20)
     assert written(finish=Finish("stop", usage=usage))[-2]["usage"] == {
         "input_tokens": 6,
@@ -235,7 +235,7 @@ def test_a_keepalive_is_a_ping() -> None:
 # Blocks
 
 
-def test_thinking_carries_a_proof_of_this_dialect() -> None:
+def test_thinking_carries_a_signature_of_this_dialect() -> None:
     found = written(
         ReasoningStart("r", "raw"),
         ReasoningDelta("r", "hm"),
@@ -252,7 +252,7 @@ def test_thinking_carries_a_proof_of_this_dialect() -> None:
     ]
 
 
-def test_a_foreign_proof_is_sealed_and_none_is_forged() -> None:
+def test_a_signature_of_another_origin_is_wrapped_and_none_is_made_up() -> None:
     parts: list[Part] = [
         ReasoningStart("r", "summary"),
         ReasoningDelta("r", "hm"),
@@ -283,7 +283,7 @@ SIGNED: list[Part] = [
 
 
 @pytest.mark.parametrize("said", [SIGNED, SIGNED[-1:]], ids=["streamed", "whole"])
-def test_what_signs_a_call_is_sealed_in_a_redacted_block_before_it(said: list[Part]) -> None:
+def test_the_signature_of_a_call_is_wrapped_in_a_block_before_it(said: list[Part]) -> None:
     """It names the call as the client knows it."""
     thought: list[Part] = [ReasoningStart("r", "raw"), ReasoningEnd("r", "own", origin=NAME)]
     first, carrier, call = blocks(written(*thought, *said))
@@ -310,7 +310,7 @@ def test_what_signs_a_call_is_sealed_in_a_redacted_block_before_it(said: list[Pa
     ],
     ids=["it came late", "nobody knows whose it is", "nobody is asked to send it back"],
 )  # fmt: skip
-def test_what_signs_a_call_is_lost_where_it_cannot_be_told(said: list[Part]) -> None:
+def test_the_signature_of_a_call_that_has_no_place_leaves_a_finding(said: list[Part]) -> None:
     assert lost(*said) == ["tool-call"]
     (block,) = blocks(written(*said))
     assert block["type"] in ("tool_use", "server_tool_use")
@@ -324,7 +324,7 @@ def test_a_call_has_its_arguments_in_deltas_only() -> None:
         assert blocks(found) == [{**start, "json": '{"at":1}'}]
 
 
-def test_free_text_is_wrapped() -> None:
+def test_free_text_is_written_as_an_object_with_the_key_input() -> None:
     said = 'ls "a"\n\U0001faa1'
     parts: list[Part] = [
         ToolParamsStart("c", "sh", kind="custom", format="text"),
@@ -369,7 +369,7 @@ def test_text_and_reasoning_that_overlap_wait_for_their_turn() -> None:
     ]
 
 
-def test_the_fold_may_be_ahead_of_what_is_written() -> None:
+def test_the_fold_may_be_ahead_of_the_encoder() -> None:
     parts = [START, TextStart("t"), TextDelta("t", "x"), TextStart("u"), TextDelta("u", "a"),
              TextEnd("t"), TextDelta("u", "b"), TextEnd("u"), END]  # fmt: skip
     encoder = Encoder(NAME)
@@ -377,7 +377,7 @@ def test_the_fold_may_be_ahead_of_what_is_written() -> None:
     assert [block["text"] for block in blocks(found)] == ["x", "ab"]
 
 
-def test_a_text_without_words_is_no_block() -> None:
+def test_an_empty_text_is_not_written() -> None:
     parts: list[Part] = [TextStart("t"), TextEnd("t")]
     assert blocks(written(*parts)) == []
     assert json.loads(body(fold(*parts), Context()))["content"] == []
@@ -386,14 +386,14 @@ def test_a_text_without_words_is_no_block() -> None:
     assert (block["type"], block["text"]) == ("text", "")
 
 
-def test_a_refusal_is_text() -> None:
+def test_a_refusal_is_written_as_text() -> None:
     parts = [TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t")]
     found = written(*parts, finish=Finish("content-filter"))
     assert blocks(found) == [{"type": "text", "text": "No."}]
     assert found[-2]["delta"]["stop_reason"] == "refusal"
 
 
-def test_calls_that_the_provider_executed_go_back_with_their_results() -> None:
+def test_calls_that_the_host_executed_are_written_with_their_results() -> None:
     search = ToolCall("a", "web_search", "{}", kind="server_tool_use", provider_executed=True)
     find = ToolCall("b", "tool_search_tool_bm25", "{}", kind="server_tool_use",
                     provider_executed=True)  # fmt: skip
@@ -411,13 +411,13 @@ def test_calls_that_the_provider_executed_go_back_with_their_results() -> None:
     assert found[-2]["delta"]["stop_reason"] == "end_turn"
 
 
-def test_a_block_of_this_dialect_comes_back_as_it_was() -> None:
+def test_a_block_that_was_passed_on_unparsed_is_written_unchanged() -> None:
     raw = Raw(b'{"type":"compaction","content":null,"encrypted_content":"zzz"}')
     found = write(Opaque(NAME, "compaction", raw))
     assert bytes(raw) in found
 
 
-def test_what_has_no_place_here_leaves_a_finding() -> None:
+def test_a_part_that_messages_cannot_carry_leaves_a_finding() -> None:
     parts: list[Part] = [
         TextStart("t"),
         TextDelta("t", "a"),
@@ -476,7 +476,7 @@ def test_an_error_ends_the_stream(error: ErrorPart, type: str) -> None:
                                                         "content_block_delta"]  # fmt: skip
 
 
-def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
+def test_blocks_that_wait_at_an_error_leave_findings() -> None:
     error = ErrorPart("upstream", "no")
     assert lost(*TEXT[:2], *CALL, ReasoningStart("r", "raw"), error) == ["error", "usage"]
 
@@ -489,7 +489,7 @@ def test_what_waits_when_an_error_comes_is_not_lost_in_silence() -> None:
         ToolCall("c", "web_search", "[", kind="server_tool_use", provider_executed=True),
     ],
 )
-def test_a_call_that_cannot_be_handed_over_fails_the_stream(call: ToolCall) -> None:
+def test_a_call_that_a_client_cannot_run_fails_the_stream(call: ToolCall) -> None:
     found = written(*TEXT, call, *OTHER)
     assert blocks(found) == [{"type": "text", "text": "Hello"}]
     assert found[-1]["type"] == "error"
@@ -533,7 +533,7 @@ def test_a_call_that_was_cut_by_the_limit_is_written_as_far_as_it_came() -> None
         ToolCall("c", "look", "[1]"),
     ],
 )
-def test_what_could_not_have_become_a_call_fails_the_stream_at_the_limit_too(
+def test_arguments_that_are_not_a_truncated_object_fail_the_stream_at_the_limit_too(
     call: ToolCall,
 ) -> None:
     found = written(*TEXT, call, finish=Finish("length"))
@@ -554,7 +554,7 @@ def test_a_broken_call_waits_for_its_turn_before_it_fails_the_stream() -> None:
 # Ids
 
 
-def test_ids_are_spelled_as_the_wire_allows_and_stay_distinct() -> None:
+def test_call_ids_have_only_allowed_characters_and_stay_distinct() -> None:
     calls = [ToolCall(id, "look", "{}") for id in ("a.b", "a_b", "a:b", "x" * 70, "toolu_1", "")]
     ids = [block["id"] for block in blocks(written(*calls))]
     assert (ids[1], ids[4]) == ("a_b", "toolu_1")
@@ -567,7 +567,7 @@ def test_ids_are_spelled_as_the_wire_allows_and_stay_distinct() -> None:
 ALLOWED = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
-def test_a_result_names_its_call_by_the_same_spelling() -> None:
+def test_a_result_has_the_rewritten_id_of_its_call() -> None:
     call = ToolCall("a.b", "web_search", "{}", kind="server_tool_use", provider_executed=True)
     use, result = blocks(written(call, ToolResult("a.b", Raw(b"[]"))))
     assert use["id"] == result["tool_use_id"] == SPELLING.sanitize("a.b")
@@ -741,7 +741,7 @@ def test_what_is_encoded_decodes_to_the_same_parts(soup: list[Part]) -> None:
 
 @examples(300)
 @given(SOUP)
-def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
+def test_any_parts_become_a_valid_stream(soup: list[Part]) -> None:
     pieces = list(encode(soup, NAME, context=Context(ids=Ids(b"1"))))
     assert all(piece.endswith(b"\n\n") and piece.count(b"\n\n") == 1 for piece in pieces)
     found = events(b"".join(pieces))
@@ -762,7 +762,7 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
 
 
 @pytest.mark.parametrize("capture", CHAT, ids=str)
-def test_a_chat_capture_becomes_a_message_and_parts_again(capture: Capture) -> None:
+def test_a_chat_capture_survives_encoding_and_decoding(capture: Capture) -> None:
     for one in capture.decode_all():
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
         raw = b"".join(encoder.feed(one.parts))
@@ -813,7 +813,7 @@ def same(response: Response) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_what_came_from_this_dialect_goes_back_as_it_was(path: Any) -> None:
+def test_a_capture_of_this_dialect_is_encoded_as_it_came(path: Any) -> None:
     for one in whole(path):
         encoder = Encoder(NAME, context=Context(ids=Ids(b"1")), fold=one.fold)
         (back,) = decode_all(b"".join(encoder.feed(one.parts)), NAME)
@@ -833,7 +833,7 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
 @pytest.mark.parametrize("target", ["openai-chat", "openai-responses"])
-def test_what_came_from_this_dialect_converts_to_the_others(path: Any, target: DialectName) -> None:
+def test_a_capture_of_this_dialect_converts_to_the_others(path: Any, target: DialectName) -> None:
     raw = path.read_bytes()
     back = decode_all(convert(raw, NAME, target), target)
     for one, other in zip(decode_all(raw, NAME), back, strict=True):
@@ -849,7 +849,7 @@ def fold(*parts: Part, finish: Finish = END, first: Part = START) -> Response:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
-def test_a_fold_becomes_a_body_that_says_the_same(path: Any) -> None:
+def test_the_body_of_a_response_decodes_to_the_same_response(path: Any) -> None:
     for response in (one.response for one in whole(path)):
         findings = Findings()
         (back,) = decode_all(body(response, Context(), findings), NAME)
@@ -865,7 +865,7 @@ def test_a_fold_becomes_a_body_that_says_the_same(path: Any) -> None:
 
 @examples(200)
 @given(STREAM)
-def test_a_body_says_what_the_stream_says(soup: list[Part]) -> None:
+def test_a_body_equals_the_accumulated_stream(soup: list[Part]) -> None:
     parts = guarded(soup)
     (stream,) = decode_all(b"".join(encode(parts, NAME, context=Context(ids=Ids(b"1")))), NAME)
     (whole,) = decode_all(body(assemble(parts), Context(ids=Ids(b"1"))), NAME)
@@ -874,7 +874,7 @@ def test_a_body_says_what_the_stream_says(soup: list[Part]) -> None:
     assert (whole.response.error is None) == (stream.response.error is None)
 
 
-def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
+def test_a_body_leaves_findings_for_what_it_cannot_carry() -> None:
     findings = Findings()
     response = fold(
         ReasoningStart("r", "raw"),
@@ -902,7 +902,7 @@ def test_a_body_of_what_cannot_be_said_leaves_findings() -> None:
     ]
 
 
-def test_a_failed_fold_is_an_error_body() -> None:
+def test_a_failed_response_is_an_error_body() -> None:
     error = ErrorPart("upstream", "no", status=429)
     failed = fold(*TEXT[:2], error, finish=Finish("error"))
     assert json.loads(body(failed, Context())) == {
@@ -960,7 +960,7 @@ def assert_rich(final: anthropic.types.Message) -> None:
 RICH_END = Finish("tool-calls", usage=Usage(126, 9, None, 4, 100, 20))
 
 
-def test_the_official_client_ends_with_the_same_text_thoughts_calls_and_usage() -> None:
+def test_the_official_client_accumulates_the_same_text_thinking_calls_and_usage() -> None:
     with served(write(*RICH, finish=RICH_END)) as client:
         assert_rich(asked(client))
 
@@ -980,7 +980,7 @@ def test_the_official_client_raises_on_a_stream_that_failed() -> None:
         asked(client)
 
 
-def test_the_official_client_is_told_that_a_call_was_cut() -> None:
+def test_the_official_client_sees_that_a_call_was_truncated() -> None:
     with served(write(*TEXT, *CUT, finish=Finish("length"))) as client:
         final = asked(client)
     assert (final.stop_reason, final.content[1].type) == ("max_tokens", "tool_use")
