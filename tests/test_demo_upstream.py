@@ -34,7 +34,7 @@ from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.errors import UnknownDialect
 from weft.parts import Source
-from weft.upstream.base import Outgoing, Place, Timeouts, Unreachable, endpoint
+from weft.upstream.base import OutgoingRequest, Timeouts, Unreachable, UpstreamConfig, endpoint
 from weft.upstream.demo import CHUNKS, DEFAULT, MODELS, DemoUpstream
 from weft.upstream.demo.schema_samples import sample
 from weft.upstream.demo.signatures import sign, verify
@@ -79,18 +79,18 @@ class Got:
         return one.response
 
 
-def place_of(dialect: str, url: str = "demo:", **more: Any) -> Place:
-    return Place("demo", dialect, url, origin=ORIGIN, models=MODELS, **more)
+def place_of(dialect: str, url: str = "demo:", **more: Any) -> UpstreamConfig:
+    return UpstreamConfig("demo", dialect, url, origin=ORIGIN, models=MODELS, **more)
 
 
-async def read_all(place: Place, outgoing: Outgoing) -> Got:
+async def read_all(place: UpstreamConfig, outgoing: OutgoingRequest) -> Got:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
     upstream = DemoUpstream(place, sleep=sleep)
-    answer = await upstream.ask(outgoing)
+    answer = await upstream.send(outgoing)
     reads = []
     while piece := await answer.read():
         reads.append(piece)
@@ -99,9 +99,11 @@ async def read_all(place: Place, outgoing: Outgoing) -> Got:
     return Got(answer.status, answer.headers, b"".join(reads), tuple(reads), tuple(waits))
 
 
-def ask(place: Place, body: Object, model: str, *, stream: bool) -> Got:
+def ask(place: UpstreamConfig, body: Object, model: str, *, stream: bool) -> Got:
     raw = json.dumps(body).encode()
-    return asyncio.run(read_all(place, Outgoing(endpoint(place.dialect, model, stream), raw)))
+    return asyncio.run(
+        read_all(place, OutgoingRequest(endpoint(place.dialect, model, stream), raw))
+    )
 
 
 @dataclass(frozen=True)
@@ -935,7 +937,9 @@ KEYS = st.sampled_from(
 @given(body=st.binary(max_size=40) | JSON.map(json.dumps).map(str.encode))
 def test_any_bytes_have_an_answer(dialect: str, body: bytes) -> None:
     got = asyncio.run(
-        read_all(place_of(dialect, "demo:fast"), Outgoing(endpoint(dialect, "chat", True), body))
+        read_all(
+            place_of(dialect, "demo:fast"), OutgoingRequest(endpoint(dialect, "chat", True), body)
+        )
     )
     assert got.status in (200, 400, 404)
     assert got.raw
@@ -961,7 +965,7 @@ def test_any_schema_and_any_message_have_an_answer(dialect: str, schema: Any, te
 
 
 def test_it_knows_its_place() -> None:
-    assert DemoUpstream(place_of(CHAT)).place == place_of(CHAT)
+    assert DemoUpstream(place_of(CHAT)).config == place_of(CHAT)
 
 
 def test_a_dialect_without_requests_has_no_upstream() -> None:
@@ -984,7 +988,7 @@ def test_the_model_that_is_not_named_is_the_default() -> None:
 )
 def test_tokens_can_be_counted(dialect: str, path: str, counted: Object) -> None:
     body = json.dumps(Question(text="one two three").body(dialect)).encode()
-    got = asyncio.run(read_all(place_of(dialect), Outgoing(path, body)))
+    got = asyncio.run(read_all(place_of(dialect), OutgoingRequest(path, body)))
     assert (got.status, json.loads(got.raw)) == (200, counted)
 
 
@@ -1049,9 +1053,9 @@ class Clock:
             await self.released.wait()
 
 
-def outgoing(dialect: str, model: str) -> Outgoing:
+def outgoing(dialect: str, model: str) -> OutgoingRequest:
     body = json.dumps(Question(model).body(dialect)).encode()
-    return Outgoing(endpoint(dialect, model, True), body)
+    return OutgoingRequest(endpoint(dialect, model, True), body)
 
 
 @EVERY
@@ -1061,7 +1065,7 @@ def test_abort_wakes_a_read_that_waits(dialect: str, model: str) -> None:
         clock = Clock()
         upstream = DemoUpstream(place_of(dialect, "demo:"), sleep=clock.sleep)
         clock.released.set()
-        answer = await upstream.ask(outgoing(dialect, model))
+        answer = await upstream.send(outgoing(dialect, model))
         assert await answer.read()
         clock.released.clear()
         clock.sleeping.clear()
@@ -1088,7 +1092,7 @@ async def _to_the_end(answer: Any) -> bytes:
 def test_abort_after_the_end_changes_nothing() -> None:
     async def main() -> None:
         upstream = DemoUpstream(place_of(CHAT, "demo:fast"))
-        answer = await upstream.ask(outgoing(CHAT, "chat"))
+        answer = await upstream.send(outgoing(CHAT, "chat"))
         assert await _to_the_end(answer)
         answer.abort()
         assert await answer.read() == b""
@@ -1100,13 +1104,13 @@ def test_whoever_waits_can_be_cancelled_and_read_on() -> None:
     async def main() -> bytes:
         clock = Clock()
         upstream = DemoUpstream(place_of(CHAT), sleep=clock.sleep)
-        asking = asyncio.create_task(upstream.ask(outgoing(CHAT, "chat")))
+        asking = asyncio.create_task(upstream.send(outgoing(CHAT, "chat")))
         await clock.sleeping.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         clock.released.set()
-        answer = await upstream.ask(outgoing(CHAT, "chat"))
+        answer = await upstream.send(outgoing(CHAT, "chat"))
         begun = await answer.read()
         clock.released.clear()
         clock.sleeping.clear()
@@ -1131,7 +1135,7 @@ def test_stall_is_silent_after_half_of_its_answer_until_the_limit(dialect: Diale
 
         limits = Timeouts(between_events=7.0)
         upstream = DemoUpstream(place_of(dialect, timeouts=limits), sleep=sleep)
-        answer = await upstream.ask(outgoing(dialect, "stall"))
+        answer = await upstream.send(outgoing(dialect, "stall"))
         whole = b""
         try:
             while piece := await answer.read():
@@ -1159,7 +1163,9 @@ def test_many_answers_at_a_time_do_not_mix() -> None:
     async def main() -> list[Got]:
         place = place_of(CHAT, "demo:fast")
         asking = [
-            read_all(place, Outgoing("/chat/completions", json.dumps(one.body(CHAT)).encode()))
+            read_all(
+                place, OutgoingRequest("/chat/completions", json.dumps(one.body(CHAT)).encode())
+            )
             for one in questions
         ]
         return list(await asyncio.gather(*asking))

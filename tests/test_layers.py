@@ -42,6 +42,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.envelope",
         "weft.dialects.requests",
         "weft.dialects.requests.codec",
+        "weft.dialects.frames",
         "weft.dialects.base",
         "weft.dialects.requests.fields",
         "weft.dialects.requests.names",
@@ -59,7 +60,6 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.stages.*",
         "weft.dialects.*",
         "weft.dialects.*.wire",
-        "weft.dialects.*.output_schema",
         "weft.dialects.*.quirks",
         # what the checker knows
         "weft.dialects.*.validation",
@@ -78,6 +78,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests.parse_items",
         "weft.dialects.*.requests.parse_tools",
         "weft.dialects.*.requests.parse",
+        "weft.dialects.*.requests.passthrough",
         "weft.dialects.*.requests.render_tools",
         "weft.dialects.*.requests.render_blocks",
         "weft.dialects.*.requests.render_items",
@@ -91,6 +92,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.*",
         "weft.dialects.*.decoding",
         "weft.dialects.*.decoding.item",
+        "weft.dialects.*.decoding.declared_tools",
         "weft.dialects.*.decoding.state",
         "weft.dialects.*.decoding.partial_args",
         "weft.dialects.*.decoding.*",
@@ -127,7 +129,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.upstream.retry",
         "weft.upstream.breaker",
         "weft.upstream.catalog",
-        "weft.upstream.line",
+        "weft.upstream.connection",
         "weft.upstream.http",
         "weft.upstream.demo.broken",
         "weft.upstream.demo.message_values",
@@ -192,6 +194,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.settings",
         "weft.gateway.descriptors",
         "weft.gateway.doors",
+        "weft.gateway.allocator",
         "weft.gateway.memory",
         "weft.gateway.lobby",
         "weft.gateway.heads",
@@ -388,7 +391,7 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 
 
 DEPENDENCIES = {
-    "weft.upstream.line": {"httptools"},
+    "weft.upstream.connection": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
     "weft.gateway": {"httptools", "starlette", "uvicorn"},
     "weft.cli": {"click", "rich"},

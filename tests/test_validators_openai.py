@@ -26,6 +26,7 @@ from weft.sse import DONE, Frame, write
 CHAT, RESPONSES = "openai-chat", "openai-responses"
 WIRES = (CHAT, RESPONSES)
 FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
+CAPTURES = Path(__file__).parent / "captures" / "openai_responses"
 
 CASES = {CHAT: chat_cases.CASES, RESPONSES: responses_cases.CASES}
 ROWS = [
@@ -439,6 +440,14 @@ def test_a_stream_with_an_event_lost_doubled_or_moved_is_watched_to_its_end(
     picks = data.draw(st.lists(st.integers(0, len(blocks) - 1), max_size=len(blocks)))
     raw = b"".join(blocks[pick] + b"\n\n" for pick in picks)
     assert {one.code for one in found(wire, raw, cut=False)} <= set(rules(wire))
+
+
+def test_a_stream_without_numbers_is_one_finding_whatever_its_events_are() -> None:
+    capture = CAPTURES / "no-sequence-numbers.sse"
+    found_here = [
+        one.at for one in found(RESPONSES, capture.read_bytes()) if one.code == "number-missing"
+    ]
+    assert found_here == [0]
 
 
 def test_a_fault_in_every_event_is_one_finding_and_all_findings_are_limited() -> None:

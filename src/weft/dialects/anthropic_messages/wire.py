@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
 from weft.parts import Json
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -165,7 +165,7 @@ class ResponsesValidator:
         subject = f"{quote_word(type or 'the event')} has sequence_number"
         if number is None:
             detail = f"{subject} {shown(event.get('sequence_number'))}; expected an integer"
-            self._report("number-missing", type, detail)
+            self._report("number-missing", "", detail)
             return
         expected = self._highest + 1
         detail = f"{subject} {shown(number)}; expected {shown(expected)}"

@@ -21,7 +21,7 @@ from weft.guard import Guard
 from weft.ids import Ids
 from weft.parts import ErrorPart
 from weft.request import AnyContent, CallContent, ReasoningContent, Request
-from weft.upstream.base import Outgoing, Place, Unreachable
+from weft.upstream.base import OutgoingRequest, Unreachable, UpstreamConfig
 from weft.upstream.demo.broken import broken_stream
 from weft.upstream.demo.scripts import Script, script_of
 from weft.upstream.demo.signatures import verify
@@ -56,22 +56,22 @@ class DemoUpstream:
     `sleep` is how it waits. With the base URL `demo:fast` it never does.
     """
 
-    def __init__(self, place: Place, *, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, config: UpstreamConfig, *, sleep: Sleep = asyncio.sleep) -> None:
         """Raises UnknownDialect for a dialect that has no requests."""
-        self._place = place
+        self._config = config
         self._sleep = sleep
-        self._model = _DemoModel(place)
+        self._model = _DemoModel(config)
 
     @property
-    def place(self) -> Place:
-        return self._place
+    def config(self) -> UpstreamConfig:
+        return self._config
 
-    async def ask(self, outgoing: Outgoing) -> "DemoResponse":
-        """As Upstream.ask. Every body gets a response: one that cannot be parsed, status 400."""
+    async def send(self, outgoing: OutgoingRequest) -> "DemoResponse":
+        """As Upstream.send. Every body gets a response: one that cannot be parsed, status 400."""
         respond = self._model.respond
         large = len(outgoing.body) > _LARGE_BODY
         response = await asyncio.to_thread(respond, outgoing) if large else respond(outgoing)
-        limits = self._place.timeouts
+        limits = self._config.timeouts
         await self._sleep(min(response.wait, limits.first_byte))
         if response.wait > limits.first_byte:
             raise Unreachable(f"no answer within {limits.first_byte:g} s", "timeout")
@@ -105,19 +105,19 @@ class PreparedResponse:
 class _DemoModel:
     """Responds to requests of one dialect, without any I/O."""
 
-    def __init__(self, place: Place) -> None:
-        dialect = dialect_named(place.dialect)
+    def __init__(self, config: UpstreamConfig) -> None:
+        dialect = dialect_named(config.dialect)
         if dialect.request is None or dialect.body is None or dialect.write_error is None:
             raise UnknownDialect(f"{dialect.name} has streams only, and no requests")
-        self._place = place
+        self._config = config
         self._dialect = dialect.name
         self._parse = dialect.request.parse
         self._body = dialect.body
         self._write_error = dialect.write_error
-        self._timing = FAST if place.base_url.partition(":")[2] == "fast" else NORMAL
-        self._style = style_of(dialect.name, place.origin)
+        self._timing = FAST if config.base_url.partition(":")[2] == "fast" else NORMAL
+        self._style = style_of(dialect.name, config.origin)
 
-    def respond(self, outgoing: Outgoing) -> PreparedResponse:
+    def respond(self, outgoing: OutgoingRequest) -> PreparedResponse:
         seed = sha256(outgoing.path.encode("utf-8", "replace") + b"\n" + outgoing.body).digest()
         try:
             request = self._parse_request(outgoing, seed)
@@ -127,7 +127,7 @@ class _DemoModel:
             name = "totalTokens" if self._dialect == "gemini" else "input_tokens"
             data = msgspec.json.encode({name: count_request(request)})
             return PreparedResponse(200, _JSON, self._timing.first, iter([TimedBytes(0.0, data)]))
-        script = script_of(request, self._place.name, self._dialect)
+        script = script_of(request, self._config.name, self._dialect)
         if isinstance(script, ErrorPart):
             return self._error(script)
         timing = SLOW if script.slow and self._timing is not FAST else self._timing
@@ -140,7 +140,7 @@ class _DemoModel:
             chunks = (TimedBytes(timing.least, chunk) for chunk in broken_stream())
         return PreparedResponse(200, _EVENT_STREAM, timed[0].wait, chunks)
 
-    def _parse_request(self, outgoing: Outgoing, seed: bytes) -> Request:
+    def _parse_request(self, outgoing: OutgoingRequest, seed: bytes) -> Request:
         """Raises BadRequest for what no host would accept, or this model cannot do."""
         body = outgoing.body
         if outgoing.path.endswith(_COUNT_PATHS[0]):
@@ -168,7 +168,7 @@ class _DemoModel:
         return request
 
     def _context(self, request: Request | None, seed: bytes) -> Context:
-        origin = self._place.origin or None
+        origin = self._config.origin or None
         return Context(request=request, ids=Ids(seed), now=CREATED, origin=origin)
 
     def _encode(self, timed: list[TimedParts], context: Context) -> Iterator[TimedBytes]:
@@ -240,7 +240,7 @@ class DemoResponse:
         self._sleeping: asyncio.Future[None] | None = None
 
     async def read(self) -> bytes:
-        """As Incoming.read."""
+        """As UpstreamResponse.read."""
         while self._next is not None:
             wait = self._next.wait
             if not self._aborted:
@@ -260,8 +260,8 @@ class DemoResponse:
                 return b"".join(chunks)
         return b""
 
-    async def flow(self, take: Callable[[bytes], bool]) -> None:
-        """As Incoming.flow: bytes come only when they are read."""
+    async def stream_to(self, take: Callable[[bytes], bool]) -> None:
+        """As UpstreamResponse.stream_to: bytes come only when they are read."""
 
     async def _wait(self, seconds: float) -> None:
         """Sleeps, or returns early if the response is aborted. It can be cancelled."""
@@ -275,7 +275,7 @@ class DemoResponse:
             sleeping.result()
 
     def abort(self) -> None:
-        """As Incoming.abort."""
+        """As UpstreamResponse.abort."""
         self._aborted = True
         if self._sleeping is not None:
             self._sleeping.cancel()

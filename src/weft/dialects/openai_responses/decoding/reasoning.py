@@ -22,6 +22,7 @@ from weft.dialects.openai_responses.decoding.item import (
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
+from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
 from weft.parts import ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
@@ -165,7 +166,7 @@ def end_reasoning(
             encrypted=encrypted,
             origin=(state.context.origin or NAME) if encrypted else None,
             whole=part.full_text if whole else None,
-            extra=wire.unmapped_extra(raw, _MAPPED_FIELDS),
+            extra=unmapped_extra(raw, _MAPPED_FIELDS),
         )
         state.out.append(unwrap_reasoning_end(end))
 

@@ -7,15 +7,15 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.fields import SOURCE_PATHS
+from weft.dialects.openai_responses.requests.options import WIRE_PATHS
 from weft.dialects.openai_responses.requests.parse_items import ResponsesItemParser
 from weft.dialects.openai_responses.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests.codec import Parsed, SourcePaths
-from weft.dialects.requests.fields import check_body, fields_of, other_fields, read_object
+from weft.dialects.requests.fields import check_body, fields_of, read_object
 from weft.dialects.requests.openai_family import CACHE_OF_RETENTION
 from weft.dialects.requests.passthrough import with_source
-from weft.dialects.requests.unknown_fields import collect, remaining, without_empty
+from weft.dialects.requests.unknown_fields import collect, remaining
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
@@ -27,8 +27,8 @@ def parse(data: bytes, context: Context) -> Parsed:
     """Parses a body. Raises BadRequest for one that no Responses server could answer."""
     check_body(data)
     body = read_object(data, schema.ResponseCreateParams)
-    places = SourcePaths(SOURCE_PATHS)
-    items = ResponsesItemParser(context, places)
+    paths = SourcePaths(WIRE_PATHS)
+    items = ResponsesItemParser(context, paths)
     if isinstance(body.input, str):
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
@@ -40,7 +40,7 @@ def parse(data: bytes, context: Context) -> Parsed:
         dialect=NAME,
         messages=tuple(items.messages),
         instructions=body.instructions,
-        tools=parse_tools(body, items.messages, places),
+        tools=parse_tools(body, items.messages, paths),
         tool_choice=parse_tool_choice(body.tool_choice, extra),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tool_calls=body.max_tool_calls,
@@ -63,11 +63,11 @@ def parse(data: bytes, context: Context) -> Parsed:
         cache=CACHE_OF_RETENTION.get(body.prompt_cache_retention or ""),
     )
     request = msgspec.structs.replace(request, extra=collect(extra))
-    return Parsed(with_source(request, data, items.sources), places)
+    return Parsed(with_source(request, data, items.sources), paths)
 
 
 def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
-    extra = fields_of(without_empty(other_fields(data, schema.ResponseCreateParams)))
+    extra = fields_of(schema.extra_of(data, schema.ResponseCreateParams))
     if "stream_options" in extra:
         read_object(extra["stream_options"], schema.ResponsesStreamOptions, "stream_options")
     retention = body.prompt_cache_retention
@@ -116,9 +116,7 @@ def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOpt
     """
     if param is None:
         return None
-    extra = fields_of(
-        without_empty(other_fields(fields_of(Raw(data))["reasoning"], schema.ReasoningParam))
-    )
+    extra = fields_of(schema.extra_of(fields_of(Raw(data))["reasoning"], schema.ReasoningParam))
     effort = _EFFORTS.get(param.effort or "")
     if param.effort and effort is None:
         extra["effort"] = schema.to_raw(param.effort)

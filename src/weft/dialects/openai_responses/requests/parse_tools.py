@@ -9,9 +9,9 @@ from msgspec import UNSET, Raw
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
 from weft.dialects.requests.codec import SourcePaths
-from weft.dialects.requests.fields import fields_of, other_fields, read_object
+from weft.dialects.requests.fields import fields_of, read_object
 from weft.dialects.requests.turns import TOOL_DECLARATION
-from weft.dialects.requests.unknown_fields import collect, without_empty
+from weft.dialects.requests.unknown_fields import collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
@@ -22,7 +22,7 @@ _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
 
 def parse_tools(
-    body: schema.ResponseCreateParams, messages: Sequence[Message], places: SourcePaths
+    body: schema.ResponseCreateParams, messages: Sequence[Message], paths: SourcePaths
 ) -> tuple[Tool, ...]:
     """Returns the declared tools, then those that input items add. The tools of a namespace are
     listed one by one.
@@ -31,9 +31,9 @@ def parse_tools(
     late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
     tools: list[Tool] = []
     for tool, path in [*declared, *late.values()]:
-        places.add(f"tools[{len(tools)}]", path)
-        places.add(f"tools[{len(tools)}].hosted", path)
-        places.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
+        paths.add(f"tools[{len(tools)}]", path)
+        paths.add(f"tools[{len(tools)}].hosted", path)
+        paths.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
         tools.append(tool)
     return tuple(tools)
 
@@ -92,13 +92,13 @@ def _function(raw: Raw, path: str) -> Tool:
         description=param.description,
         parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
         strict=param.strict if isinstance(param.strict, bool) else None,
-        extra=without_empty(other_fields(raw, schema.FunctionToolParam)),
+        extra=schema.extra_of(raw, schema.FunctionToolParam),
     )
 
 
 def _custom(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.CustomToolParam, path)
-    extra = without_empty(other_fields(raw, schema.CustomToolParam))
+    extra = schema.extra_of(raw, schema.CustomToolParam)
     return Tool(param.name, "custom", param.description, raw=raw, origin=NAME, extra=extra)
 
 
@@ -114,13 +114,13 @@ def _web_search(raw: Raw, path: str) -> Tool:
         context_size=param.search_context_size,
         location=location,
     )
-    extra = without_empty(other_fields(raw, schema.WebSearchToolParam))
+    extra = schema.extra_of(raw, schema.WebSearchToolParam)
     return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
 
 
 def _code_interpreter(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.CodeInterpreterToolParam, path)
-    extra = fields_of(without_empty(other_fields(raw, schema.CodeInterpreterToolParam)))
+    extra = fields_of(schema.extra_of(raw, schema.CodeInterpreterToolParam))
     if msgspec.json.format(bytes(param.container), indent=-1) not in _DEFAULT_CONTAINERS:
         extra["container"] = param.container
     return Tool(
@@ -137,11 +137,9 @@ def _mcp(raw: Raw, path: str) -> Tool:
     param = read_object(raw, schema.McpToolParam, path)
     allowed = param.allowed_tools
     names = allowed.tool_names if isinstance(allowed, schema.McpToolFilter) else allowed
-    extra = fields_of(without_empty(other_fields(raw, schema.McpToolParam)))
+    extra = fields_of(schema.extra_of(raw, schema.McpToolParam))
     if isinstance(allowed, schema.McpToolFilter):
-        extra_filter = without_empty(
-            other_fields(fields_of(raw)["allowed_tools"], schema.McpToolFilter)
-        )
+        extra_filter = schema.extra_of(fields_of(raw)["allowed_tools"], schema.McpToolFilter)
         extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
     if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
         b"null",
@@ -178,20 +176,18 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
         choice = ToolChoice(mode) if mode else None
     else:
-        choice = _parse_named_choice(read_object(raw, schema.ToolChoiceParam, "tool_choice"))
+        param = read_object(raw, schema.ResponsesToolChoice, "tool_choice")
+        if param.type == "allowed_tools":
+            mode = _CHOICE_MODES.get(param.mode or "auto")
+            names = tuple(tool.name or tool.server_label or tool.type for tool in param.tools or ())
+            if not names:
+                raise BadRequest("tool_choice.tools", "expected at least one tool")
+            choice = ToolChoice(mode, allowed=names) if mode else None
+        elif param.type in ("function", "custom") and param.name is None:
+            raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
+        else:
+            name = param.server_label or param.name or param.type
+            choice = ToolChoice("required", name, param.type)
     if choice is None:
         extra["tool_choice"] = raw
     return choice
-
-
-def _parse_named_choice(choice: schema.ToolChoiceParam) -> ToolChoice | None:
-    if choice.type == "allowed_tools":
-        mode = _CHOICE_MODES.get(choice.mode or "auto")
-        allowed = tuple(tool.name or tool.server_label or tool.type for tool in choice.tools or ())
-        if not allowed:
-            raise BadRequest("tool_choice.tools", "expected at least one tool")
-        return ToolChoice(mode, allowed=allowed) if mode else None
-    if choice.type in ("function", "custom") and choice.name is None:
-        raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
-    name = choice.server_label or choice.name or choice.type
-    return ToolChoice("required", name, choice.type)
