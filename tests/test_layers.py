@@ -84,7 +84,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests.render_items",
         "weft.dialects.*.requests.render_options",
         "weft.dialects.*.requests.render_messages",
-        "weft.dialects.*.requests.passthrough",
+        "weft.dialects.anthropic_messages.requests.passthrough",  # it has renderers of its own
         "weft.dialects.*.requests.render",
         "weft.dialects.*.request",
         # streams
