@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.requests.fields import SOURCE_PATHS
+from weft.dialects.anthropic_messages.requests.options import SOURCE_PATHS
 from weft.dialects.anthropic_messages.requests.parse_messages import (
     holds_foreign_signature,
     parse_content,

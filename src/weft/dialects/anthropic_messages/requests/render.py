@@ -1,14 +1,14 @@
 """Renders a canonical request as a Messages request body.
 
-A request that came in this dialect goes through `passthrough`. In all others `max_tokens`, which is
-required, is set, and what this API has no field for is reported.
+A request that came in this dialect goes through `render_passthrough`. In all others `max_tokens`,
+which is required, is set, and what this API has no field for is reported.
 """
 
 from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import quirks_of
-from weft.dialects.anthropic_messages.requests import passthrough, render_options, schema
-from weft.dialects.anthropic_messages.requests.fields import report_lost_fields
+from weft.dialects.anthropic_messages.requests import render_options, render_passthrough, schema
+from weft.dialects.anthropic_messages.requests.options import report_lost_fields
 from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer
 from weft.dialects.anthropic_messages.requests.render_messages import (
     MessagesRenderer,
@@ -28,7 +28,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     """Returns the body. What it does not carry as requested is in `losses`."""
     quirks = render_options.quirks_for_model(quirks_of(context), request.model)
     if request.dialect == NAME:
-        return passthrough.render(request, context, quirks, losses)
+        return render_passthrough.render(request, context, quirks, losses)
     names = ToolNameMap(request, ID_LETTERS, quirks.name_limit, losses)
     blocks = BlockRenderer(context, losses, names)
     tools = MessagesToolRenderer(request, context, losses, names)

@@ -11,7 +11,7 @@ from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.requests.fields import FIELD_SOURCES
+from weft.dialects.anthropic_messages.requests.options import FIELD_SOURCES
 from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer, S
 from weft.dialects.anthropic_messages.requests.render_messages import (
     MessagesRenderer,
