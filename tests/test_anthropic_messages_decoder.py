@@ -67,8 +67,8 @@ def capture(*events: Event) -> bytes:
 
 
 def end(reason: str | None = "end_turn", **delta: Any) -> list[Event]:
-    told = {"stop_reason": reason, "stop_sequence": None, **delta}
-    return [{"type": "message_delta", "delta": told, "usage": {"output_tokens": 7}}, STOP]
+    fields = {"stop_reason": reason, "stop_sequence": None, **delta}
+    return [{"type": "message_delta", "delta": fields, "usage": {"output_tokens": 7}}, STOP]
 
 
 def read(*events: Event, reason: str | None = "end_turn") -> Response:
@@ -97,8 +97,8 @@ def block(index: int, *deltas: Event, **fields: Any) -> list[Event]:
     return [start(index, **fields), *deltas, stop(index)]
 
 
-def text(index: int, said: str) -> list[Event]:
-    return block(index, delta(index, "text_delta", text=said), type="text", text="")
+def text(index: int, content: str) -> list[Event]:
+    return block(index, delta(index, "text_delta", text=content), type="text", text="")
 
 
 def use(index: int, id: str, *pieces: str, type: str = "tool_use", **more: Any) -> list[Event]:
@@ -106,7 +106,7 @@ def use(index: int, id: str, *pieces: str, type: str = "tool_use", **more: Any) 
     return block(index, *deltas, **{"type": type, "id": id, "name": "look", "input": {}, **more})
 
 
-# Every name of the official client
+# Every type of the official client
 
 
 def names(union: Any) -> set[str]:
@@ -121,7 +121,7 @@ def names(union: Any) -> set[str]:
 
 
 BLOCKS = names(stable.ContentBlock) | names(beta.BetaContentBlock)
-GROWTHS = names(stable.RawContentBlockDelta) | names(beta.BetaRawContentBlockDelta)
+DELTA_TYPES = names(stable.RawContentBlockDelta) | names(beta.BetaRawContentBlockDelta)
 KINDS = names(stable.RawMessageStreamEvent) | names(beta.BetaRawMessageStreamEvent)
 
 
@@ -129,7 +129,7 @@ def test_every_type_of_the_official_client_has_a_handler() -> None:
     reasons = set(get_args(stable.StopReason)) | set(get_args(beta.BetaStopReason))
     assert len(BLOCKS) >= 18
     assert STARTS.keys() >= BLOCKS
-    assert DELTAS.keys() >= GROWTHS
+    assert DELTAS.keys() >= DELTA_TYPES
     assert KINDS | {"ping", "error"} == EVENTS.keys()
     assert reasons <= FINISH_REASONS.keys()
     assert names(stable.TextCitation) | names(beta.BetaTextCitation) == wire.CITATIONS
@@ -170,7 +170,7 @@ GROWING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(GROWTHS))
+@pytest.mark.parametrize("name", sorted(DELTA_TYPES))
 def test_a_delta_of_every_type_is_decoded(name: str) -> None:
     fields, more = GROWING[name]
     response = read(*block(0, delta(0, name, **more), **fields))
@@ -307,7 +307,7 @@ def test_damaged_or_truncated_bytes_give_legal_parts(path: Path, at: int, byte: 
             lines(one.parts).decode()
 
 
-# Shared fixtures
+# Recordings
 
 APART = {
     "anthropic-programmatic-tool-calling.1": "the stream holds 15 responses, the body is all of "
@@ -316,7 +316,7 @@ APART = {
     "anthropic-code-execution-20250825.pptx-skill": "two long runs that went different ways",
     "anthropic-web-search-tool.1": "one search in the stream, two in the body",
 }
-"""Streams and bodies of one name that do not say the same, and why."""
+"""Streams and bodies of one name that differ, and why."""
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
@@ -343,10 +343,10 @@ def gist(path: Path) -> object:
     calls = [(one.name, one.kind, one.provider_executed, one.dynamic) for one in response._calls()]
     usage = response.usage
     assert usage is not None
-    told = [getattr(usage, name) is not None for name in usage.__struct_fields__]
+    counted = [getattr(usage, name) is not None for name in usage.__struct_fields__]
     seen = bool(response.text), bool(response.reasoning), response.finish_reason
-    proofs = [one.signature is None for one in response.items if isinstance(one, ReasoningItem)]
-    return calls, seen, proofs, told
+    signed = [one.signature is None for one in response.items if isinstance(one, ReasoningItem)]
+    return calls, seen, signed, counted
 
 
 @pytest.mark.parametrize("pair", pairs(), ids=lambda pair: pair[0].name)

@@ -1,4 +1,4 @@
-"""Requests of the Messages wire: read, written back as they came, and written for others."""
+"""Requests of the Messages API: parsed, rendered as they came, and rendered for other dialects."""
 
 import json
 from base64 import b64encode
@@ -62,7 +62,7 @@ def parse(body: object, context: Context | None = None) -> Parsed:
 
 
 def plain(request: Request) -> Request:
-    """The request without the memory of how it was said."""
+    """The request without the body it was parsed from."""
     return Request(**{name: getattr(request, name) for name in Request.__struct_fields__})
 
 
@@ -133,14 +133,14 @@ def test_an_edit_changes_what_it_touches_and_nothing_else() -> None:
 
 
 def test_arguments_keep_the_spelling_of_their_numbers() -> None:
-    said = b'{"b" : 1.50, "a": 12345678901234567890123}'
+    arguments = b'{"b" : 1.50, "a": 12345678901234567890123}'
     body = (
         b'{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":'
-        b'[{"type":"tool_use","id":"a","name":"f","input":' + said + b"}]}]}"
+        b'[{"type":"tool_use","id":"a","name":"f","input":' + arguments + b"}]}]}"
     )
     request = REQUEST.parse(body, Context()).request
-    assert request.messages[0].content == (CallContent("a", "f", said.decode()),)
-    assert said in render(plain(request))[0].body
+    assert request.messages[0].content == (CallContent("a", "f", arguments.decode()),)
+    assert arguments in render(plain(request))[0].body
 
 
 # Reading
