@@ -216,6 +216,7 @@ class BlockDecoder:
     def _claim_call_id(self, id: str | None) -> str:
         """The id of the parts of a new call; a second call with the same id becomes `<id>_2`."""
         if not id:
+            # capture: deltas-without-a-start
             self._findings.note("call-id-minted", "a call without an id: one was made up")
             id = self._context.ids.mint("toolu")
         claimed = self._claimed_ids.claim(id)
@@ -320,7 +321,7 @@ class BlockDecoder:
                 block.id,
                 url=url if is_url else None,
                 file_id=citation.file_id,
-                title=citation.title or citation.document_title,
+                title=citation.title or citation.document_title,  # capture: citations-of-documents
                 raw=raw,
             )
         )
