@@ -15,12 +15,8 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.decoding.blocks import (
-    DELTAS,
-    BlockDecoder,
-    BlockState,
-    ToolUseState,
-)
+from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, BlockDecoder
+from weft.dialects.anthropic_messages.decoding.state import BlockState, ToolUseState
 from weft.dialects.anthropic_messages.mapping import (
     finish_reason,
     merge_usage,
