@@ -57,7 +57,7 @@ from weft.parts import (
     ToolParamsStart,
     ToolResult,
 )
-from weft.relay.rendering import Told
+from weft.relay.rendering import SentState
 from weft.sse import DONE, Event, Frame, write_events
 
 NAME: Final = "openai-responses"
@@ -122,7 +122,7 @@ def taken_over(boundary: Boundary, rest: Sequence[Part]) -> list[Event]:
     fold = Assembler()
     for part in boundary.told:
         fold.feed(part)
-    told = Told(DIALECT)
+    told = SentState(DIALECT)
     told.add(((frame, DIALECT.number(frame)) for frame in boundary.frames), boundary.told)
     encoder = told.encoder(context(), fold, Findings())
     events: list[Event] = []
@@ -324,7 +324,7 @@ def test_an_encoder_goes_on_in_any_stream(soup: list[Part], data: st.DataObject)
 def test_events_are_known_by_what_they_are_about() -> None:
     (frames,) = responses(HERE / "items-overlap.sse")
     assert [DIALECT.number(frame) for frame in frames] == [*range(len(frames) - 1), None]
-    assert [mark for mark in map(DIALECT.mark, frames) if mark is not None] == [
+    assert [key for key in map(DIALECT.event_key, frames) if key is not None] == [
         ("response.created", -1, -1),
         ("response.in_progress", -1, -1),
         ("response.output_item.added", 0, -1, "msg_1"),

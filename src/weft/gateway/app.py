@@ -33,14 +33,14 @@ from weft.gateway.settings.schema import StoreSettings
 from weft.gateway.stored_responses import LAST_EVENT_ID, ResumeStream
 from weft.gateway.websocket import ResponsesWebSocket
 from weft.parts import ErrorPart
-from weft.relay.incoming import RequestFailed, IncomingRequest, RequestLimits
+from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits
 from weft.relay.persistence import Persistence
 from weft.relay.request_record import RequestRecord
 from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.store.urls import store_from_url
-from weft.upstream.base import UpstreamConfig, Upstream
+from weft.upstream.base import Upstream, UpstreamConfig
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 

@@ -22,7 +22,7 @@ from weft.gateway.endpoints import Endpoint, GatewayContext, Scope, Send, decode
 from weft.gateway.sessions import Sessions, input_items_of, parse_preamble, previous_not_found
 from weft.parts import Usage
 from weft.relay import history
-from weft.relay.incoming import RequestFailed, IncomingRequest, RequestBody, bad_request
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, bad_request
 from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.relay.stream import Stream

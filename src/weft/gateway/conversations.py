@@ -30,7 +30,7 @@ from weft.gateway.stored_responses import (
 from weft.ids import Ids
 from weft.relay import history
 from weft.relay.incoming import codec_of
-from weft.store.base import NotFound, AlreadyExists
+from weft.store.base import AlreadyExists, NotFound
 from weft.store.records import Conversation, Item
 
 MAX_NEW_ITEMS = 20

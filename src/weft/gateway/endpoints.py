@@ -21,10 +21,10 @@ from weft.gateway.http_protocol import EXCHANGE, Exchange
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
-    RequestFailed,
     IncomingRequest,
-    RequestLimits,
     RequestBody,
+    RequestFailed,
+    RequestLimits,
     bad_request,
 )
 from weft.relay.offload import for_body
@@ -132,8 +132,8 @@ class Endpoint:
         return self._gateway.start(incoming)
 
     async def _receive_request(self, scope: Scope, receive: Receive) -> IncomingRequest:
-        """Reads and parses the request. Raises RequestFailed if it cannot be served, RequestAborted if the
-        client disconnected."""
+        """Reads and parses the request. Raises RequestFailed if it cannot be served,
+        RequestAborted if the client disconnected."""
         try:
             body = await read_body(self._gateway, scope, receive)
             incoming = await self._parse_request(scope, body)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.dialects import DIALECTS
-from weft.dialects.error_classes import new_error
-from weft.dialects.error_classes import error_headers
+from weft.dialects.error_classes import error_headers, new_error
 from weft.errors import InternalError
 from weft.gateway.auth import HttpRejection
 from weft.gateway.keepalive_timer import KeepaliveTimer
@@ -136,7 +135,9 @@ def render_error(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
 def internal_error(id: str, problem: Exception) -> RequestFailed:
     """Logs an exception; the client gets only the id of its request."""
     log.error("internal error", exc_info=problem, extra={"request_id": id})
-    return RequestFailed(new_error("server", f"internal error; see request {id} in the log of the gateway"))
+    return RequestFailed(
+        new_error("server", f"internal error; see request {id} in the log of the gateway")
+    )
 
 
 @dataclass(frozen=True, slots=True)

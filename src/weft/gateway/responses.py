@@ -19,7 +19,7 @@ from weft.gateway.http_protocol import EXCHANGE
 from weft.gateway.sessions import Sessions, parse_preamble
 from weft.gateway.stored_responses import stream_events
 from weft.gateway.writers import EventStreamWriter
-from weft.relay.incoming import RequestFailed, IncomingRequest, bad_request
+from weft.relay.incoming import IncomingRequest, RequestFailed, bad_request
 from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.store.base import StoreError

@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias
 
 import uvicorn
 
+from weft.gateway.allocator import return_free_memory, reuse_large_blocks
 from weft.gateway.descriptors import raise_limit
 from weft.gateway.http_protocol import ConnectionLimits, HttpProtocol, protocol
 from weft.gateway.uvicorn_internals import ASGI3Application, HttpToolsProtocol
@@ -38,6 +39,9 @@ BLOCKED = 0.1
 BACKLOG = 2048
 SPARE_DESCRIPTORS = 256
 """Beside two for each connection: its own, and that of its upstream."""
+
+IDLE = 10
+"""Seconds without a request after which free memory is returned to the kernel."""
 
 Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
 EXIT_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -120,6 +124,7 @@ def serve(
     host and port. `ready` is called once requests are answered; by default it prints the URL.
     Raises OSError if it cannot listen.
     """
+    reuse_large_blocks()
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
     http = protocol(limits or ConnectionLimits())
@@ -214,11 +219,15 @@ class GatewayServer(uvicorn.Server):
     async def main_loop(self) -> None:
         http = self.config.http_protocol_class
         registry = http.registry if issubclass(http, HttpProtocol) else None
+        idle = IDLE  # seconds without a request
         with Watchdog(asyncio.get_running_loop()):
             while not self.should_exit:
                 await self.on_tick(0)
                 if registry is not None:
                     registry.descriptors.check()
+                idle = 0 if self.server_state.tasks else idle + 1
+                if idle == IDLE:
+                    await asyncio.to_thread(return_free_memory)
                 await _wait_for(1.0, self._drain_event)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -26,15 +26,15 @@ from weft.gateway.endpoints import Preamble
 from weft.gateway.keepalive_timer import KeepaliveTimer
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
-from weft.relay.incoming import RequestFailed, IncomingRequest, RequestBody, StorePolicy
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, StorePolicy
 from weft.relay.log import follow
 from weft.relay.offload import SMALL, for_body, for_items, offload
 from weft.relay.persistence import (
     TAKEN_OVER,
     Persistence,
-    unread_ending,
     last_snapshot,
     recover_ending,
+    unread_ending,
     with_status,
 )
 from weft.relay.reasoning import LIFETIME

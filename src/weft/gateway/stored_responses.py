@@ -166,7 +166,9 @@ class InputItems(StoredResponseEndpoint):
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
         def page() -> bytes:
-            return page_object(history.listed_items(history.input_items(Raw(entry.input)), entry.id), query)
+            return page_object(
+                history.listed_items(history.input_items(Raw(entry.input)), entry.id), query
+            )
 
         await http_response.send_json(send, scope["weft.id"], await for_body(entry.input, page))
 

@@ -11,7 +11,7 @@ from weft.gateway.apis import RESPONSES
 from weft.gateway.bodies import RequestAborted
 from weft.gateway.endpoints import Endpoint, GatewayContext, Receive, Scope, Send, decode_body
 from weft.gateway.sessions import Sessions, parse_preamble
-from weft.relay.incoming import RequestFailed, IncomingRequest
+from weft.relay.incoming import IncomingRequest, RequestFailed
 from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Routing, Target, UnknownModel

@@ -37,12 +37,12 @@ from weft.gateway.sessions import RUNNING, Sessions, parse_preamble, queued_snap
 from weft.gateway.stored_responses import events_of, not_found, response_body, stream_events
 from weft.parts import ErrorPart, Json
 from weft.relay import history
-from weft.relay.incoming import RequestFailed, IncomingRequest
+from weft.relay.incoming import IncomingRequest, RequestFailed
 from weft.relay.log import POLL_INTERVAL
 from weft.relay.offload import for_body
 from weft.relay.persistence import ANSWERED, complete_waiting, with_status
 from weft.relay.run import Run
-from weft.store.base import StoreError, AlreadyExists
+from weft.store.base import AlreadyExists, StoreError
 from weft.store.records import Entry
 
 CLAIM_TIMEOUT = 1.0
@@ -372,7 +372,9 @@ class SubmitToolOutputs(ResponsesEndpoint):
             await complete_waiting(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:
-            await http_response.send_error(client.send, RESPONSES, RequestFailed(_error(failure)), headers)
+            await http_response.send_error(
+                client.send, RESPONSES, RequestFailed(_error(failure)), headers
+            )
         elif incoming.stream:
             events = await for_body(entry.body or b"", events_of, entry)
             written = self._stream_writer().write(events)

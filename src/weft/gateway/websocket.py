@@ -26,8 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.dialects import DIALECTS
-from weft.dialects.error_classes import new_error
-from weft.dialects.error_classes import error_headers
+from weft.dialects.error_classes import error_headers, new_error
 from weft.errors import BadRequest
 from weft.findings import Findings
 from weft.gateway import bodies, http_response
@@ -48,7 +47,7 @@ from weft.gateway.websocket_protocol import WEBSOCKET, WebSocketProtocol
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
-from weft.relay.incoming import RequestFailed, IncomingRequest, RequestBody, bad_request
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, bad_request
 from weft.relay.offload import for_body
 from weft.relay.persistence import last_snapshot
 from weft.relay.rendering import encoder_of

@@ -11,13 +11,14 @@ from weft.codec import Translated
 from weft.context import Context
 from weft.dialects import DIALECTS, http_of
 from weft.dialects.base import Dialect
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
-from weft.dialects.requests import Loss, Losses, keys_of
+from weft.dialects.requests.codec import Loss, Losses
+from weft.dialects.requests.fields import fields_of
 from weft.errors import BadRequest
 from weft.ids import Ids
 from weft.parts import Json
-from weft.relay.incoming import Failed, IncomingRequest, bad_request, codec_of
+from weft.relay.incoming import IncomingRequest, RequestFailed, bad_request, codec_of
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Target
 from weft.request import (
@@ -27,7 +28,7 @@ from weft.request import (
     ReasoningContent,
     Request,
 )
-from weft.upstream.base import Outgoing, Place, endpoint
+from weft.upstream.base import OutgoingRequest, UpstreamConfig, endpoint
 
 REQUIRED_ACTION = "required_action"
 """What clients include who want to be told which outputs an answer waits for."""
@@ -57,8 +58,8 @@ class UpstreamRequest:
     it waits for."""
 
     @property
-    def place(self) -> Place:
-        return self.target.upstream.place
+    def place(self) -> UpstreamConfig:
+        return self.target.upstream.config
 
     @property
     def dialect(self) -> Dialect:
@@ -76,15 +77,15 @@ class UpstreamRequest:
         changed = self.is_changed or rendered.names or rendered.bridged or rendered.stop
         return self.dialect is self.incoming.dialect and not changed
 
-    def outgoing(self, body: bytes | None = None) -> Outgoing:
+    def outgoing(self, body: bytes | None = None) -> OutgoingRequest:
         incoming, place = self.incoming, self.place
         path = endpoint(place.dialect, self.target.model, incoming.stream)
         accept = "text/event-stream" if incoming.stream else "application/json"
         headers = {"accept": accept, **forwarded_headers(incoming, place)}
-        return Outgoing(path, self.translated.body if body is None else body, headers)
+        return OutgoingRequest(path, self.translated.body if body is None else body, headers)
 
 
-def forwarded_headers(incoming: IncomingRequest, place: Place) -> dict[str, str]:
+def forwarded_headers(incoming: IncomingRequest, place: UpstreamConfig) -> dict[str, str]:
     """The headers of a client that go on to an upstream: the version to its own wire, the beta
     flags to the wire that has them, as far as the host takes them.
     """
@@ -102,12 +103,12 @@ def translate(
     *,
     without_reasoning: bool = False,
 ) -> UpstreamRequest:
-    """Returns what a target is asked; raises Failed if it cannot be.
+    """Returns what a target is asked; raises RequestFailed if it cannot be.
 
     `restored` is what was read of the incoming one. `without_reasoning` leaves out all reasoning of
     earlier turns: the upstream refused its proofs.
     """
-    place = target.upstream.place
+    place = target.upstream.config
     ids, now = Ids(secrets.token_bytes(16)), int(time.time())
     losses = Losses()
     losses.found += restored.losses
@@ -119,19 +120,19 @@ def translate(
     try:
         rendered = codec_of(place.dialect).render(sent, context, losses)
     except BadRequest as problem:
-        named = type(problem)(incoming.own_path(problem.path), problem.reason)
-        raise Failed(bad_request(named)) from None
+        named = type(problem)(incoming.client_path(problem.path), problem.reason)
+        raise RequestFailed(bad_request(named)) from None
     found = _named(incoming, losses)
     if without_reasoning:
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
-        found.append(Loss(incoming.body.parsed.places.source("messages"), "warned", detail))
+        found.append(Loss(incoming.body.parsed.source_paths.source("messages"), "warned", detail))
     shown = _as_asked(request, incoming)
     accent = None
     if is_retrievable(incoming):
         accent = ResponsesQuirks(tool_session=True) if incoming.tool_session else None
     elif REQUIRED_ACTION in request.include:
         detail = "left out: nobody can submit outputs to a response that is not stored"
-        found.append(Loss(incoming.body.parsed.places.source("include"), "warned", detail))
+        found.append(Loss(incoming.body.parsed.source_paths.source("include"), "warned", detail))
     _reject(incoming, place, found)
     created = incoming.created if incoming.response_id is not None else None
     response_id = incoming.response_id or incoming.dialect.new_id(ids)
@@ -142,13 +143,13 @@ def translate(
         Translated(shown, rendered, tuple(found)),
         Context(shown, place.quirks, ids, now, origin=place.origin),
         Context(shown, accent, ids, now, response_id=response_id, created=created),
-        incoming.is_ours or accent is not None or REQUIRED_ACTION in shown.include,
+        incoming.is_stateful or accent is not None or REQUIRED_ACTION in shown.include,
     )
 
 
 def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> Request:
     """A request as it goes to this target: about its model."""
-    place = target.upstream.place
+    place = target.upstream.config
     takes_betas = http_of(place.dialect).betas is not None
     betas = (request.betas or incoming.betas) if takes_betas else ()
     return _replace(request, model=target.model, stream=incoming.stream, betas=betas)
@@ -156,16 +157,17 @@ def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> R
 
 def _named(incoming: IncomingRequest, losses: Losses) -> list[Loss]:
     """The losses, by the paths of the body that the client sent."""
-    source = incoming.body.parsed.places.source
+    source = incoming.body.parsed.source_paths.source
     return [
-        Loss(incoming.own_path(source(one.path)), one.outcome, one.detail) for one in losses.found
+        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
+        for one in losses.found
     ]
 
 
 def _as_asked(request: Request, incoming: IncomingRequest) -> Request:
     """What was asked, as the answer tells it again: with what is looked after here."""
     request = _replace(request, model=incoming.model, stream=incoming.stream)
-    if incoming.is_ours:
+    if incoming.is_stateful:
         request = _replace(
             request, background=incoming.background, previous_response_id=incoming.previous
         )
@@ -186,7 +188,7 @@ def is_retrievable(incoming: IncomingRequest) -> bool:
 
 def _with_conversation(extra: Json, conversation: str) -> Json:
     """What only the client's wire says, and the conversation that was looked up here."""
-    return Raw(_json({**keys_of(extra), "conversation": conversation}))
+    return Raw(_json({**fields_of(extra), "conversation": conversation}))
 
 
 def _without_reasoning(message: Message) -> Message:
@@ -201,11 +203,11 @@ def _unsigned(content: AnyContent) -> AnyContent:
     return content
 
 
-def _reject(incoming: IncomingRequest, place: Place, losses: list[Loss]) -> None:
+def _reject(incoming: IncomingRequest, place: UpstreamConfig, losses: list[Loss]) -> None:
     worst = [loss for loss in losses if loss.outcome == "refused"]
     if incoming.reject_lossy:
         worst += [loss for loss in losses if loss.outcome == "warned"]
     if worst:
         loss = worst[0]
         message = f"{loss.path}: {loss.detail} ({place.name} speaks {place.dialect})"
-        raise Failed(fault("unsupported", message, param=loss.path))
+        raise RequestFailed(new_error("unsupported", message, param=loss.path))

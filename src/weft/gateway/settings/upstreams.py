@@ -14,7 +14,7 @@ from weft.gateway.settings.schema import UpstreamSettings
 from weft.gateway.settings.secrets import SecretResolver
 from weft.gateway.settings.urls import DEMO, BaseUrl, parse_base_url
 from weft.scrub import MARK, Secret
-from weft.upstream.base import UpstreamConfig, Tls
+from weft.upstream.base import Tls, UpstreamConfig
 from weft.upstream.catalog import HOSTS, AnyQuirks, Host
 from weft.upstream.demo import MODELS
 

@@ -1,9 +1,11 @@
 """What of a part Chat Completions has no field for, and what is written in its place."""
 
+from contextlib import suppress
+
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.envelope import sealed, sealed_call
+from weft.dialects.envelope import wrap_call_signature, wrap_reasoning
 from weft.dialects.openai_chat.mapping import (
     CALL_TYPES,
     CUT_FINISH_REASONS,
@@ -82,10 +84,11 @@ class ChatLossReporter:
         """Reports a reasoning that is not the first of a body, if clients cannot tell it from the
         one before: they can by its signature if it has no text, else by details with that text.
         """
-        if text:
-            separate = self.same_dialect and _text_in_details(end.extra) == text
-        else:
-            separate = bool(end.signature or end.encrypted or end.redacted)
+        separate = not text and bool(end.signature or end.encrypted or end.redacted)
+        if text and self.same_dialect and isinstance(end.extra, Raw):
+            with suppress(ValueError):
+                details = [_read_detail(raw) for raw in _read_details(end.extra).reasoning_details]
+                separate = "".join(one.text or one.summary or "" for one in details) == text
         if not separate:
             self.joined(start)
 
@@ -126,7 +129,7 @@ class ChatLossReporter:
         It is written once for each call, and with its first delta if it is known by then: some
         clients look nowhere else.
         """
-        envelope = sealed_call(part, self.model)
+        envelope = wrap_call_signature(part, self.model)
         if envelope is None:
             return UNSET
         self._signed.add(part.id)
@@ -142,7 +145,7 @@ class ChatLossReporter:
                 pass
         signed = bool(end.signature or end.encrypted or end.redacted)
         if signed or not self.same_dialect:
-            envelope = sealed(end, self.model, start, text)
+            envelope = wrap_reasoning(end, self.model, start, text)
             if envelope is not None:
                 index = self._envelopes
                 self._envelopes += 1
@@ -188,14 +191,3 @@ class ChatLossReporter:
 def _on_one_line(raw: Raw) -> Raw:
     """Returns the same JSON without line ends, which would end the data of an event."""
     return Raw(msgspec.json.format(bytes(raw), indent=-1))
-
-
-def _text_in_details(extra: Json) -> str | None:
-    """Returns the text that the details of a reasoning repeat; None if there are none."""
-    if not isinstance(extra, Raw):
-        return None
-    try:
-        details = [_read_detail(raw) for raw in _read_details(extra).reasoning_details]
-    except ValueError:
-        return None
-    return "".join(one.text or one.summary or "" for one in details)

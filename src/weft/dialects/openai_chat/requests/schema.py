@@ -7,9 +7,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.asking.leftovers import kept
-from weft.dialects.asking.wording import Breakpoint, Grammar, telling
-from weft.dialects.requests import keys_of, unknown
+from weft.dialects.requests.fields import fields_of, other_fields
+from weft.dialects.requests.openai_family import CacheBreakpoint
+from weft.dialects.requests.tools import Grammar
+from weft.dialects.requests.unknown_fields import collect, without_empty
 from weft.parts import Json
 
 SIBLING = "openai-responses"
@@ -35,7 +36,7 @@ class ChatTypeProbe(ChatParam):
 
 class ChatTextPart(ChatTaggedParam, tag="text"):
     text: str
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ChatRefusalPart(ChatTaggedParam, tag="refusal"):
@@ -49,7 +50,7 @@ class ChatImageUrl(ChatParam):
 
 class ChatImagePart(ChatTaggedParam, tag="image_url"):
     image_url: ChatImageUrl
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ChatInputAudio(ChatParam):
@@ -59,7 +60,7 @@ class ChatInputAudio(ChatParam):
 
 class ChatAudioPart(ChatTaggedParam, tag="input_audio"):
     input_audio: ChatInputAudio
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ChatFileData(ChatParam):
@@ -70,7 +71,7 @@ class ChatFileData(ChatParam):
 
 class ChatFilePart(ChatTaggedParam, tag="file"):
     file: ChatFileData
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 # Messages
@@ -141,16 +142,6 @@ class ChatFunctionMessage(ChatParam):
     name: str
 
 
-class ChatDetailParam(ChatParam):
-    """One entry of `reasoning_details`, as far as a request needs it."""
-
-    type: str | None = None
-    text: str | None = None
-    summary: str | None = None
-    data: str | None = None
-    signature: str | None = None
-
-
 # Tools
 
 
@@ -204,16 +195,6 @@ class ChatApproximateLocation(ChatParam):
 class ChatUserLocation(ChatParam):
     type: str
     approximate: ChatApproximateLocation
-
-
-class ChatFlatLocation(ChatParam):
-    """A location as the other dialects have it, without the object in it."""
-
-    type: str = ""
-    city: str | None = None
-    country: str | None = None
-    region: str | None = None
-    timezone: str | None = None
 
 
 class ChatWebSearchOptions(ChatParam):
@@ -275,11 +256,18 @@ class ChatRequestBody(ChatParam, kw_only=True):
     service_tier: str | None = None
 
 
-def unknown_fields(raw: Raw, outer: type[ChatParam], key: str, inner: type[ChatParam]) -> Json:
-    """Returns the fields of an object, and of the object under `key` in it, that no shape has."""
-    fields = keys_of(telling(unknown(raw, outer)))
-    inside = telling(unknown(keys_of(raw)[key], inner))
-    return kept({**fields, key: inside} if isinstance(inside, Raw) else fields)
+def unknown_fields(raw: bytes | Raw, shape: type[ChatParam], *handled: str) -> dict[str, Raw]:
+    """Returns the fields of an object that its shape does not have; those that are empty say
+    nothing."""
+    return fields_of(without_empty(other_fields(raw, shape, *handled)))
+
+
+def nested_unknown_fields(
+    raw: Raw, shape: type[ChatParam], key: str, inner: type[ChatParam]
+) -> Json:
+    """Returns the unknown fields of an object, and under `key` those of the object in it."""
+    inside = unknown_fields(fields_of(raw)[key], inner)
+    return collect(unknown_fields(raw, shape), {key: to_raw(inside)} if inside else {})
 
 
 def unless_null(raw: Json) -> Json:

@@ -1,0 +1,82 @@
+"""Tool names and ids in the characters and lengths that a target accepts."""
+
+import re
+from hashlib import sha256
+
+from weft.dialects.requests.codec import Losses
+from weft.request import Request
+
+IDENTIFIER_LIMIT = 64
+
+
+def shorten_identifier(user: str) -> str:
+    """Returns the identifier of a user, hashed if it is longer than 64 characters."""
+    return user if len(user) <= IDENTIFIER_LIMIT else _sha256(user)
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class NameSanitizer:
+    """Makes ids or names legal for a target: equal originals give equal results.
+
+    A legal name stays. Otherwise illegal characters become `_`, and a short hash of the original
+    keeps different originals apart.
+    """
+
+    __slots__ = ("_illegal", "_limit", "changed")
+
+    def __init__(self, characters: str, limit: int) -> None:
+        """`characters` is the inside of a character class."""
+        self._illegal = re.compile(f"[^{characters}]")
+        self._limit = limit
+        self.changed: dict[str, str] = {}
+        """The originals of the names that were changed, by their new names."""
+
+    def sanitize(self, original: str) -> str:
+        cleaned = self._illegal.sub("_", original)
+        if cleaned == original and 0 < len(original) <= self._limit:
+            return original
+        legal = f"{cleaned[: self._limit - 9]}_{_sha256(original)[:8]}"
+        self.changed[legal] = original
+        return legal
+
+
+class ToolNameMap:
+    """The names of tools as the target accepts them, the same wherever a tool is named."""
+
+    def __init__(
+        self,
+        request: Request,
+        characters: str,
+        limit: int,
+        losses: Losses,
+        first: str | None = None,
+    ) -> None:
+        """`characters` is the inside of a character class; `first` that of the first character."""
+        self._sanitizer = NameSanitizer(characters, limit - 1 if first else limit)
+        self._first = re.compile(f"[{first or characters}]")
+        self._losses = losses
+        self._namespaces = {tool.name: tool.namespace for tool in request.tools if tool.namespace}
+        self.originals: dict[str, str] = {}
+        """The original of each changed name; `<namespace>.<name>` for one in a namespace."""
+
+    def rename(self, name: str, namespace: str | None, path: str) -> str:
+        """Returns the name of the tool or call at a path."""
+        return self.rename_at(f"{path}.name", name, namespace)
+
+    def rename_at(self, path: str, name: str, namespace: str | None) -> str:
+        """Returns the name that is at a path."""
+        legal = self._sanitizer.sanitize(f"{namespace}__{name}" if namespace else name)
+        if not self._first.match(legal):
+            legal = f"_{legal}"
+        if legal != name:
+            original = f"{namespace}.{name}" if namespace else name
+            self.originals[legal] = original
+            self._losses.adapted(path, f"{original} is sent as {legal}")
+        return legal
+
+    def rename_chosen(self, name: str, path: str) -> str:
+        """Returns the name that is at a path, given without its namespace."""
+        return self.rename_at(path, name, self._namespaces.get(name))

@@ -1,0 +1,83 @@
+"""Requests to the dialect they came in are sent in their own bytes, unless they were changed.
+
+Such a request is rendered from its canonical fields like any other. Then every key and every
+message that still has its meaning, and lost nothing, is replaced by the bytes it came in. So
+spellings, key order and number formats stay, which caches and signatures depend on, and a change
+of the request changes only what it touches.
+"""
+
+from collections.abc import Callable, Mapping
+from itertools import chain, repeat
+
+import msgspec
+from msgspec import Raw
+
+from weft.dialects.requests.fields import fields_of
+from weft.request import Request
+
+FieldGetters = Mapping[str, Callable[[Request], object]]
+"""What each key of a body means in the canonical request. Any other key is in `extra`."""
+
+
+class SourceBody(msgspec.Struct, frozen=True):
+    """A body, the request that was parsed from it, and the bytes of each message."""
+
+    request: Request
+    body: Raw
+    messages: tuple[Raw | None, ...]
+    """None: this message must be rendered."""
+
+
+class RequestWithSource(Request, frozen=True, omit_defaults=True):
+    """A request with the body it was parsed from."""
+
+    source: SourceBody | None = None
+
+
+def with_source(request: Request, body: bytes, messages: list[Raw | None]) -> Request:
+    source = SourceBody(request, Raw(body), tuple(messages))
+    return RequestWithSource(**msgspec.structs.asdict(request), source=source)
+
+
+def source_body(request: Request, name: str) -> SourceBody | None:
+    """Returns the body a request was parsed from, if it was in the dialect of this name."""
+    if isinstance(request, RequestWithSource) and request.dialect == name:
+        return request.source
+    return None
+
+
+def source_messages(source: SourceBody | None, request: Request) -> list[Raw | None]:
+    """Returns the bytes that each message came in; None for one that must be rendered.
+
+    Messages that were added before or after the client's own do not change those.
+    """
+    if source is None:
+        return [None] * len(request.messages)
+    then, now = source.request.messages, request.messages
+    added = len(now) - len(then)
+    prepended = added if now[: len(then)] != then and now[added:] == then else 0
+    pairs = zip(then, source.messages, strict=True)
+    aligned = chain(repeat(None, prepended), pairs, repeat(None))
+    return [
+        pair[1] if pair is not None and pair[0] == message else None
+        for message, pair in zip(now, aligned, strict=False)
+    ]
+
+
+def source_fields(
+    source: SourceBody | None, request: Request, rendered: dict[str, Raw], getters: FieldGetters
+) -> dict[str, Raw]:
+    """Returns the rendered body, with the bytes of the source for keys of the same meaning."""
+    if source is None:
+        return rendered
+    before = source.request
+    is_extra_same = before.extra == request.extra
+
+    def is_same(key: str) -> bool:
+        get = getters.get(key)
+        return is_extra_same if get is None else get(before) == get(request)
+
+    fields = fields_of(source.body)
+    found = {key: raw if is_same(key) else rendered.get(key) for key, raw in fields.items()}
+    found |= {key: raw for key, raw in rendered.items() if key not in fields and not is_same(key)}
+    return {key: raw for key, raw in found.items() if raw is not None}
