@@ -1,4 +1,4 @@
-"""Aliases: a name that stands for a model of an upstream, or for several."""
+"""Aliases: names for one model of an upstream, or for several."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -8,23 +8,26 @@ from weft.gateway.settings.problems import Problems, unknown_name
 def aliases(
     models: Mapping[str, str | tuple[str, ...]], upstreams: Sequence[str], problems: Problems
 ) -> dict[str, tuple[str, ...]]:
-    """Returns the targets of each alias, in the order they are tried."""
+    """Returns the targets of each alias, in the order in which they are tried."""
     found = {name: (one,) if isinstance(one, str) else one for name, one in models.items()}
     for name, targets in found.items():
-        for wrong in (*_name(name, upstreams), *_targets(targets, found, upstreams)):
-            problems.add(("models", name), wrong)
+        for message in (
+            *_name_problems(name, upstreams),
+            *_target_problems(targets, found, upstreams),
+        ):
+            problems.add(("models", name), message)
     return found
 
 
-def _name(name: str, upstreams: Sequence[str]) -> Iterable[str]:
+def _name_problems(name: str, upstreams: Sequence[str]) -> Iterable[str]:
     if not name or not name.isprintable() or " " in name:
-        yield "an alias is a word without blanks"
+        yield "an alias must be a word without blanks"
     first, slash, _ = name.partition("/")
     if slash and first in upstreams:
-        yield f"is a model of the upstream {first} already; an alias needs a name of its own"
+        yield f"is already a model of the upstream {first}; choose another name"
 
 
-def _targets(
+def _target_problems(
     targets: tuple[str, ...], models: Mapping[str, object], upstreams: Sequence[str]
 ) -> Iterable[str]:
     if not targets:
@@ -32,10 +35,10 @@ def _targets(
     for number, target in enumerate(targets):
         first, slash, model = target.partition("/")
         if target in models:
-            yield f"{target!r} is an alias itself; a target is <upstream>/<model>"
+            yield f"{target!r} is itself an alias; expected <upstream>/<model>"
         elif not slash or not model:
-            yield f"{target!r} is no target; a target is <upstream>/<model>"
+            yield f"{target!r} is not a target; expected <upstream>/<model>"
         elif first not in upstreams:
             yield f"{target!r}: {unknown_name('upstream', first, upstreams)}"
         elif target in targets[:number]:
-            yield f"{target!r} is there twice"
+            yield f"{target!r} is listed twice"
