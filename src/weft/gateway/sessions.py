@@ -367,12 +367,9 @@ class Sessions:
         task = asyncio.get_running_loop().create_task(detached.drive())
         self._detached_runs.add(run)
         self._tasks.add(task)
-        task.add_done_callback(lambda done: self._forget(run, done))
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._detached_runs.discard(run))
         return detached
-
-    def _forget(self, run: Run, task: asyncio.Task[None]) -> None:
-        self._detached_runs.discard(run)
-        self._tasks.discard(task)
 
     @property
     def _running(self) -> dict[str, Run]:

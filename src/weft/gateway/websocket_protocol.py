@@ -86,8 +86,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
 
     async def write_text(self, data: bytes) -> None:
-        """Sends a message, a large one in several frames: neither the loop nor the buffers get all of
-        it at once. Raises ClientDisconnected."""
+        """Sends a message, a large one in several frames: neither the loop nor the buffers get all
+        of it at once. Raises ClientDisconnected."""
         for start in range(0, len(data), FRAME_SIZE):
             await self.writable.wait()
             if self.disconnected or self.conn.state.name != "OPEN":

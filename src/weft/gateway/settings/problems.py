@@ -1,6 +1,7 @@
 """Problems of the settings, each with its file, line and key."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -9,6 +10,7 @@ from weft.errors import ClientError
 from weft.gateway.settings.line_numbers import Key, LineNumbers
 
 ENVIRONMENT = "environment"
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,7 @@ class Problems:
 
 def dotted(key: Key) -> str:
     """Returns a key as written in TOML, with quotes where they are needed."""
-    return ".".join(name if _bare(name) else json.dumps(name) for name in key)
-
-
-def _bare(name: str) -> bool:
-    return bool(name) and name.isascii() and name.replace("-", "_").replace("_", "a").isalnum()
+    return ".".join(name if _BARE.fullmatch(name) else json.dumps(name) for name in key)
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

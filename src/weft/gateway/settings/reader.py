@@ -68,15 +68,11 @@ class TableReader:
                 return NAMED_VALUES[option][value]
         if isinstance(value, dict):
             return self._table(value, wanted, key)
-        # msgspec cannot read dicts of secrets, so no such dict gets to `_plain`.
+        # msgspec cannot read dicts of secrets, so no such dict gets to `convert`.
         if Secret in options or any(map(_is_table, options)) or all(map(_is_mapping, options)):
             return self._invalid(
                 key, f"expected {describe_type(wanted)}, got {describe_value(value)}"
             )
-        return self._scalar(value, wanted, key)
-
-    def _scalar(self, value: object, wanted: object, key: Key) -> object:
-        """Reads a value that is neither a table nor a secret."""
         try:
             if isinstance(value, EnvironmentText):
                 return msgspec.convert(str(value), wanted, strict=False)
@@ -192,9 +188,10 @@ def _conversion_error(problem: str, value: object, wanted: object) -> str:
 
 def describe_range(wanted: object) -> str:
     """Returns the range of a number in plain English; empty if it has none."""
+    is_union = get_origin(wanted) in (Union, UnionType)
     metas = [
         meta
-        for option in (wanted, *_ranged_members(wanted))
+        for option in (wanted, *(get_args(wanted) if is_union else ()))
         if get_origin(option) is Annotated
         for meta in get_args(option)[1:]
         if isinstance(meta, Meta)
@@ -206,7 +203,3 @@ def describe_range(wanted: object) -> str:
     if high is None:
         return least
     return f"{least} and at most {high:,}" if above is not None else f"from {low:,} to {high:,}"
-
-
-def _ranged_members(wanted: object) -> tuple[object, ...]:
-    return get_args(wanted) if get_origin(wanted) in (Union, UnionType) else ()
