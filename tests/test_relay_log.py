@@ -235,7 +235,7 @@ async def test_what_the_store_does_not_take_is_not_lost_to_the_log(stores: Store
     store.append("resp_none", Block(0, 0, 1, b"x" * 150))
     long = Event("", b"y" * 100)
     log.append([long])
-    with pytest.raises(StoreError, match="wait to be written"):
+    with pytest.raises(StoreError, match="the write queue is full"):
         log.flush()
     await store.set_answered("resp_none", "resp_1")  # takes along what waits
     log.flush()
@@ -255,9 +255,9 @@ async def test_after_a_fault_nothing_is_taken_and_everybody_is_told_why(stores: 
     log.append([Event("", b"y" * 1000)])
     log.flush_due()
     assert not log.try_append([TWO])
-    with pytest.raises(StoreError, match="wait to be written"):
+    with pytest.raises(StoreError, match="the write queue is full"):
         log.append([TWO])
-    with pytest.raises(StoreError, match="wait to be written"):
+    with pytest.raises(StoreError, match="the write queue is full"):
         await log.close([TWO])
 
 

@@ -45,7 +45,7 @@ HASTY = WritePolicy(timeout=0.5, flush_interval=0.0, first_retry=0.005)
         ("sqlite:///", "in memory"),
         ("sqlite://weft.db", "three slashes"),
         ("sqlite:///weft.db?mode=ro", "no options"),
-        ("mysql://me:hunter2@host/db", "'mysql' is no database"),
+        ("mysql://me:hunter2@host/db", "unknown database 'mysql'"),
         ("me:hunter2@host", "begins with"),
         ("", "begins with"),
     ],

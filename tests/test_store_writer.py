@@ -13,7 +13,7 @@ from weft.store.records import Block
 from weft.store.writer import (
     MAX_DROPPED,
     TRANSACTION_SIZE,
-    AnyOperation,
+    Operation,
     OperationRejected,
     Work,
     WritePolicy,
@@ -42,7 +42,7 @@ class Scripted:
 async def take(batch: Sequence[Work]) -> set[str]:
     for work in batch:
         if not isinstance(work, tuple):
-            assert list(work.steps()) == []
+            assert list(work.queries()) == []
     return set()
 
 
@@ -70,7 +70,7 @@ def rejecting(number: int) -> Act:
     return reject
 
 
-def operations(batch: Sequence[Work]) -> list[AnyOperation]:
+def operations(batch: Sequence[Work]) -> list[Operation[object]]:
     return [work for work in batch if not isinstance(work, tuple)]
 
 

@@ -1,5 +1,5 @@
-"""An operation as steps: it yields statements and is sent their rows, so that one text serves a
-thread that executes at once and a connection that must be awaited.
+"""An operation as a generator: it yields statements and receives their rows, so that the same code
+runs in a thread that executes at once and on a connection that must be awaited.
 """
 
 from collections.abc import Generator, Sequence
@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Value: TypeAlias = str | bytes | float | None
-"""What a column holds; bool and int are numbers here."""
+"""The value of a column; bool and int count as numbers."""
 
 Row: TypeAlias = Sequence[Value]
 Query: TypeAlias = tuple[str, tuple[Value, ...]]
