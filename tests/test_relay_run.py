@@ -276,7 +276,7 @@ def test_a_silent_upstream_is_a_timeout_and_is_closed() -> None:
     response = decode_all(within(work), "openai-responses")[0].response
     assert (response.text, response.finish_reason) == ("hello", "error")
     assert response.error is not None
-    assert "silent" in response.error.message
+    assert "sent nothing" in response.error.message
 
 
 def test_after_a_finish_the_connection_gets_a_short_grace() -> None:
@@ -682,7 +682,7 @@ def test_an_upstream_that_falls_silent_while_it_flows_is_a_timeout() -> None:
     response = decode_all(raw, "openai-responses")[0].response
     assert (response.text, response.finish_reason) == ("hellohello", "error")
     assert response.error is not None
-    assert "silent" in response.error.message
+    assert "sent nothing" in response.error.message
 
 
 @pytest.mark.parametrize(

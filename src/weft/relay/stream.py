@@ -1,8 +1,8 @@
-"""An answer that has begun: its events as they come, or all of it as a body.
+"""A response that has begun: its events as they arrive, or all of it as a body.
 
-`OpenStream` reads an upstream's answer and renders it. `PersistedStream` is one whose events are
-stored before they are told. Both are pulled: whoever reads them slowly has the upstream read
-slowly. They belong to one task.
+`OpenStream` reads the response of an upstream and renders it. `PersistedStream` stores the events
+of an open stream before they are sent. Both are pulled: if the client reads slowly, so does the
+gateway from its upstream. They belong to one task.
 """
 
 import time
@@ -37,15 +37,15 @@ from weft.store.base import AlreadyExists, StoreError
 from weft.upstream.base import Incoming, Unreachable, error_of
 
 ERROR_BODY = 64 * 1024
-"""As much of an error body is read."""
+"""Bytes that are read of an error body, at most."""
 
 _ERRORS = (b'{"type":"error"', b'{"error"')
-"""How a body begins that a dialect writes for an answer that it cannot express."""
+"""How a body begins that a dialect writes for a response that it cannot express."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestState:
-    """What everything that serves one request shares."""
+    """What all parts of the relay share for one request."""
 
     incoming: IncomingRequest
     limits: RequestLimits
@@ -54,26 +54,26 @@ class RequestState:
     interrupt: Interrupt
     deadlines: Deadlines
     before_end: Callable[[Response], Awaitable[None]] | None = None
-    """Done when all of an answer has come, before its client is told the end."""
+    """Called when the response is complete, before the end is sent to the client."""
 
 
 _DELTAS = frozenset((TextDelta, ReasoningDelta, ToolParamsDelta))
 
 
-def _takes_long(reader: ResponseReader) -> bool:
-    """Whether it takes long to render the last read: a large event, or an end, with which some
-    dialects repeat all that came."""
-    return reader.is_long or (
+def _is_slow_to_render(reader: ResponseReader) -> bool:
+    """Whether the last read is a large event, or the end of a large response, in which some
+    dialects repeat all of it."""
+    return reader.is_large or (
         reader.size > LARGE and not all(part.__class__ in _DELTAS for part in reader.parts)
     )
 
 
 class Stream(Protocol):
-    """An answer on its way to a client."""
+    """A response on its way to a client."""
 
     @property
     def response(self) -> Response:
-        """What came so far."""
+        """The response so far."""
         ...
 
     @property
@@ -83,12 +83,12 @@ class Stream(Protocol):
 
     @property
     def repairs(self) -> list[Finding]:
-        """What was repaired in the upstream's answer so far."""
+        """What was repaired in the response so far."""
         ...
 
     @property
     def log_id(self) -> str | None:
-        """What the answer is stored under, if it is."""
+        """The id under which the response is stored, if it is."""
         ...
 
     async def next(self) -> list[Event]:
@@ -97,8 +97,8 @@ class Stream(Protocol):
         ...
 
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
-        """Has events written in the turn of the loop that brings them, while that is all there is
-        to do, and `write` says that there is room for more. `next` goes on from there.
+        """Writes events in the same turn of the event loop in which they arrive, as long as nothing
+        else has to be done and `write` returns True. `next` continues from there.
         """
         ...
 
@@ -107,19 +107,19 @@ class Stream(Protocol):
         ...
 
     def keepalive(self) -> Event | None:
-        """The event to send, at once, while there is nothing to say, on a wire that has one."""
+        """The keepalive event to send now, if the dialect has one."""
         ...
 
     async def fail(self, error: ErrorPart) -> list[Event]:
-        """Returns the events that end the answer with this error."""
+        """Returns the events that end the response with this error."""
         ...
 
     async def abandon(self, error: ErrorPart) -> None:
-        """Ends the answer for nobody: its client left, or is told otherwise why there is none."""
+        """Ends the response without a client: it has disconnected, or got the error otherwise."""
         ...
 
     async def close(self) -> None:
-        """The client has all of it."""
+        """The client has the whole response."""
         ...
 
     @property
@@ -127,17 +127,17 @@ class Stream(Protocol):
 
     @property
     def delivered(self) -> bool:
-        """Whether the client was told all of it, or how it failed."""
+        """Whether the client got the whole response, or its error."""
         ...
 
     @property
     def bytes_in(self) -> int:
-        """Bytes that came from the upstream."""
+        """Bytes received from the upstream."""
         ...
 
 
 class OpenStream:
-    """An answer with content: what came before it was told, and what is to come."""
+    """The response of an upstream, rendered in the client's dialect."""
 
     def __init__(self, state: RequestState, sent: UpstreamRequest, incoming: Incoming) -> None:
         self._state = state
@@ -146,21 +146,28 @@ class OpenStream:
         pauses = theirs.continued is not None and own.continued is None
         self._paused_turns = PausedTurns() if pauses else None
         self._reader = self._read_from(incoming, None)
-        self._renderer = self._renderer_of(incoming)
+        self._renderer: Renderer
+        dialect, is_sse = state.incoming.dialect, incoming.headers.get("content-type", "")
+        if not state.incoming.stream:
+            self._renderer = BodyOnly(sent.encoding)
+        elif sent.passes and is_sse.startswith("text/event-stream"):
+            self._renderer = Passthrough(dialect, sent.encoding, self._reader.pipe)
+        else:
+            self._renderer = Encoded(dialect, sent.encoding, self._reader.pipe)
         self._bytes_before = 0
-        """Of answers that paused, before the one that is read."""
+        """The size of the turns before this one, if they paused."""
         self._first: list[Part] | None = []
-        """All parts so far, until something is told."""
+        """All parts so far, until the first of them is sent."""
         self._waiting: list[Event] = []
         """Events that `next` returns before it reads on."""
         self._unrendered = False
-        """Whether the parts of the last read are still to be rendered."""
+        """Whether the parts of the last read are not rendered yet."""
         self._before_end = state.before_end
         self.delivered = False
-        """Whether the client was told all of it, or how it failed."""
+        """Whether the client got the whole response, or its error."""
 
     def _read_from(self, incoming: Incoming, before: Pipe | None) -> ResponseReader:
-        """Makes what reads an answer; `before` is what it goes on with."""
+        """A reader of this response; `before` is the pipe of the turn that it continues."""
         sent, paused_turns, state = self._sent, self._paused_turns, self._state
 
         def stages(findings: Findings) -> list[Stage]:
@@ -169,18 +176,10 @@ class OpenStream:
 
         pipe = Pipe(sent.dialect, sent.decoding, stages, before, state.redact)
         place, limit = sent.place, state.limits.response
-        state.deadlines.allow_silence(place.name, place.timeouts.between_events)
+        state.deadlines.set_idle_timeout(place.name, place.timeouts.between_events)
         return ResponseReader(incoming, pipe, limit, keep=not state.incoming.stream)
 
-    def _renderer_of(self, incoming: Incoming) -> Renderer:
-        sent, pipe, dialect = self._sent, self._reader.pipe, self._state.incoming.dialect
-        if not self._state.incoming.stream:
-            return BodyOnly(sent.encoding)
-        kind = incoming.headers.get("content-type", "")
-        passes = sent.passes and kind.startswith("text/event-stream")
-        return (Passthrough if passes else Encoded)(dialect, sent.encoding, pipe)
-
-    # What is known of it
+    # Properties
 
     @property
     def sent(self) -> UpstreamRequest:
@@ -192,7 +191,7 @@ class OpenStream:
 
     @property
     def response_id(self) -> str:
-        """The id that the client is told."""
+        """The id that the client sees."""
         if isinstance(self._renderer, BodyOnly) and self._body_passes:
             return self.response.id
         return self._renderer.context.response_id or ""
@@ -215,13 +214,13 @@ class OpenStream:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes of it but what waits."""
+        """Whether nothing follows but the waiting events."""
         return self._reader.ended
 
     # Before there is content
 
     async def read_until(self, is_content: Callable[[Part], bool]) -> None:
-        """Reads until there is content; raises RequestFailed if the answer fails before."""
+        """Reads until there is content; raises RequestFailed if the response fails before."""
         reader = self._reader
         while not reader.ended:
             self._waiting += await self._read(reader)
@@ -233,9 +232,9 @@ class OpenStream:
                 break
 
     def rename(self, id: str) -> None:
-        """Has the answer told under another id. Nothing of it was told yet."""
+        """Renders the response under another id. Nothing of it has been sent."""
         if self._first is None:
-            raise InternalError("what was told cannot be told otherwise")
+            raise InternalError("a response cannot be renamed after its first events were sent")
         context = replace(self._sent.encoding, response_id=id)
         if isinstance(self._renderer, BodyOnly):
             self._renderer = BodyOnly(context)
@@ -246,13 +245,13 @@ class OpenStream:
 
     @property
     def waiting(self) -> list[Event]:
-        """What is told next."""
+        """The events that `next` returns next."""
         return self._waiting
 
-    # Telling
+    # Events
 
     async def fill(self) -> None:
-        """Reads until there is something to tell, or all has come."""
+        """Reads until events are waiting, or the response has ended."""
         while not self._waiting and (self._unrendered or not self._reader.ended):
             self._waiting = await self._more()
 
@@ -263,10 +262,10 @@ class OpenStream:
             await self._do_before_end()
         events, self._waiting = self._waiting, []
         self.delivered = not events
-        return self._told(events)
+        return self._note_sent(events)
 
     async def _more(self) -> list[Event]:
-        """Reads the next of the response, or asks for its rest where it paused."""
+        """Reads on, or requests the next turn if this one paused."""
         if self._unrendered:
             return await self._render(self._reader)
         if self._paused_turns is not None and self._paused_turns.paused:
@@ -274,26 +273,25 @@ class OpenStream:
         return await self._read(self._reader)
 
     async def _read(self, reader: ResponseReader) -> list[Event]:
-        """Reads the next of an answer; it ends if the request was stopped."""
+        """Reads on; the response ends if the request was stopped."""
         state = self._state
         if state.interrupt.reason is not None:
             reader.fail(state.interrupt.reason)
         else:
             try:
                 await state.interrupt.wait(reader.read())
-                self._heard(reader)
+                self._note_activity(reader)
             except RequestStopped as stopped:
                 reader.fail(stopped.error)
         return await self._render(reader)
 
-    def _heard(self, reader: ResponseReader) -> None:
-        """Something came."""
+    def _note_activity(self, reader: ResponseReader) -> None:
         self._state.deadlines.activity()
         if not reader.ended and reader.pipe.ending:
             self._state.deadlines.expect_end()
 
     async def _render(self, reader: ResponseReader) -> list[Event]:
-        if _takes_long(reader):
+        if _is_slow_to_render(reader):
             return await offload(self._rendered, reader)
         return self._rendered(reader)
 
@@ -303,7 +301,7 @@ class OpenStream:
             self._first += reader.parts
         events = self._renderer.render(reader.parts)
         if reader.ended and reader.size > LARGE:
-            _ = reader.pipe.response  # a large text is joined here, and not on the loop
+            _ = reader.pipe.response  # joins large texts here, not on the event loop
         return events
 
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
@@ -314,15 +312,15 @@ class OpenStream:
         write: Callable[[list[Event]], bool],
         try_store: Callable[[list[Event]], bool] | None,
     ) -> None:
-        """As `flow`; events are written only if they could be stored first, where they must be."""
+        """As `flow`; `try_store` is called before each `write`."""
         reader, paused_turns, renderer = self._reader, self._paused_turns, self._renderer
         if self._state.interrupt.reason is not None or self._waiting or self._unrendered:
             return
-        if paused_turns is not None and paused_turns.paused:  # nothing more of it is wanted
+        if paused_turns is not None and paused_turns.paused:
             return
 
         def waits(events: list[Event]) -> bool:
-            """Whether something is to be done before these events may be written."""
+            """Whether something must be done before these events may be written."""
             if reader.ended and (try_store is not None or self._before_end is not None):
                 return True
             return try_store is not None and not try_store(events)
@@ -330,21 +328,21 @@ class OpenStream:
         def take(data: bytes) -> bool:
             if not reader.take(data):
                 return False
-            self._heard(reader)
-            if _takes_long(reader):
+            self._note_activity(reader)
+            if _is_slow_to_render(reader):
                 self._unrendered = True
                 return False
             events = renderer.render(reader.parts)
             if events and waits(events):
                 self._waiting += events
                 return False
-            room = write(self._told(events)) if events else True
+            room = write(self._note_sent(events)) if events else True
             return room and not reader.ended and (paused_turns is None or not paused_turns.paused)
 
-        with suppress(RequestStopped):  # `next` tells it
+        with suppress(RequestStopped):  # `next` ends the response
             await self._state.interrupt.wait(reader.flow(take))
 
-    def _told(self, events: list[Event]) -> list[Event]:
+    def _note_sent(self, events: list[Event]) -> list[Event]:
         record = self._state.record
         if record.first is None and events:
             record.first = time.time()
@@ -357,7 +355,7 @@ class OpenStream:
         return await self.body()
 
     def deliver(self) -> None:
-        """The client is told all of it at once."""
+        """The whole response is sent at once."""
         self._state.record.first = time.time()
         self.delivered = True
 
@@ -367,13 +365,13 @@ class OpenStream:
         await self._do_before_end()
 
     async def _do_before_end(self) -> None:
-        """Does once what is to be done before the client is told the end."""
+        """Calls `RequestState.before_end`, once."""
         before_end, self._before_end = self._before_end, None
         if before_end is not None:
             await before_end(self.response)
 
     async def body(self) -> tuple[int, bytes]:
-        """The status and the body of all that came."""
+        """The status and the body of the response."""
         if self._reader.size > LARGE:
             return await offload(self._rendered_body)
         return self._rendered_body()
@@ -387,67 +385,52 @@ class OpenStream:
             error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
             return dialect.write_error(self._state.redact(error))
         if self._body_passes:
-            return 200, self._own_body(reader.data, response)
+            body, model, rename = reader.data, self._state.incoming.model, dialect.with_model
+            if rename is not None and response.model not in (None, model):
+                body = rename(Frame(body), model)
+            return 200, body
         body = dialect.body(response, self.encoding, Findings())
         return 502 if body.startswith(_ERRORS) else 200, body
 
-    def _own_body(self, body: bytes, response: Response) -> bytes:
-        """The upstream's body, with the model under the client's name for it."""
-        asked, rename = self._state.incoming.model, self._state.incoming.dialect.with_model
-        if rename is None or response.model in (None, asked):
-            return body
-        return rename(Frame(body), asked)
-
     @property
     def _body_passes(self) -> bool:
-        """Whether the client is told the upstream's own body."""
+        """Whether the client gets the body of the upstream."""
         sent, reader = self._sent, self._reader
         renamed = self._renderer.context.response_id != sent.encoding.response_id
         return sent.passes and reader.is_body and not renamed and not reader.pipe.findings.found
 
     def keepalive(self) -> Event | None:
-        """None is made while one with a smaller number is on its way."""
+        """None while an event with a smaller number is waiting."""
         if not self._state.interrupt.waiting or self._waiting:
             return None
         return self._renderer.keepalive()
 
-    # The rest of an answer that paused
+    # Turns that paused
 
     async def _continue(self, paused_turns: PausedTurns) -> list[Event]:
-        reader = self._reader
+        """Requests the next turn. If that fails, the response ends with the error."""
+        reader, sent = self._reader, self._sent
         paused_turns.next_turn()
         reader.abort()
-        try:
-            error = await self._state.interrupt.wait(self._ask_for_rest(reader))
-        except RequestStopped as stopped:
-            error = stopped.error
-        if error is None:
-            return []
-        reader.cut(self._state.redact(error))  # that it paused is told, and is no end
-        return self._rendered(reader)
-
-    async def _ask_for_rest(self, reader: ResponseReader) -> ErrorPart | None:
-        sent = self._sent
-        continued, writer = codec_of(sent.place.dialect).continued, sent.dialect.body
-        if continued is None or writer is None:
+        continued, write_body = codec_of(sent.place.dialect).continued, sent.dialect.body
+        if continued is None or write_body is None:
             raise InternalError(f"{sent.place.dialect} does not pause")
-        so_far = writer(reader.pipe.response, sent.decoding, Findings())
-        outgoing = sent.outgoing(continued(sent.translated.body, so_far))
+        so_far = write_body(reader.pipe.response, sent.decoding, Findings())
+        body = continued(sent.translated.body, so_far)
         try:
-            incoming = await sent.target.upstream.ask(outgoing)
-        except Unreachable as problem:
-            return error_of(problem)
-        if incoming.status // 100 != 2:
-            return await refusal(incoming, sent)
+            incoming = await self._state.interrupt.wait(send(sent, body))
+        except RequestFailed as failed:
+            reader.cut(self._state.redact(failed.error))  # the finish reason before was a pause
+            return self._rendered(reader)
         self._reader = self._read_from(incoming, reader.pipe)
         self._bytes_before += reader.size
-        return None
+        return []
 
     # The end
 
     async def fail(self, error: ErrorPart) -> list[Event]:
         if not self._reader.ended:
-            self._reader.abort()  # which may only be done on the loop
+            self._reader.abort()  # only the event loop closes connections
         if self._reader.size > LARGE:
             return await offload(self._failed, error)
         return self._failed(error)
@@ -455,7 +438,7 @@ class OpenStream:
     def _failed(self, error: ErrorPart) -> list[Event]:
         self.delivered = True
         waiting, self._waiting = self._waiting, []
-        with suppress(Exception):  # what broke it may break this too
+        with suppress(Exception):  # what failed before may fail again
             if self._unrendered:
                 waiting += self._rendered(self._reader)
             if self._reader.ended:
@@ -469,9 +452,9 @@ class OpenStream:
         self.abort()
 
     def abort(self) -> None:
-        """Nothing of it is wanted."""
+        """Closes the connection to the upstream."""
         self._reader.abort()
-        self._reader.pipe.tap = None  # else pipe and renderer would hold one another
+        self._reader.pipe.tap = None  # which breaks the reference cycle with the renderer
 
     async def close(self) -> None:
         self._reader.pipe.tap = None
@@ -483,17 +466,17 @@ class OpenStream:
 
 
 class PersistedStream:
-    """An open stream whose events are stored before they are told."""
+    """An open stream whose events are stored before they are sent."""
 
     def __init__(self, state: RequestState, inner: OpenStream, writer: ResponseWriter) -> None:
         self._state = state
         self._inner = inner
         self._writer: ResponseWriter | None = writer
-        """None once the store takes no more."""
+        """None once storing has failed."""
         self._number = -1
-        """Of the last event told, on a wire that numbers them."""
+        """The number of the last event sent, if the dialect numbers them."""
         self._last: list[Event] = []
-        """What the client was told at last, and is not stored yet."""
+        """The last events, if they were sent but are not stored yet."""
 
     @property
     def response(self) -> Response:
@@ -508,7 +491,7 @@ class PersistedStream:
         return self._inner.repairs
 
     def _record(self) -> Response:
-        """What is stored: with what the client's dialect could not carry."""
+        """The response with the findings of the renderer."""
         response = self.response
         found = (*response.findings, *self.findings)
         return msgspec.structs.replace(response, findings=found) if self.findings else response
@@ -530,27 +513,28 @@ class PersistedStream:
         writer = self._writer
         return writer.log.id if writer is not None and writer.has_begun else None
 
-    # Telling
+    # Events
 
     async def next(self) -> list[Event]:
         inner, writer = self._inner, self._writer
         stored = False
         if writer is not None and not writer.has_begun:
-            await inner.fill()  # only then is it known which id the client is told
+            await inner.fill()  # only then is the id known that the client sees
             first = [] if inner.ended else inner.waiting
             await self._store(self._begin(writer, is_body=False))
             stored = bool(first)
         events = await inner.next()
         if self._writer is not None and not stored:
-            await self._store(self._keep(self._writer, events))
-        return self._told(events)
+            await self._store(self._write(self._writer, events))
+        return self._note_number(events)
 
     async def _begin(self, writer: ResponseWriter, *, is_body: bool) -> None:
-        """Stores the beginning, under an id that nobody has. What ends at once is stored then."""
+        """Stores the beginning, under a new id if this one exists already. A response that has
+        ended is stored with its end."""
         inner = self._inner
         try:
             if not writer.accepts(inner.response_id):
-                raise AlreadyExists("an id that cannot be used")
+                raise AlreadyExists("the id cannot be used")
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
         except AlreadyExists:
@@ -558,16 +542,16 @@ class PersistedStream:
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
 
-    async def _keep(self, writer: ResponseWriter, events: list[Event]) -> None:
+    async def _write(self, writer: ResponseWriter, events: list[Event]) -> None:
         if not writer.running:
             return
-        if self._inner.ended:  # an end may have no words
+        if self._inner.ended:  # even without events
             await writer.finish(events, self._record, self._inner.encoding)
         elif events:
             await writer.append(events)
 
     async def _store(self, work: Coroutine[None, None, None]) -> None:
-        """Raises RequestFailed if it cannot be stored, and must be."""
+        """Raises RequestFailed if it must be stored and cannot be."""
         try:
             await work
         except (StoreError, AlreadyExists) as problem:
@@ -580,11 +564,11 @@ class PersistedStream:
         writer.give_up()
         self._state.record.unstored = str(problem)
         if isinstance(problem, StoreError) and problem.kind == "fenced":
-            raise RequestFailed(TAKEN_OVER) from None  # the store has another end of it
+            raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
         if writer.required and isinstance(problem, StoreError):
-            raise RequestFailed(fault("server", "the answer could not be stored")) from None
+            raise RequestFailed(fault("server", "the response could not be stored")) from None
 
-    def _told(self, events: list[Event]) -> list[Event]:
+    def _note_number(self, events: list[Event]) -> list[Event]:
         for event in reversed(events):
             if event.number is not None:
                 self._number = event.number
@@ -594,10 +578,11 @@ class PersistedStream:
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
         writer = self._writer
 
-        def told(events: list[Event]) -> bool:
-            return write(self._told(events))
+        def write_noted(events: list[Event]) -> bool:
+            return write(self._note_number(events))
 
-        await self._inner.flow_through(told, None if writer is None else writer.try_append)
+        try_store = None if writer is None else writer.try_append
+        await self._inner.flow_through(write_noted, try_store)
 
     async def read_body(self) -> tuple[int, bytes]:
         inner = self._inner
@@ -613,7 +598,7 @@ class PersistedStream:
         return status, body
 
     def keepalive(self) -> Event | None:
-        """Where there is such an event it is stored like any other."""
+        """A keepalive event is stored like any other."""
         event, writer = self._inner.keepalive(), self._writer
         if event is not None and writer is not None and not writer.try_append([event]):
             return None
@@ -622,14 +607,14 @@ class PersistedStream:
     # The end
 
     async def fail(self, error: ErrorPart) -> list[Event]:
-        if self._inner.ended:  # and the end could not be stored: it is not told
+        if self._inner.ended:  # and the end could not be stored: it must not be sent
             return error_stream(self._state, self.sent.request).rest(error, self._number)
         events = await self._inner.fail(error)
         self._last = [] if self._writer is None else events
         return events
 
     async def abandon(self, error: ErrorPart) -> None:
-        """Stores what had come, with the end that nobody is told."""
+        """Stores what has arrived, with the error as its end."""
         self._last = await self._inner.fail(error)
         self._inner.abort()
         await self._settle()
@@ -639,7 +624,7 @@ class PersistedStream:
         await self._inner.close()
 
     async def _settle(self) -> None:
-        """Stores how it ended, if that is not stored yet."""
+        """Stores the end, unless it is stored already."""
         writer = self._writer
         if writer is not None and writer.running and self._inner.ended:
             with suppress(StoreError):
@@ -652,18 +637,29 @@ def error_stream(state: RequestState, request: Request) -> ErrorStream:
     return ErrorStream(incoming.dialect, request, int(time.time()), incoming.response_id)
 
 
-async def refusal(incoming: Incoming, sent: UpstreamRequest) -> ErrorPart:
-    """What an answer with a status that is no success means."""
+async def send(sent: UpstreamRequest, body: bytes | None = None) -> Incoming:
+    """Sends a request, perhaps with another body. Raises RequestFailed unless it succeeds."""
+    try:
+        incoming = await sent.target.upstream.ask(sent.outgoing(body))
+    except Unreachable as problem:
+        raise RequestFailed(error_of(problem)) from None
+    if incoming.status // 100 != 2:
+        raise RequestFailed(await _read_error(incoming, sent))
+    return incoming
+
+
+async def _read_error(incoming: Incoming, sent: UpstreamRequest) -> ErrorPart:
+    """The error of a response whose status is not a success."""
     body, place, status = b"", sent.place, incoming.status
     try:
         while len(body) < ERROR_BODY and (data := await incoming.read()):
             body += data
     except Unreachable:
-        pass  # what came must do
+        pass  # what has arrived is used
     finally:
         incoming.abort()
     if status // 100 == 3:
-        return fault("bad-upstream-answer", f'upstream "{place.name}" answered with a redirect')
+        return fault("bad-upstream-answer", f'upstream "{place.name}" responded with a redirect')
     if sent.dialect.read_error is None:
         raise InternalError(f"{place.dialect} has no errors")
     return sent.dialect.read_error(status, body, incoming.headers.get("retry-after"))
