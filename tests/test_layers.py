@@ -165,6 +165,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.relay.recovery",
         "weft.relay.persistence",
         "weft.relay.replay_variants",
+        "weft.relay.comparison",
         "weft.relay.audit",
         "weft.relay.stream",
         "weft.relay.failover",

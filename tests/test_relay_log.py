@@ -248,7 +248,7 @@ async def test_after_a_fault_nothing_is_taken_and_everybody_is_told_why(stores: 
     store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0, queue_size=300))
     log = Log(store, FlushScheduler(), "resp_1")
     assert not log.try_append([ZERO]), "nothing was stored that comes before"
-    with pytest.raises(InternalError, match="nothing was stored"):
+    with pytest.raises(InternalError, match="the first events were not stored"):
         log.append([ZERO])
     await store.begin(entry(), log.first_blocks([ZERO]))
     log.open()

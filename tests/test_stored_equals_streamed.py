@@ -46,8 +46,9 @@ from weft.parts import (
     ToolParamsEnd,
     ToolParamsStart,
 )
-from weft.relay.audit import audit_log, different_fields, meaning_of
+from weft.relay.audit import audit_log
 from weft.relay.checksum import with_checksum
+from weft.relay.comparison import comparable, different_fields
 from weft.relay.incoming import (
     IncomingRequest,
     RequestBody,
@@ -174,11 +175,11 @@ def test_record_bytes_and_body_are_what_was_told(
     size = sum(len(block.data) for block in blocks)
     assert (entry.digest, entry.size) == (sha256(told).hexdigest(), size)
     assert audit_log(entry, blocks) == []
-    said = meaning_of(heard(entry, told))
+    said = comparable(heard(entry, told))
     if entry.body is None:
         assert said.error is not None
     elif said.error is None:
-        body = meaning_of(heard(entry, shown(entry)))
+        body = comparable(heard(entry, shown(entry)))
         body = msgspec.structs.replace(body, usage=said.usage)  # a stream tells it if it is asked
         assert different_fields(said, body) == []
 
@@ -243,7 +244,7 @@ def test_what_could_not_be_told_any_more_is_no_difference(world: World, case: st
     told, id = world.runner.run(world.told([BEGIN, *parts], upstream, client, stream=True))
     entry, blocks = world.runner.run(world.kept(id or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
-    assert different_fields(meaning_of(record), meaning_of(heard(entry, told))) != []
+    assert different_fields(comparable(record), comparable(heard(entry, told))) != []
     assert audit_log(entry, blocks) == []
 
 

@@ -140,8 +140,8 @@ STRANGER = """INSERT OR IGNORE INTO response SELECT 'eve', 'eve', dialect, model
 ASKED = "INSERT OR IGNORE INTO asked VALUES ('eve', x'7B7D', x'5B5D', x'7B7D')"
 THEIRS = "INSERT OR IGNORE INTO conversation VALUES ('conv_1', 'eve', 1.0, x'7B7D')"
 ITEM = "INSERT OR IGNORE INTO item VALUES ('conv_1', 0, 'msg_1', x'7B7D')"
-DIGEST = "log: its digest is not that of what was told"
-CHECKSUM = ("checksum: something of it was changed after it had ended",)
+DIGEST = "log: its digest differs from that of the events that were sent"
+CHECKSUM = ("checksum: the response was changed after its end",)
 CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     "a byte of the log": (replaced("block", "data", b"weather", b"weathes"), (DIGEST,)),
     "a brace of the log": (replaced("block", "data", b"{", b"["), (DIGEST,)),
@@ -155,23 +155,23 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "no log": (
         said("DELETE FROM block WHERE response = :id"),
-        (DIGEST, "log: it holds 0 events,", "log: it holds 0 bytes,"),
+        (DIGEST, "log: it holds 0 events;", "log: it holds 0 bytes;"),
     ),
     "the record": (
         replaced("answer", "record", b'"name":"weather"', b'"name":"weathes"'),
-        ("record: its calls is not what the log tells",),
+        ("record: calls differs from the log",),
     ),
     "no record": (
         said("UPDATE answer SET record = NULL WHERE response = :id"), ("record: it cannot be read",)
     ),
-    "the body": (replaced("answer", "body", b"weather", b"weathes"), ("body: it",)),
+    "the body": (replaced("answer", "body", b"weather", b"weathes"), ("body: ",)),
     "no body": (said("UPDATE answer SET body = NULL WHERE response = :id"), ("body: ",)),
     "the status": (
         said("UPDATE response SET status = 'failed' WHERE id = :id"), ("status: it is failed;",)
     ),
     "the input": (
         said("UPDATE asked SET input = x'7B' WHERE response = :id"),
-        ("input: it is no list of items",),
+        ("input: it is not a list of items",),
     ),
     "a blank in the input": (
         said("UPDATE asked SET input = CAST(input || ' ' AS BLOB) WHERE response = :id"), CHECKSUM
@@ -187,11 +187,12 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "how it was asked": (said("UPDATE response SET stream = NOT stream WHERE id = :id"), CHECKSUM),
     "its dialect": (
-        said("UPDATE response SET dialect = 'klingon' WHERE id = :id"), ("dialect: there is no",)
+        said("UPDATE response SET dialect = 'klingon' WHERE id = :id"),
+        ("dialect: 'klingon' is unknown",),
     ),
     "that its log was removed": (
         said("UPDATE response SET pruned = TRUE WHERE id = :id"),
-        ("log: it was removed for its age, and is there",),
+        ("log: it is marked as removed, but exists",),
     ),
     "what it goes on from": (
         said(STRANGER, ASKED, "UPDATE response SET previous = 'eve' WHERE id = :id"),

@@ -134,9 +134,13 @@ class IncomingRequest:
             request = self.body.parsed.request
             _check_limits(request, limits)
         except BadRequest as problem:
-            own = type(problem)(self.client_path(problem.path), problem.reason)
-            raise RequestFailed(bad_request(own)) from None
+            raise self.failed(problem) from None
         return request
+
+    def failed(self, problem: BadRequest) -> RequestFailed:
+        """The error for the client, with the path in its own body."""
+        own = type(problem)(self.client_path(problem.path), problem.reason)
+        return RequestFailed(bad_request(own))
 
     def client_path(self, path: str) -> str:
         """The path in the client's own body, which lacks the items of earlier turns."""
