@@ -14,6 +14,7 @@ from weft.store.writer import (
     MAX_DROPPED,
     TRANSACTION_SIZE,
     Operation,
+    OperationPhase,
     OperationRejected,
     Work,
     WritePolicy,
@@ -55,9 +56,12 @@ async def hang(batch: Sequence[Work]) -> set[str]:
     raise AssertionError
 
 
-def after(seconds: float, act: Act) -> Act:
+def when_overdue(act: Act) -> Act:
+    """Waits until the time for the first operation is over, and not for a moment longer."""
+
     async def later(batch: Sequence[Work]) -> set[str]:
-        await asyncio.sleep(seconds)
+        while operations(batch)[0].phase is not OperationPhase.OVERDUE:
+            await asyncio.sleep(0)
         return await act(batch)
 
     return later
@@ -127,7 +131,7 @@ def test_what_fails_for_too_long_is_given_up_and_never_written() -> None:
 
 def test_what_is_overdue_is_given_up_when_its_transaction_has_failed() -> None:
     async def main() -> None:
-        database = Scripted(after(0.25, fail))
+        database = Scripted(when_overdue(fail))
         writer = Writer(database.write, POLICY)
         writer.start()
         assert await kind_of(writer.submit(saying("x"))) == "broken"
@@ -139,7 +143,7 @@ def test_what_is_overdue_is_given_up_when_its_transaction_has_failed() -> None:
 
 def test_what_is_overdue_and_written_after_all_is_told_so() -> None:
     async def main() -> None:
-        writer = Writer(Scripted(after(0.25, take)).write, POLICY)
+        writer = Writer(Scripted(when_overdue(take)).write, POLICY)
         writer.start()
         assert await writer.submit(saying("x")) == "x"
         await writer.stop()

@@ -207,7 +207,7 @@ class _ResponseCheck:
     def __init__(self, wire: Dialect) -> None:
         self._wire = wire
         self._findings = Findings()
-        self._validator = wire.invariants(self._findings) if wire.invariants else None
+        self._validator = wire.validator(self._findings) if wire.validator else None
         self._body: Frame | None = None  # the only frame so far, if it may be a whole body
         self._last: tuple[Frame, Position] | None = None
         self._noted = 0

@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True):
     """The shortest piece of a stream that breaks it."""
 
 
-class Invariants(Protocol):
+class Validator(Protocol):
     """Watches one response: every frame of it, then its end.
 
     Notes in its findings the name of each rule that is broken, with what came and what was
@@ -48,7 +48,7 @@ class Invariants(Protocol):
     def finish(self) -> None: ...
 
 
-class Watch(Protocol):
+class ValidatorFactory(Protocol):
     """Makes the watcher of one response."""
 
-    def __call__(self, findings: Findings) -> Invariants: ...
+    def __call__(self, findings: Findings) -> Validator: ...

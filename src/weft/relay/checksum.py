@@ -5,6 +5,7 @@ continues this one, whether the log was removed because of its age, the metadata
 writes, and the server that ran it. The log has a digest of its own, which the checksum covers.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -14,9 +15,10 @@ from weft.store.records import Ending, Entry
 _LENGTH = len(b',"checksum":""}') + sha256().digest_size * 2
 
 
-def with_checksum(entry: Entry, ending: Ending) -> Ending:
-    """The ending of the response that began as this entry, with the checksum in its record."""
-    record = memoryview(ending.record or b"{}")[:-1]
+def with_record(entry: Entry, ending: Ending, record: Sequence[bytes]) -> Ending:
+    """The ending of the response that began as this entry, with its record and the checksum in it.
+    `record` is a JSON object in pieces, which may be large."""
+    pieces = [*record[:-1], record[-1][:-1]]
     ended = msgspec.structs.replace(
         entry,
         status=ending.status,
@@ -26,24 +28,24 @@ def with_checksum(entry: Entry, ending: Ending) -> Ending:
         events=ending.events,
         size=ending.size,
     )
-    return msgspec.structs.replace(ending, record=b"".join((record, _tail(ended, record))))
+    return msgspec.structs.replace(ending, record=b"".join((*pieces, _tail(ended, pieces))))
 
 
 def is_unchanged(entry: Entry) -> bool:
     """Whether a response is unchanged since its end."""
     record = memoryview(entry.record or b"")
-    return record[-_LENGTH:] == _tail(entry, record[:-_LENGTH])
+    return record[-_LENGTH:] == _tail(entry, [record[:-_LENGTH]])
 
 
-def _tail(entry: Entry, record: memoryview) -> bytes:
-    """The end of a record, with its checksum. `record` is the part before it, which may be large
-    and is not copied."""
+def _tail(entry: Entry, record: Sequence[bytes | memoryview]) -> bytes:
+    """The end of a record, with its checksum. `record` is the part before it, in pieces that may be
+    large and are not copied."""
     e = entry
     texts = (e.id, e.owner, e.dialect, e.model, e.status, e.previous, e.conversation, e.digest)
     rest = (e.created, e.ended, e.background, e.stream, e.visible, e.events, e.size)
-    large = (e.request, e.input, e.body, record)
-    sizes = [None if one is None else len(one) for one in large]
+    large = (e.request, e.input, e.body)
+    sizes = [None if one is None else len(one) for one in large] + [sum(map(len, record))]
     hash = sha256(ascii((texts, rest, sizes)).encode())
-    for one in large:
+    for one in (*large, *record):
         hash.update(one or b"")
     return b',"checksum":"%b"}' % hash.hexdigest().encode()

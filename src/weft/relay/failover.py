@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from weft.dialects.faults import class_of
+from weft.dialects.error_classes import class_of
 from weft.parts import (
     ErrorPart,
     Finish,
@@ -29,7 +29,7 @@ from weft.relay.request_record import Attempt
 from weft.relay.routing import Target
 from weft.relay.stream import OpenStream, RequestState, send
 from weft.relay.translation import translate
-from weft.upstream.retry import wait
+from weft.upstream.retry import retry_delay
 
 _SIGNATURE_ERROR = re.compile(
     r"signature|encrypted[_ ]content|thinking block|reasoning item", re.IGNORECASE
@@ -70,7 +70,7 @@ async def open_target(
 
 async def _with_retries(state: RequestState, restored: Restored, target: Target) -> OpenStream:
     """Tries one target as often as its retry policy says."""
-    policy = target.upstream.place.retry
+    policy = target.upstream.config.retry
     tries, without_reasoning = 0, False
     while True:
         try:
@@ -86,7 +86,7 @@ async def _with_retries(state: RequestState, restored: Restored, target: Target)
             without_reasoning = True
             continue
         tries += 1
-        pause = wait(policy, tries, error, chance=random.random(), now=time.time())
+        pause = retry_delay(policy, tries, error, jitter=random.random(), now=time.time())
         if pause is None:
             raise RequestFailed(error)
         await asyncio.sleep(pause)

@@ -20,11 +20,11 @@ from weft import large_json
 from weft.assembler import Response
 from weft.codec import fresh_context
 from weft.context import Context
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
-from weft.relay.checksum import with_checksum
+from weft.relay.checksum import with_record
 from weft.relay.history import id_prefix, input_items, read_shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import (
@@ -53,7 +53,7 @@ _OUTPUTS = (b"_output", b"_approval_response")
 ANSWERED: tuple[Status, ...] = ("completed", "incomplete")
 """The statuses of a turn that led to a response."""
 
-TAKEN_OVER = fault("server", "another server has taken over this response")
+TAKEN_OVER = new_error("server", "another server has taken over this response")
 """The error for the client of a server that was considered dead, and is not."""
 
 _json = msgspec.json.Encoder().encode
@@ -353,14 +353,13 @@ def _ending(
         status=outcome.status,
         ended=time.time(),
         body=outcome.body,
-        record=large_json.write(response),
         digest=digest,
         events=events,
         size=size,
         rest=rest,
         items=items,
     )
-    return with_checksum(entry, ending)
+    return with_record(entry, ending, large_json.pieces(response))
 
 
 async def recover_ending(store: Store, entry: Entry) -> Ending:

@@ -19,7 +19,7 @@ import msgspec
 from weft.assembler import Assembler, Response
 from weft.codec import Pipe
 from weft.context import Context
-from weft.dialects.base import Dialect, EventEncoder, Mark, PassedOn
+from weft.dialects.base import Dialect, EventEncoder, EventKey, PassthroughHistory
 from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.ids import Ids
@@ -115,7 +115,7 @@ class SentState:
         self._parts: list[Part] = []
         """All parts but deltas, which the assembled response has."""
         self._number = -1
-        self._marks: set[Mark] = set()
+        self._event_keys: set[EventKey] = set()
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -123,10 +123,10 @@ class SentState:
     def add(self, frames: Iterable[tuple[Frame, int | None]], parts: Iterable[Part]) -> None:
         """The client was sent these frames, each with its number; they contain these parts."""
         for frame, number in frames:
-            mark = self._dialect.mark(frame)
+            key = self._dialect.event_key(frame)
             self._number = self._number if number is None else number
-            if mark is not None:
-                self._marks.add(mark)
+            if key is not None:
+                self._event_keys.add(key)
         self._parts += [part for part in parts if part.__class__ not in _DELTAS]
 
     @property
@@ -165,7 +165,7 @@ class SentState:
                 if sent:
                     replayed.append(kind(part.id, sent))
         encoder.feed(replayed)
-        encoder.resume(PassedOn(self._number + gap, frozenset(self._marks)))
+        encoder.resume(PassthroughHistory(self._number + gap, frozenset(self._event_keys)))
         return encoder
 
 
@@ -308,14 +308,14 @@ class ErrorStream:
         begun, rest = self._parts(error)
         events = self._encoder.feed(begun)
         if gap:
-            self._encoder.resume(PassedOn(len(events) - 1 + gap))
+            self._encoder.resume(PassthroughHistory(len(events) - 1 + gap))
         return events + self._encoder.feed(rest)
 
     def rest(self, error: ErrorPart, number: int) -> list[Event]:
         """The end of a stream whose last event had this number."""
         begun, rest = self._parts(error)
         self._encoder.feed(begun)
-        self._encoder.resume(PassedOn(number))
+        self._encoder.resume(PassthroughHistory(number))
         return self._encoder.feed(rest)
 
     def _parts(self, error: ErrorPart) -> tuple[list[Part], list[Part]]:

@@ -14,7 +14,7 @@ from weft.errors import TooLarge
 from weft.parts import ErrorPart, Finish, Part
 from weft.relay.offload import offload
 from weft.sse import FrameReader
-from weft.upstream.base import Incoming, Unreachable
+from weft.upstream.base import Unreachable, UpstreamResponse
 
 T = TypeVar("T")
 
@@ -25,7 +25,9 @@ LARGE = 128 * 1024
 class ResponseReader:
     """Reads one response: call `read` until `ended`."""
 
-    def __init__(self, incoming: Incoming, pipe: Pipe, limit: int, *, keep: bool = False) -> None:
+    def __init__(
+        self, incoming: UpstreamResponse, pipe: Pipe, limit: int, *, keep: bool = False
+    ) -> None:
         """`keep`: whether the bytes are kept, for `data`."""
         self._incoming = incoming
         self._keep = keep
@@ -74,9 +76,9 @@ class ResponseReader:
         return is_end and self._frames.pending > LARGE
 
     async def flow(self, take: Callable[[bytes], bool]) -> None:
-        """Calls `take` with bytes as they arrive; see Incoming.flow."""
+        """Calls `take` with bytes as they arrive; see UpstreamResponse.stream_to."""
         if not self.ended and not self._unread:
-            await self._incoming.flow(take)
+            await self._incoming.stream_to(take)
 
     def take(self, data: bytes) -> bool:
         """Processes these bytes, and sets `parts`. Returns False if that would take long: then the

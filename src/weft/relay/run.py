@@ -83,7 +83,7 @@ class Run:
             if self._reasoning is not None:
                 owner = self.incoming.caller
                 restored = await restore(self._reasoning, owner, restored.request)
-                restored.place(self.incoming.body.parsed.places)
+                restored.place(self.incoming.body.parsed.source_paths)
             self._request = restored.request
             stream = await state.interrupt.wait(open_target(state, restored, self._targets))
         except RequestFailed as failed:

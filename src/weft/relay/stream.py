@@ -17,7 +17,7 @@ from weft.assembler import Response
 from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects.base import Stage
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import InternalError, WeftError
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
@@ -34,7 +34,7 @@ from weft.relay.translation import UpstreamRequest
 from weft.request import Request
 from weft.sse import Event, Frame
 from weft.store.base import AlreadyExists, StoreError
-from weft.upstream.base import Incoming, Unreachable, error_of
+from weft.upstream.base import Unreachable, UpstreamResponse, error_of
 
 ERROR_BODY = 64 * 1024
 """Bytes that are read of an error body, at most."""
@@ -139,7 +139,9 @@ class Stream(Protocol):
 class OpenStream:
     """The response of an upstream, rendered in the client's dialect."""
 
-    def __init__(self, state: RequestState, sent: UpstreamRequest, incoming: Incoming) -> None:
+    def __init__(
+        self, state: RequestState, sent: UpstreamRequest, incoming: UpstreamResponse
+    ) -> None:
         self._state = state
         self._sent = sent
         own, theirs = codec_of(state.incoming.body.dialect), codec_of(sent.place.dialect)
@@ -166,7 +168,7 @@ class OpenStream:
         self.delivered = False
         """Whether the client got the whole response, or its error."""
 
-    def _read_from(self, incoming: Incoming, before: Pipe | None) -> ResponseReader:
+    def _read_from(self, incoming: UpstreamResponse, before: Pipe | None) -> ResponseReader:
         """A reader of this response; `before` is the pipe of the turn that it continues."""
         sent, paused_turns, state = self._sent, self._paused_turns, self._state
 
@@ -566,7 +568,7 @@ class PersistedStream:
         if isinstance(problem, StoreError) and problem.kind == "fenced":
             raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
         if writer.required and isinstance(problem, StoreError):
-            raise RequestFailed(fault("server", "the response could not be stored")) from None
+            raise RequestFailed(new_error("server", "the response could not be stored")) from None
 
     def _note_number(self, events: list[Event]) -> list[Event]:
         for event in reversed(events):
@@ -637,10 +639,10 @@ def error_stream(state: RequestState, request: Request) -> ErrorStream:
     return ErrorStream(incoming.dialect, request, int(time.time()), incoming.response_id)
 
 
-async def send(sent: UpstreamRequest, body: bytes | None = None) -> Incoming:
+async def send(sent: UpstreamRequest, body: bytes | None = None) -> UpstreamResponse:
     """Sends a request, perhaps with another body. Raises RequestFailed unless it succeeds."""
     try:
-        incoming = await sent.target.upstream.ask(sent.outgoing(body))
+        incoming = await sent.target.upstream.send(sent.outgoing(body))
     except Unreachable as problem:
         raise RequestFailed(error_of(problem)) from None
     if incoming.status // 100 != 2:
@@ -648,7 +650,7 @@ async def send(sent: UpstreamRequest, body: bytes | None = None) -> Incoming:
     return incoming
 
 
-async def _read_error(incoming: Incoming, sent: UpstreamRequest) -> ErrorPart:
+async def _read_error(incoming: UpstreamResponse, sent: UpstreamRequest) -> ErrorPart:
     """The error of a response whose status is not a success."""
     body, place, status = b"", sent.place, incoming.status
     try:
@@ -659,7 +661,9 @@ async def _read_error(incoming: Incoming, sent: UpstreamRequest) -> ErrorPart:
     finally:
         incoming.abort()
     if status // 100 == 3:
-        return fault("bad-upstream-answer", f'upstream "{place.name}" responded with a redirect')
+        return new_error(
+            "bad-upstream-answer", f'upstream "{place.name}" responded with a redirect'
+        )
     if sent.dialect.read_error is None:
         raise InternalError(f"{place.dialect} has no errors")
     return sent.dialect.read_error(status, body, incoming.headers.get("retry-after"))

@@ -11,9 +11,10 @@ from weft.codec import Translated
 from weft.context import Context
 from weft.dialects import DIALECTS, http_of
 from weft.dialects.base import Dialect
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
-from weft.dialects.requests import Loss, Losses, keys_of
+from weft.dialects.requests.codec import Loss, Losses
+from weft.dialects.requests.fields import fields_of
 from weft.errors import BadRequest
 from weft.ids import Ids
 from weft.relay.incoming import IncomingRequest, RequestFailed, codec_of
@@ -26,7 +27,7 @@ from weft.request import (
     ReasoningContent,
     Request,
 )
-from weft.upstream.base import Outgoing, Place, endpoint
+from weft.upstream.base import OutgoingRequest, UpstreamConfig, endpoint
 
 REQUIRED_ACTION = "required_action"
 """The `include` value of clients that want to know which tool outputs a response waits for."""
@@ -56,8 +57,8 @@ class UpstreamRequest:
     a required action."""
 
     @property
-    def place(self) -> Place:
-        return self.target.upstream.place
+    def place(self) -> UpstreamConfig:
+        return self.target.upstream.config
 
     @property
     def dialect(self) -> Dialect:
@@ -75,15 +76,15 @@ class UpstreamRequest:
         changed = self.is_changed or rendered.names or rendered.bridged or rendered.stop
         return self.dialect is self.incoming.dialect and not changed
 
-    def outgoing(self, body: bytes | None = None) -> Outgoing:
+    def outgoing(self, body: bytes | None = None) -> OutgoingRequest:
         incoming, place = self.incoming, self.place
         path = endpoint(place.dialect, self.target.model, incoming.stream)
         accept = "text/event-stream" if incoming.stream else "application/json"
         headers = {"accept": accept, **forwarded_headers(incoming, place)}
-        return Outgoing(path, self.translated.body if body is None else body, headers)
+        return OutgoingRequest(path, self.translated.body if body is None else body, headers)
 
 
-def forwarded_headers(incoming: IncomingRequest, place: Place) -> dict[str, str]:
+def forwarded_headers(incoming: IncomingRequest, place: UpstreamConfig) -> dict[str, str]:
     """The headers of a client that are forwarded to an upstream: the API version if the dialect is
     the same, and the beta flags that the upstream accepts.
     """
@@ -106,7 +107,7 @@ def translate(
     `restored` is the parsed request. `without_reasoning` drops all reasoning of earlier turns: the
     upstream refused its signatures.
     """
-    place = target.upstream.place
+    place = target.upstream.config
     ids, now = Ids(secrets.token_bytes(16)), int(time.time())
     losses = Losses()
     losses.found += restored.losses
@@ -121,7 +122,7 @@ def translate(
         rendered = codec_of(place.dialect).render(sent, context, losses)
     except BadRequest as problem:
         raise incoming.failed(problem) from None
-    source = incoming.body.parsed.places.source
+    source = incoming.body.parsed.source_paths.source
     found = [
         Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
         for one in losses.found
@@ -158,7 +159,7 @@ def _as_repeated(request: Request, incoming: IncomingRequest) -> Request:
             request, background=incoming.background, previous_response_id=incoming.previous
         )
     if incoming.conversation is not None:
-        extra = {**keys_of(request.extra), "conversation": incoming.conversation}
+        extra = {**fields_of(request.extra), "conversation": incoming.conversation}
         request = _replace(request, extra=Raw(_json(extra)))
     if incoming.store is not None and request.store is None:
         request = _replace(request, store=True)
@@ -185,7 +186,7 @@ def _unsigned(content: AnyContent) -> AnyContent:
     return content
 
 
-def _check_losses(incoming: IncomingRequest, place: Place, losses: list[Loss]) -> None:
+def _check_losses(incoming: IncomingRequest, place: UpstreamConfig, losses: list[Loss]) -> None:
     """Raises RequestFailed for a loss that is refused."""
     worst = [loss for loss in losses if loss.outcome == "refused"]
     if incoming.reject_lossy:
@@ -193,4 +194,4 @@ def _check_losses(incoming: IncomingRequest, place: Place, losses: list[Loss]) -
     if worst:
         loss = worst[0]
         message = f"{loss.path}: {loss.detail} ({place.name} speaks {place.dialect})"
-        raise RequestFailed(fault("unsupported", message, param=loss.path))
+        raise RequestFailed(new_error("unsupported", message, param=loss.path))

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable
 
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import count, elements, fields, shown, text
 
 Report = Callable[[str, str], None]
 
@@ -56,7 +56,7 @@ _BASE64 = re.compile("[A-Za-z0-9+/_-]*={0,2}")
 class ValidatedCandidate:
     """Checks one candidate. `calls` are the ids of all calls of the response."""
 
-    def __init__(self, index: int, report: Report, report_once: Once, calls: set[str]) -> None:
+    def __init__(self, index: int, report: Report, report_once: Reporter, calls: set[str]) -> None:
         self._index = index
         self._report = report
         self._report_once = report_once
@@ -130,7 +130,15 @@ class ValidatedCandidate:
     def _check_payload(self, key: str, part: JsonObject) -> None:
         held = part[key]
         if key == "text":
-            self._add_text(held, part)
+            thought = part.get("thought")
+            if not isinstance(held, str) or thought not in (None, True, False):
+                detail = f"text {shown(held)}, thought {shown(thought)}"
+                self._report("part-shape", f"{detail}; expected a string and a boolean")
+            if thought is True:
+                self._thought = True
+                self._joined_texts.append([])
+            else:
+                self._joined_texts[-1].append(text(held))
             return
         self._joined_texts.append([])
         wrong = [
@@ -152,16 +160,6 @@ class ValidatedCandidate:
                 detail = f"{key}{with_id}; expected its {call} before it"
                 self._report("result-without-call", detail)
 
-    def _add_text(self, value: JsonValue, part: JsonObject) -> None:
-        if not isinstance(value, str) or part.get("thought") not in (None, True, False):
-            detail = f"text {shown(value)}, thought {shown(part.get('thought'))}"
-            self._report("part-shape", f"{detail}; expected a string and a boolean")
-        if part.get("thought") is True:
-            self._thought = True
-            self._joined_texts.append([])
-        else:
-            self._joined_texts[-1].append(text(value))
-
     # Grounding
 
     def _check_grounding(self) -> None:
@@ -177,22 +175,21 @@ class ValidatedCandidate:
                         f"a segment refers to source {shown(number)}; expected one of {sources}"
                     )
                     self._report("grounding-chunk", detail)
-            self._check_segment(fields(support.get("segment")), texts)
-
-    def _check_segment(self, segment: JsonObject, texts: list[bytes]) -> None:
-        start, end = count(segment.get("startIndex", 0)), count(segment.get("endIndex", 0))
-        if start is None or end is None or end < start:
-            value = f"{shown(segment.get('startIndex'))} to {shown(segment.get('endIndex'))}"
-            self._report("grounding-segment", f"a segment from {value}; expected start <= end")
-            return
-        if isinstance(segment.get("text"), str):
-            copy = text(segment["text"]).encode("utf-8", "replace")
-            fits = any(part[start:end] == copy for part in texts)
-        else:
-            fits = any(end <= len(part) for part in texts)
-        if segment and not fits:
-            detail = f"bytes {start} to {end} are not {shown(segment.get('text'))}"
-            self._report("grounding-segment", f"{detail}; expected UTF-8 byte offsets of the text")
+            segment = fields(support.get("segment"))
+            start, end = count(segment.get("startIndex", 0)), count(segment.get("endIndex", 0))
+            if start is None or end is None or end < start:
+                value = f"{shown(segment.get('startIndex'))} to {shown(segment.get('endIndex'))}"
+                self._report("grounding-segment", f"a segment from {value}; expected start <= end")
+                continue
+            if isinstance(segment.get("text"), str):
+                copy = text(segment["text"]).encode("utf-8", "replace")
+                fits = any(part[start:end] == copy for part in texts)
+            else:
+                fits = any(end <= len(part) for part in texts)
+            if segment and not fits:
+                detail = f"bytes {start} to {end} are not {shown(segment.get('text'))}"
+                wanted = "expected UTF-8 byte offsets of the text"
+                self._report("grounding-segment", f"{detail}; {wanted}")
 
 
 _RESULT_CALLS = {"codeExecutionResult": "executableCode", "toolResponse": "toolCall"}
@@ -226,7 +223,14 @@ class ValidatedCalls:
                 self._report("call-stray", detail)
         else:
             self._start(call, signed)
-        self._check_args(call)
+        args, pieces = call.get("args"), call.get("partialArgs")
+        if args is not None and (not isinstance(args, dict) or pieces is not None):
+            detail = f"args is {shown(args)}, partialArgs {shown(pieces)}"
+            self._report("call-args", f"{detail}; expected one object, or pieces")
+        if pieces is not None and not isinstance(pieces, list):
+            self._report("partial-args", f"partialArgs is {shown(pieces)}; expected an array")
+        for piece in map(fields, elements(pieces)):
+            self._check_partial_arg(piece)
         self._open = (self._open or "") if call.get("willContinue") is True else None
 
     def finish(self, *, thought: bool) -> None:
@@ -255,16 +259,6 @@ class ValidatedCalls:
             self._unsigned = name
         self._open, self._path = name, None
         self._paths.clear()
-
-    def _check_args(self, call: JsonObject) -> None:
-        args, pieces = call.get("args"), call.get("partialArgs")
-        if args is not None and (not isinstance(args, dict) or pieces is not None):
-            detail = f"args is {shown(args)}, partialArgs {shown(pieces)}"
-            self._report("call-args", f"{detail}; expected one object, or pieces")
-        if pieces is not None and not isinstance(pieces, list):
-            self._report("partial-args", f"partialArgs is {shown(pieces)}; expected an array")
-        for piece in map(fields, elements(pieces)):
-            self._check_partial_arg(piece)
 
     def _check_partial_arg(self, piece: JsonObject) -> None:
         path = text(piece.get("jsonPath"))
