@@ -316,7 +316,7 @@ def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place
         user,
     )
     places = SourcePaths({f"messages[{number}]": f"input[{number}]" for number in range(5)})
-    found.place(places)
+    found.update_paths(places)
     paths = ["messages[1].content[1]", "messages[1].content[0]", "messages[2].content[0]"]
     assert [places.source(path) for path in (*paths, "messages[3]")] == [
         "input[2].content[0]",

@@ -373,9 +373,9 @@ async def _compared(store: Store, entry: Entry) -> list[Difference]:
         return [Difference(entry.id, "dialect", f"{entry.dialect!r} is unknown")]
     found: list[Difference] = []
     if not entry.pruned:
-        examination, behind = _EntryAudit(entry), -1
-        while blocks := await store.blocks(entry.id, behind=behind):
-            behind = blocks[-1].number
+        examination, after_block = _EntryAudit(entry), -1
+        while blocks := await store.blocks(entry.id, after_block=after_block):
+            after_block = blocks[-1].number
             while blocks:
                 examination.feed(blocks.pop(0))
         found = examination.finish()

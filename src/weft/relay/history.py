@@ -104,8 +104,13 @@ def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
         id = ids.mint(id_prefix(found))
         more = {"type": Raw(_json(found.type)), "id": Raw(_json(id)), "status": _COMPLETED}
         fields = {**more, **_fields(item)}
-        if found.type == "message" and isinstance(found.content, Raw):
-            fields["content"] = _content_parts(found.content, found.role)
+        content = found.content if found.type == "message" else UNSET
+        if isinstance(content, Raw) and bytes(content).lstrip()[:1] == b'"':  # a string: one part
+            kind = "output_text" if found.role == "assistant" else "input_text"
+            part: dict[str, object] = {"type": kind, "text": _text(content)}
+            if kind == "output_text":
+                part["annotations"] = []
+            fields["content"] = Raw(_json([part]))
         listed.append(fields)
     return listed
 
@@ -116,15 +121,6 @@ def id_prefix(item: ItemShape) -> str:
 
 
 _COMPLETED = Raw(b'"completed"')
-
-
-def _content_parts(content: Raw, role: str | None) -> Raw:
-    """The content of a message as a list of parts, also if it is a string."""
-    if bytes(content).lstrip()[:1] != b'"':
-        return content
-    kind = "output_text" if role == "assistant" else "input_text"
-    part: dict[str, object] = {"type": kind, "text": _text(content)}
-    return Raw(_json([{**part, "annotations": []} if kind == "output_text" else part]))
 
 
 def items_of_turns(turns: Sequence[Entry]) -> list[Raw]:
@@ -150,10 +146,10 @@ def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     shapes = [read_shape(one) for one in (*before, *new)]
     calls = {one.call_id for one in shapes if one.is_call}
     answered = {one.call_id for one in shapes if one.is_output}
-    for place, one in enumerate(map(read_shape, new)):
+    for index, one in enumerate(map(read_shape, new)):
         if one.is_output and one.call_id not in calls:
             message = f"there is no tool call {one.call_id!r} in the conversation"
-            raise BadRequest(f"input[{place}].call_id", message)
+            raise BadRequest(f"input[{index}].call_id", message)
     items: list[Raw] = []
     for item, found in zip((*before, *new), shapes, strict=True):
         if not found.is_call or found.call_id in answered:

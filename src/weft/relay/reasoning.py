@@ -106,10 +106,10 @@ class Restored:
     def losses(self) -> list[Loss]:
         return [Loss(path, "adapted", RESTORED) for path in self.calls]
 
-    def place(self, places: SourcePaths) -> None:
+    def update_paths(self, paths: SourcePaths) -> None:
         """Updates the map from request paths to paths in the client's body."""
-        for path, source in [(path, places.source(old)) for path, old in self.moved.items()]:
-            places.add(path, source)
+        for path, source in [(path, paths.source(old)) for path, old in self.moved.items()]:
+            paths.add(path, source)
 
 
 # Saving
@@ -219,8 +219,8 @@ def put_back(request: Request, states: Mapping[str, CallState]) -> Restored:
         filled: list[list[_Placed]] | None = None
         if is_assistant and matching:
             filled = _Step(request.dialect, step, matching).filled()
-        for place, (number, message) in enumerate(step):
-            contents = None if filled is None else filled[place]
+        for index, (number, message) in enumerate(step):
+            contents = None if filled is None else filled[index]
             if contents == []:  # the message held only reasoning that was replaced
                 continue
             here, there = f"messages[{len(messages)}]", f"messages[{number}]"
@@ -250,12 +250,12 @@ def _matching_calls(request: Request, states: Mapping[str, CallState]) -> dict[_
     """The calls whose state is known. If an id was used again, it belongs to the last one."""
     found: dict[str, _At] = {}
     for number, message in enumerate(request.messages):
-        for place, content in enumerate(message.content):
+        for index, content in enumerate(message.content):
             if message.role != "assistant" or not _is_call(content):
                 continue
             state = states.get(content.id)
             if state and state.call == _digest(content.name, content.format, content.params):
-                found[content.id] = number, place
+                found[content.id] = number, index
     return {at: states[id] for id, at in found.items()}
 
 
@@ -280,13 +280,13 @@ class _Step:
     ) -> None:
         self._dialect = dialect
         self._contents = [
-            (number, place, content)
+            (number, index, content)
             for number, (_, message) in enumerate(step)
-            for place, content in enumerate(message.content)
+            for index, content in enumerate(message.content)
         ]
         self._states = [
-            matching.get((step[number][0], place))
-            for number, place, content in self._contents
+            matching.get((step[number][0], index))
+            for number, index, content in self._contents
             if _is_call(content)
         ]
         self._out: list[list[_Placed]] = [[] for _ in step]
@@ -312,7 +312,7 @@ class _Step:
         following = iter(states)
         state = next(following, None)
         before, length = list(state.before if state else ()), 0
-        for number, place, content in self._contents:
+        for number, index, content in self._contents:
             if replacing and isinstance(content, ReasoningContent):
                 continue
             is_call = _is_call(content)
@@ -327,7 +327,7 @@ class _Step:
                 and state.signature is not None
             ):
                 content = _replace(content, signature=state.signature, origin=state.origin)
-            self._out[number].append(_Placed(content, place, is_restored))
+            self._out[number].append(_Placed(content, index, is_restored))
             if is_call:
                 for after in state.after if state else ():
                     self._put_back(number, after, state)

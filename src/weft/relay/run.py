@@ -83,7 +83,7 @@ class Run:
             if self._reasoning is not None:
                 owner = self.incoming.caller
                 restored = await restore(self._reasoning, owner, restored.request)
-                restored.place(self.incoming.body.parsed.source_paths)
+                restored.update_paths(self.incoming.body.parsed.source_paths)
             self._request = restored.request
             stream = await state.interrupt.wait(open_target(state, restored, self._targets))
         except RequestFailed as failed:
@@ -103,7 +103,7 @@ class Run:
     @property
     def upstream(self) -> str:
         """The name of the upstream that responds."""
-        return "" if self._stream is None else self._stream.sent.place.name
+        return "" if self._stream is None else self._stream.sent.config.name
 
     @property
     def warnings(self) -> list[str]:

@@ -18,7 +18,7 @@ from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects.base import Stage
 from weft.dialects.error_classes import new_error
-from weft.errors import InternalError, WeftError
+from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
 from weft.relay.deadlines import Deadlines, Interrupt, RequestStopped
@@ -144,7 +144,7 @@ class OpenStream:
     ) -> None:
         self._state = state
         self._sent = sent
-        own, theirs = codec_of(state.incoming.body.dialect), codec_of(sent.place.dialect)
+        own, theirs = codec_of(state.incoming.body.dialect), codec_of(sent.config.dialect)
         pauses = theirs.continued is not None and own.continued is None
         self._paused_turns = PausedTurns() if pauses else None
         self._reader = self._read_from(incoming, None)
@@ -177,8 +177,8 @@ class OpenStream:
             return own if paused_turns is None else [*own, paused_turns]
 
         pipe = Pipe(sent.dialect, sent.decoding, stages, before, state.redact)
-        place, limit = sent.place, state.limits.response
-        state.deadlines.set_idle_timeout(place.name, place.timeouts.between_events)
+        config, limit = sent.config, state.limits.response
+        state.deadlines.set_idle_timeout(config.name, config.timeouts.between_events)
         return ResponseReader(incoming, pipe, limit, keep=not state.incoming.stream)
 
     # Properties
@@ -414,9 +414,9 @@ class OpenStream:
         reader, sent = self._reader, self._sent
         paused_turns.next_turn()
         reader.abort()
-        continued, write_body = codec_of(sent.place.dialect).continued, sent.dialect.body
+        continued, write_body = codec_of(sent.config.dialect).continued, sent.dialect.body
         if continued is None or write_body is None:
-            raise InternalError(f"{sent.place.dialect} does not pause")
+            raise InternalError(f"{sent.config.dialect} does not pause")
         so_far = write_body(reader.pipe.response, sent.decoding, Findings())
         body = continued(sent.translated.body, so_far)
         try:
@@ -527,7 +527,7 @@ class PersistedStream:
             stored = bool(first)
         events = await inner.next()
         if self._writer is not None and not stored:
-            await self._store(self._write(self._writer, events))
+            await self._store(self._append(self._writer, events))
         return self._note_number(events)
 
     async def _begin(self, writer: ResponseWriter, *, is_body: bool) -> None:
@@ -544,7 +544,7 @@ class PersistedStream:
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
 
-    async def _write(self, writer: ResponseWriter, events: list[Event]) -> None:
+    async def _append(self, writer: ResponseWriter, events: list[Event]) -> None:
         if not writer.running:
             return
         if self._inner.ended:  # even without events
@@ -557,18 +557,16 @@ class PersistedStream:
         try:
             await work
         except (StoreError, AlreadyExists) as problem:
-            self._give_up(problem)
-
-    def _give_up(self, problem: WeftError) -> None:
-        writer, self._writer = self._writer, None
-        if writer is None:
-            return
-        writer.give_up()
-        self._state.record.unstored = str(problem)
-        if isinstance(problem, StoreError) and problem.kind == "fenced":
-            raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
-        if writer.required and isinstance(problem, StoreError):
-            raise RequestFailed(new_error("server", "the response could not be stored")) from None
+            writer, self._writer = self._writer, None
+            if writer is None:
+                return
+            writer.give_up()
+            self._state.record.unstored = str(problem)
+            if isinstance(problem, StoreError) and problem.kind == "fenced":
+                raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
+            if isinstance(problem, StoreError) and writer.required:
+                error = new_error("server", "the response could not be stored")
+                raise RequestFailed(error) from None
 
     def _note_number(self, events: list[Event]) -> list[Event]:
         for event in reversed(events):
@@ -652,7 +650,7 @@ async def send(sent: UpstreamRequest, body: bytes | None = None) -> UpstreamResp
 
 async def _read_error(incoming: UpstreamResponse, sent: UpstreamRequest) -> ErrorPart:
     """The error of a response whose status is not a success."""
-    body, place, status = b"", sent.place, incoming.status
+    body, config, status = b"", sent.config, incoming.status
     try:
         while len(body) < ERROR_BODY and (data := await incoming.read()):
             body += data
@@ -662,8 +660,8 @@ async def _read_error(incoming: UpstreamResponse, sent: UpstreamRequest) -> Erro
         incoming.abort()
     if status // 100 == 3:
         return new_error(
-            "bad-upstream-answer", f'upstream "{place.name}" responded with a redirect'
+            "bad-upstream-answer", f'upstream "{config.name}" responded with a redirect'
         )
     if sent.dialect.read_error is None:
-        raise InternalError(f"{place.dialect} has no errors")
+        raise InternalError(f"{config.dialect} has no errors")
     return sent.dialect.read_error(status, body, incoming.headers.get("retry-after"))

@@ -57,13 +57,13 @@ class UpstreamRequest:
     a required action."""
 
     @property
-    def place(self) -> UpstreamConfig:
+    def config(self) -> UpstreamConfig:
         return self.target.upstream.config
 
     @property
     def dialect(self) -> Dialect:
         """The upstream's."""
-        return DIALECTS[self.place.dialect]
+        return DIALECTS[self.config.dialect]
 
     @property
     def warnings(self) -> list[Loss]:
@@ -77,20 +77,20 @@ class UpstreamRequest:
         return self.dialect is self.incoming.dialect and not changed
 
     def outgoing(self, body: bytes | None = None) -> OutgoingRequest:
-        incoming, place = self.incoming, self.place
-        path = endpoint(place.dialect, self.target.model, incoming.stream)
+        incoming, config = self.incoming, self.config
+        path = endpoint(config.dialect, self.target.model, incoming.stream)
         accept = "text/event-stream" if incoming.stream else "application/json"
-        headers = {"accept": accept, **forwarded_headers(incoming, place)}
+        headers = {"accept": accept, **forwarded_headers(incoming, config)}
         return OutgoingRequest(path, self.translated.body if body is None else body, headers)
 
 
-def forwarded_headers(incoming: IncomingRequest, place: UpstreamConfig) -> dict[str, str]:
+def forwarded_headers(incoming: IncomingRequest, config: UpstreamConfig) -> dict[str, str]:
     """The headers of a client that are forwarded to an upstream: the API version if the dialect is
     the same, and the beta flags that the upstream accepts.
     """
-    api = http_of(place.dialect)
-    version = incoming.version if incoming.body.dialect == place.dialect else None
-    betas = [flag for flag in incoming.betas if place.betas is None or flag in place.betas]
+    api = http_of(config.dialect)
+    version = incoming.version if incoming.body.dialect == config.dialect else None
+    betas = [flag for flag in incoming.betas if config.betas is None or flag in config.betas]
     headers = ((api.version, version), (api.betas, ",".join(betas)))
     return {name: value for name, value in headers if name and value}
 
@@ -107,19 +107,19 @@ def translate(
     `restored` is the parsed request. `without_reasoning` drops all reasoning of earlier turns: the
     upstream refused its signatures.
     """
-    place = target.upstream.config
+    config = target.upstream.config
     ids, now = Ids(secrets.token_bytes(16)), int(time.time())
     losses = Losses()
     losses.found += restored.losses
     request = restored.request
-    takes_betas = http_of(place.dialect).betas is not None
+    takes_betas = http_of(config.dialect).betas is not None
     betas = (request.betas or incoming.betas) if takes_betas else ()
     sent = _replace(request, model=target.model, stream=incoming.stream, betas=betas)
     if without_reasoning:
         sent = _replace(sent, messages=tuple(map(_without_reasoning, sent.messages)))
-    context = Context(ids=ids, now=now, quirks=place.quirks, origin=place.origin)
+    context = Context(ids=ids, now=now, quirks=config.quirks, origin=config.origin)
     try:
-        rendered = codec_of(place.dialect).render(sent, context, losses)
+        rendered = codec_of(config.dialect).render(sent, context, losses)
     except BadRequest as problem:
         raise incoming.failed(problem) from None
     source = incoming.body.parsed.source_paths.source
@@ -137,7 +137,7 @@ def translate(
     elif REQUIRED_ACTION in request.include:
         detail = "dropped: outputs cannot be submitted to a response that is not stored"
         found.append(Loss(source("include"), "warned", detail))
-    _check_losses(incoming, place, found)
+    _check_losses(incoming, config, found)
     created = incoming.created if incoming.response_id is not None else None
     response_id = incoming.response_id or incoming.dialect.new_id(ids)
     return UpstreamRequest(
@@ -145,7 +145,7 @@ def translate(
         target,
         repeated,
         Translated(repeated, rendered, tuple(found)),
-        Context(repeated, place.quirks, ids, now, origin=place.origin),
+        Context(repeated, config.quirks, ids, now, origin=config.origin),
         Context(repeated, quirks, ids, now, response_id=response_id, created=created),
         incoming.is_stateful or quirks is not None or REQUIRED_ACTION in repeated.include,
     )
@@ -186,12 +186,12 @@ def _unsigned(content: AnyContent) -> AnyContent:
     return content
 
 
-def _check_losses(incoming: IncomingRequest, place: UpstreamConfig, losses: list[Loss]) -> None:
+def _check_losses(incoming: IncomingRequest, config: UpstreamConfig, losses: list[Loss]) -> None:
     """Raises RequestFailed for a loss that is refused."""
     worst = [loss for loss in losses if loss.outcome == "refused"]
     if incoming.reject_lossy:
         worst += [loss for loss in losses if loss.outcome == "warned"]
     if worst:
         loss = worst[0]
-        message = f"{loss.path}: {loss.detail} ({place.name} speaks {place.dialect})"
+        message = f"{loss.path}: {loss.detail} ({config.name} speaks {config.dialect})"
         raise RequestFailed(new_error("unsupported", message, param=loss.path))

@@ -150,9 +150,9 @@ class Store(Protocol):
         """
         ...
 
-    async def blocks(self, id: str, after: int = -1, behind: int = -1) -> list[Block]:
-        """Returns the committed blocks numbered above `behind` that hold events numbered above
-        `after`, in order, at most 256: call it again with the number of the last one.
+    async def blocks(self, id: str, after_event: int = -1, after_block: int = -1) -> list[Block]:
+        """Returns the committed blocks numbered above `after_block` that hold events numbered above
+        `after_event`, in order, at most 256: call it again with the number of the last one.
         """
         ...
 

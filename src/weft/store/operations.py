@@ -259,9 +259,9 @@ BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND 
     ORDER BY number LIMIT ?"""
 
 
-def blocks(id: str, after: int, behind: int) -> Queries[list[Block]]:
-    first = max(min(after, MAX_NUMBER), -1) + 1
-    found = yield BLOCKS, (id, behind, id, behind, first, BLOCKS_AT_A_TIME)
+def blocks(id: str, after_event: int, after_block: int) -> Queries[list[Block]]:
+    first = max(min(after_event, MAX_NUMBER), -1) + 1
+    found = yield BLOCKS, (id, after_block, id, after_block, first, BLOCKS_AT_A_TIME)
     return _values(Block, found)
 
 

@@ -170,8 +170,8 @@ class SqlStore:
     async def delete(self, owner: str, id: str) -> bool:
         return await self._writer.submit(partial(operations.delete, owner, id))
 
-    async def blocks(self, id: str, after: int = -1, behind: int = -1) -> list[Block]:
-        return await self._read(partial(operations.blocks, id, after, behind))
+    async def blocks(self, id: str, after_event: int = -1, after_block: int = -1) -> list[Block]:
+        return await self._read(partial(operations.blocks, id, after_event, after_block))
 
     async def extent(self, id: str) -> Extent:
         return await self._read(partial(operations.extent, id))
