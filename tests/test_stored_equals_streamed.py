@@ -164,7 +164,7 @@ def replaced(request: Request, entry: Entry) -> Request:
 @pytest.mark.parametrize("client", WIRES)
 @SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
-def test_record_bytes_and_body_are_what_was_told(
+def test_record_log_and_body_are_what_was_sent(
     world: World, client: str, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, client, stream=stream))
@@ -239,7 +239,7 @@ UNTOLD: dict[str, tuple[DialectName, DialectName, list[Part]]] = {
 
 
 @pytest.mark.parametrize("case", UNTOLD)
-def test_what_could_not_be_told_any_more_is_no_difference(world: World, case: str) -> None:
+def test_what_an_error_held_back_is_no_difference(world: World, case: str) -> None:
     client, upstream, parts = UNTOLD[case]
     told, id = world.runner.run(world.told([BEGIN, *parts], upstream, client, stream=True))
     entry, blocks = world.runner.run(world.kept(id or ""))
@@ -250,9 +250,7 @@ def test_what_could_not_be_told_any_more_is_no_difference(world: World, case: st
 
 @pytest.mark.parametrize("client", WIRES)
 @pytest.mark.parametrize("stream", [True, False])
-def test_calls_that_came_without_ids_are_no_difference(
-    world: World, client: str, stream: bool
-) -> None:
+def test_calls_without_ids_are_no_difference(world: World, client: str, stream: bool) -> None:
     said = (HERE / "gemini" / "equal-calls-without-ids.sse").read_bytes()
     id = f"loom {client} {stream}".encode()
     said = said.replace(b"rA1b2C3d4E5f6G7", id).replace(b"\r\n", b"\n")
@@ -264,7 +262,7 @@ def test_calls_that_came_without_ids_are_no_difference(
 
 
 @pytest.mark.parametrize("end", [b"", b'data: {"object":"odd"}\n\n'], ids=["passed on", "repaired"])
-def test_what_is_held_back_is_stored_under_the_id_that_is_told(world: World, end: bytes) -> None:
+def test_a_held_back_call_is_stored_under_the_id_that_is_sent(world: World, end: bytes) -> None:
     """A call that comes whole waits for the end of its stream; only then is the id sure."""
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     own = f"held-{len(end)}"
@@ -398,7 +396,7 @@ def failures(draw: st.DrawFn) -> list[Part]:
 @pytest.mark.parametrize("client", WIRES)
 @SAME_FEW
 @given(parts=failures(), upstream=st.sampled_from(WIRES))
-def test_a_failed_answer_whose_record_says_something_else_is_found(
+def test_a_failed_response_with_another_record_is_found(
     world: World, client: str, parts: list[Part], upstream: DialectName
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, client, stream=True))
@@ -438,7 +436,7 @@ def recorded(entry: Entry, record: Response) -> Entry:
 
 @SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
-def test_the_next_turn_is_told_what_was_streamed(
+def test_the_next_turn_gets_what_was_streamed(
     world: World, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, RESPONSES, stream=stream))

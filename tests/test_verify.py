@@ -96,7 +96,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return folder, answered
 
 
-def test_a_store_in_which_all_dialects_were_told_everything_is_clean(
+def test_a_store_with_every_scenario_in_every_dialect_is_clean(
     full: tuple[Path, int],
 ) -> None:
     folder, answered = full
@@ -243,7 +243,7 @@ def verified(folder: Path) -> Result:
 
 
 @pytest.mark.parametrize("changed", CORRUPTIONS)
-def test_whatever_is_not_as_it_was_told_is_named(
+def test_every_change_to_a_stored_response_is_reported(
     few: sqlite3.Connection, tmp_path: Path, changed: str
 ) -> None:
     change, expected = CORRUPTIONS[changed]
@@ -272,7 +272,7 @@ def test_whatever_is_not_as_it_was_told_is_named(
         (b'"items":[{"type":"text"', b'"items":[{"type":"reasoning"'),
     ],
 )
-def test_the_record_of_an_answer_that_failed_says_what_was_told(
+def test_the_record_of_a_failed_response_says_what_was_sent(
     failed: sqlite3.Connection, tmp_path: Path, old: bytes, new: bytes
 ) -> None:
     rows = failed.execute("SELECT id, dialect FROM response").fetchall()
@@ -298,7 +298,7 @@ def test_a_difference_is_one_line_and_counted(few: sqlite3.Connection, tmp_path:
 # What cannot be compared
 
 
-def test_a_log_that_was_pruned_is_counted_and_its_answer_still_has_its_checksum(
+def test_a_pruned_log_is_counted_and_the_checksum_remains(
     few: sqlite3.Connection, tmp_path: Path
 ) -> None:
     few.execute("UPDATE response SET pruned = TRUE")
@@ -338,8 +338,6 @@ def test_settings_that_cannot_be_read_name_no_store(tmp_path: Path) -> None:
     assert (found.exit_code, found.stdout) == (2, "")
 
 
-def test_a_row_that_is_none_makes_the_store_unreadable(
-    few: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_an_invalid_row_makes_the_store_unreadable(few: sqlite3.Connection, tmp_path: Path) -> None:
     few.execute("UPDATE response SET status = 'nonsense'")
     assert verified(tmp_path).exit_code == 2
