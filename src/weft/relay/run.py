@@ -14,13 +14,14 @@ from weft.parts import ErrorPart
 from weft.relay.deadlines import Deadlines, Interrupt
 from weft.relay.failover import open_target
 from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits
+from weft.relay.persisted_stream import PersistedStream
 from weft.relay.persistence import ResponseWriter
 from weft.relay.reasoning import Restored, restore, save
 from weft.relay.redaction import ErrorRedactor
 from weft.relay.rendering import ErrorStream
 from weft.relay.request_record import Observer, RequestRecord
 from weft.relay.routing import Target
-from weft.relay.stream import PersistedStream, RequestState, Stream, error_stream
+from weft.relay.stream import RequestState, Stream, error_stream
 from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import Event

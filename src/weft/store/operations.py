@@ -1,4 +1,4 @@
-"""The operations of the store, with all SQL statements except those that append to logs.
+"""The operations on responses, reasoning and servers, with their SQL statements.
 
 1. An operation that raises does so before it writes: its transaction goes on with the others.
 2. No statement violates a constraint: it checks first, or has ON CONFLICT, so that a transaction
@@ -7,7 +7,6 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -15,58 +14,28 @@ from weft.errors import ClientError
 from weft.store.base import (
     BLOCKS_AT_A_TIME,
     CHAIN_LENGTH,
-    ID_LENGTH,
     REASONING_SIZE,
     AlreadyExists,
-    NotFound,
     StoreError,
 )
-from weft.store.queries import Queries, Row, Value
+from weft.store.conversations import LOCK_CONVERSATION, append_items
+from weft.store.queries import (
+    MAX_NUMBER,
+    Queries,
+    Row,
+    check_ids,
+    clamp,
+    value_of,
+    values_of,
+)
 from weft.store.records import (
     Block,
     CallReasoning,
-    Conversation,
     Ending,
     Entry,
     Extent,
-    Item,
-    Page,
     Status,
 )
-
-S = TypeVar("S", bound=msgspec.Struct)
-
-MAX_NUMBER = 2**62
-"""Larger than any number in a column."""
-
-MAX_ROWS = 10_000
-"""The most rows that one query returns."""
-
-
-# Rows as values
-
-FLAGS = frozenset({"background", "stream", "visible", "cancelling", "pruned", "expired"})
-"""SQLite returns them as 0 and 1."""
-
-
-def value_of(kind: type[S], row: Row) -> S:
-    """The struct with the values of a row, in the order of its fields."""
-    named = {
-        name: bool(value) if name in FLAGS else value
-        for name, value in zip(kind.__struct_fields__, row, strict=True)
-    }
-    return msgspec.convert(named, kind)
-
-
-def _check_ids(*ids: str) -> None:
-    """Raises ClientError for an id that is too long for an index of PostgreSQL."""
-    if any(len(id) > ID_LENGTH for id in ids):
-        raise ClientError(f"an id of more than {ID_LENGTH} characters")
-
-
-def _clamp(limit: int) -> int:
-    return max(0, min(limit, MAX_ROWS))
-
 
 # Responses
 
@@ -113,7 +82,7 @@ INSERT_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUE
 
 
 def begin(entry: Entry, first: Sequence[Block] = ()) -> Queries[None]:
-    _check_ids(entry.id)
+    check_ids(entry.id)
     e = entry
     made = yield (
         INSERT_RESPONSE,
@@ -159,7 +128,7 @@ def finish(
     id: str, ending: Ending, server: str, pieces: Mapping[str, int] | None = None
 ) -> Queries[bool]:
     """`pieces`: the number of pieces of each field that was stored in advance."""
-    _check_ids(*(item.id for item in ending.items))
+    check_ids(*(item.id for item in ending.items))
     running = yield RUNNING_HERE, (id, server)
     if not running:
         return False
@@ -186,9 +155,9 @@ def finish(
     if (
         isinstance(conversation, str)
         and ending.items
-        and (yield CONVERSATION_LOCKED, (conversation,))
+        and (yield LOCK_CONVERSATION, (conversation,))
     ):
-        yield from _append_items(conversation, ending.items)
+        yield from append_items(conversation, ending.items)
     return True
 
 
@@ -207,11 +176,11 @@ def owned(owner: str, id: str) -> Queries[Entry | None]:
 
 
 def entries(after: str, limit: int) -> Queries[list[Entry]]:
-    return (yield from _entries((yield ENTRIES_BY_ID, (after, _clamp(limit)))))
+    return (yield from _entries((yield ENTRIES_BY_ID, (after, clamp(limit)))))
 
 
 def newest(owner: str, limit: int) -> Queries[list[Entry]]:
-    return (yield from _entries((yield NEWEST_ENTRIES, (owner, _clamp(limit)))))
+    return (yield from _entries((yield NEWEST_ENTRIES, (owner, clamp(limit)))))
 
 
 def list_visible(
@@ -220,7 +189,7 @@ def list_visible(
     edge = (float(MAX_NUMBER), "") if descending else (-1.0, "")
     created, id = edge if after is None else (after.created, after.id)
     query = VISIBLE_DESCENDING if descending else VISIBLE_ASCENDING
-    return (yield from _entries((yield query, (owner, dialect, created, id, _clamp(limit)))))
+    return (yield from _entries((yield query, (owner, dialect, created, id, clamp(limit)))))
 
 
 def chain(owner: str, id: str) -> Queries[list[Entry]]:
@@ -243,14 +212,6 @@ def _entries(rows: Sequence[Row]) -> Queries[list[Entry]]:
     return found
 
 
-def _first(kind: type[S], rows: Sequence[Row]) -> S | None:
-    return value_of(kind, rows[0]) if rows else None
-
-
-def _values(kind: type[S], rows: Sequence[Row]) -> list[S]:
-    return [value_of(kind, row) for row in rows]
-
-
 # The second condition searches from the end of the log: a follower of a long log asks for its end
 # again and again.
 BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND number > ?
@@ -262,7 +223,7 @@ BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND 
 def blocks(id: str, after_event: int, after_block: int) -> Queries[list[Block]]:
     first = max(min(after_event, MAX_NUMBER), -1) + 1
     found = yield BLOCKS, (id, after_block, id, after_block, first, BLOCKS_AT_A_TIME)
-    return _values(Block, found)
+    return values_of(Block, found)
 
 
 def extent(id: str) -> Queries[Extent]:
@@ -355,7 +316,7 @@ PRUNE_REASONING = """DELETE FROM reasoning WHERE (owner, call) IN
 
 
 def save_reasoning(owner: str, calls: Sequence[CallReasoning]) -> Queries[None]:
-    _check_ids(*(one.call for one in calls), *(one.response for one in calls))
+    check_ids(*(one.call for one in calls), *(one.response for one in calls))
     if any(len(one.data) > REASONING_SIZE for one in calls):
         raise ClientError(f"reasoning of more than {REASONING_SIZE} bytes")
     # Always in the same order: two transactions that replace the same rows cannot deadlock.
@@ -371,7 +332,7 @@ def load_reasoning(owner: str, calls: Sequence[str], since: float) -> Queries[li
     for start in range(0, len(calls), CALLS_AT_A_TIME):
         some = calls[start : start + CALLS_AT_A_TIME]
         padded = [*some, *[some[0]] * (CALLS_AT_A_TIME - len(some))]
-        found += _values(CallReasoning, (yield REASONING, (owner, since, *padded)))
+        found += values_of(CallReasoning, (yield REASONING, (owner, since, *padded)))
     return found
 
 
@@ -422,7 +383,7 @@ def release_lease(server: str) -> Queries[None]:
 
 def leases(but: str) -> Queries[list[Lease]]:
     """The leases of the other servers."""
-    return _values(Lease, (yield LEASES, (but,)))
+    return values_of(Lease, (yield LEASES, (but,)))
 
 
 def revoke_lease(lease: Lease) -> Queries[bool]:
@@ -455,112 +416,10 @@ def take_over(id: str, server: str, of: str) -> Queries[bool]:
     return bool((yield TAKE_OVER, (server, id, of)))
 
 
-# Conversations
-
-INSERT_CONVERSATION = """INSERT INTO conversation (id, owner, created, metadata)
-    VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id"""
-CONVERSATION = "SELECT id, owner, created, metadata FROM conversation WHERE id = ? AND owner = ?"
-CONVERSATION_LOCKED = "SELECT id FROM conversation WHERE id = ?"
-SET_METADATA = "UPDATE conversation SET metadata = ? WHERE id = ? AND owner = ? RETURNING id"
-DELETE_CONVERSATION = "DELETE FROM conversation WHERE id = ? AND owner = ? RETURNING id"
-
-
-def create_conversation(conversation: Conversation, items: Sequence[Item]) -> Queries[None]:
-    _check_ids(conversation.id, *(item.id for item in items))
-    _distinct(items)
-    c = conversation
-    if not (yield INSERT_CONVERSATION, (c.id, c.owner, c.created, c.metadata)):
-        raise AlreadyExists("a conversation with this id exists already")
-    yield from _append_items(c.id, items)
-
-
-def conversation(owner: str, id: str) -> Queries[Conversation | None]:
-    return _first(Conversation, (yield CONVERSATION, (id, owner)))
-
-
-def set_metadata(owner: str, id: str, metadata: bytes) -> Queries[bool]:
-    return bool((yield SET_METADATA, (metadata, id, owner)))
-
-
-def delete_conversation(owner: str, id: str) -> Queries[bool]:
-    return bool((yield DELETE_CONVERSATION, (id, owner)))
-
-
-# Items
-
-LAST_POSITION = "SELECT coalesce(max(position), -1) FROM item WHERE conversation = ?"
-INSERT_ITEM = """INSERT INTO item (conversation, position, id, data) VALUES (?, ?, ?, ?)
-    ON CONFLICT (conversation, id) DO NOTHING RETURNING id"""
-ITEM = "SELECT id, data FROM item WHERE conversation = ? AND id = ?"
-POSITION = "SELECT position FROM item WHERE conversation = ? AND id = ?"
-DELETE_ITEM = "DELETE FROM item WHERE conversation = ? AND id = ? RETURNING id"
-FORWARDS = """SELECT id, data FROM item WHERE conversation = ? AND position > ? AND position < ?
-    ORDER BY position LIMIT ?"""
-BACKWARDS = """SELECT id, data FROM item WHERE conversation = ? AND position > ? AND position < ?
-    ORDER BY position DESC LIMIT ?"""
-
-
-def add_items(id: str, items: Sequence[Item]) -> Queries[None]:
-    _check_ids(*(item.id for item in items))
-    _distinct(items)
-    if not (yield CONVERSATION_LOCKED, (id,)):
-        raise NotFound("no conversation has this id")
-    for item in items:
-        if (yield POSITION, (id, item.id)):
-            raise AlreadyExists("the conversation already has an item with this id")
-    yield from _append_items(id, items)
-
-
-def _distinct(items: Sequence[Item]) -> None:
-    if len({item.id for item in items}) < len(items):
-        raise AlreadyExists("two items have the same id")
-
-
-def _append_items(conversation: str, items: Sequence[Item]) -> Queries[None]:
-    """An id that exists already gets the position as a suffix: some upstreams repeat ids."""
-    top = int((yield LAST_POSITION, (conversation,))[0][0] or 0)
-    for position, item in enumerate(items, top + 1):
-        if not (yield INSERT_ITEM, (conversation, position, item.id, item.data)):
-            yield INSERT_ITEM, (conversation, position, f"{item.id}_{position}", item.data)
-
-
-def items(
-    id: str, after: str | None, before: str | None, limit: int, descending: bool
-) -> Queries[Page]:
-    limit = _clamp(limit)
-    behind = yield from _position(id, after)
-    ahead = yield from _position(id, before)
-    low, high = (ahead, behind) if descending else (behind, ahead)
-    backwards = after is None and before is not None  # from `before` towards the beginning
-    rows = yield (
-        BACKWARDS if descending != backwards else FORWARDS,
-        (id, -1 if low is None else low, MAX_NUMBER if high is None else high, limit + 1),
-    )
-    found = _values(Item, rows[:limit])
-    return Page(found[::-1] if backwards else found, len(rows) > limit)
-
-
-def _position(conversation: str, id: str | None) -> Queries[Value]:
-    if id is None:
-        return None
-    found = yield POSITION, (conversation, id)
-    if not found:
-        raise NotFound("the conversation has no item with this id")
-    return found[0][0]
-
-
-def item(id: str, item_id: str) -> Queries[Item | None]:
-    return _first(Item, (yield ITEM, (id, item_id)))
-
-
-def delete_item(id: str, item_id: str) -> Queries[bool]:
-    return bool((yield DELETE_ITEM, (id, item_id)))
-
-
 LOCKS: Mapping[str, str] = {
     RUNNING_HERE: " FOR UPDATE",  # waits for writers of its blocks, and keeps others out
     RUNNING_ON: " FOR UPDATE",  # the same: no block of the old server follows the takeover
-    CONVERSATION_LOCKED: " FOR UPDATE",  # one transaction at a time assigns positions
+    LOCK_CONVERSATION: " FOR UPDATE",  # one transaction at a time assigns positions
 }
 """What a database with concurrent writers appends to a statement."""
 

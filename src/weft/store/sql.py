@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from weft.store import operations
+from weft.store import conversations, operations
 from weft.store.base import ENTRIES_AT_A_TIME, StoreError
 from weft.store.leases import Leases
 from weft.store.queries import Queries
@@ -273,22 +273,22 @@ class SqlStore:
         self, conversation: Conversation, items: Sequence[Item] = ()
     ) -> None:
         size = len(conversation.metadata) + sum(len(item.data) for item in items)
-        make = partial(operations.create_conversation, conversation, items)
+        make = partial(conversations.create_conversation, conversation, items)
         await self._writer.submit(make, size)
 
     async def conversation(self, owner: str, id: str) -> Conversation | None:
-        return await self._read(partial(operations.conversation, owner, id))
+        return await self._read(partial(conversations.conversation, owner, id))
 
     async def set_metadata(self, owner: str, id: str, metadata: bytes) -> bool:
-        make = partial(operations.set_metadata, owner, id, metadata)
+        make = partial(conversations.set_metadata, owner, id, metadata)
         return await self._writer.submit(make, len(metadata))
 
     async def delete_conversation(self, owner: str, id: str) -> bool:
-        return await self._writer.submit(partial(operations.delete_conversation, owner, id))
+        return await self._writer.submit(partial(conversations.delete_conversation, owner, id))
 
     async def add_items(self, id: str, items: Sequence[Item]) -> None:
         size = sum(len(item.data) for item in items)
-        await self._writer.submit(partial(operations.add_items, id, items), size)
+        await self._writer.submit(partial(conversations.add_items, id, items), size)
 
     async def items(
         self,
@@ -298,10 +298,10 @@ class SqlStore:
         limit: int = 20,
         descending: bool = False,
     ) -> Page:
-        return await self._read(partial(operations.items, id, after, before, limit, descending))
+        return await self._read(partial(conversations.items, id, after, before, limit, descending))
 
     async def item(self, id: str, item_id: str) -> Item | None:
-        return await self._read(partial(operations.item, id, item_id))
+        return await self._read(partial(conversations.item, id, item_id))
 
     async def delete_item(self, id: str, item_id: str) -> bool:
-        return await self._writer.submit(partial(operations.delete_item, id, item_id))
+        return await self._writer.submit(partial(conversations.delete_item, id, item_id))
