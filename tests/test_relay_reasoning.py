@@ -16,7 +16,7 @@ from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.requests.codec import Losses, SourcePaths
 from weft.parts import ToolCall
-from weft.relay.incoming import codec_of
+from weft.relay.incoming import api_of
 from weft.relay.reasoning import call_states, calls_without_reasoning, put_back, restore, save
 from weft.request import (
     AnyContent,
@@ -205,7 +205,7 @@ def test_restored_reasoning_is_sent_to_its_origin_only(
 
 def rendered(target: str, request: Request, origin: str) -> bytes:
     losses = Losses()
-    body = codec_of(target).render(request, Context(origin=origin), losses).body
+    body = api_of(target).request.render(request, Context(origin=origin), losses).body
     assert losses.refusals == []
     return body
 
@@ -333,7 +333,13 @@ def test_reasoning_between_joined_texts_is_restored_before_the_text() -> None:
     assert found.request == asking((TextContent("One.Two."), THOUGHT, CALL))
 
 
-# What is kept
+# What is saved
+
+
+def test_the_stored_names_are_those_of_earlier_versions() -> None:
+    (state,) = call_states(told((THOUGHT, CALL, THOUGHT))).values()
+    stored = msgspec.json.decode(msgspec.json.encode(state))
+    assert {"call", "thoughts", "behind"} <= stored.keys()
 
 
 def test_nothing_is_saved_of_a_response_that_failed_or_has_no_calls() -> None:

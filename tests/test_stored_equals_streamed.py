@@ -55,7 +55,7 @@ from weft.relay.incoming import (
     RequestFailed,
     RequestLimits,
     StorePolicy,
-    codec_of,
+    api_of,
 )
 from weft.relay.log import as_sent, events_of, unpack
 from weft.relay.persistence import Persistence
@@ -150,7 +150,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def heard(entry: Entry, raw: bytes) -> Response:
     """What a client makes of what it was told."""
-    asked = codec_of(entry.dialect).parse(entry.request, Context()).request
+    asked = api_of(entry.dialect).request.parse(entry.request, Context()).request
     (found,) = decode_all(
         raw, dialect_named(entry.dialect).name, context=Context(replaced(asked, entry))
     )

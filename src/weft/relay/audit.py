@@ -33,13 +33,14 @@ from weft.assembler import Response
 from weft.codec import Decoder, Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.errors import InternalError, WeftError
+from weft.errors import WeftError
 from weft.findings import Code, Findings
 from weft.guard import Guard
 from weft.ids import Ids
 from weft.relay.checksum import is_unchanged
 from weft.relay.comparison import Comparable, comparable, different_fields
 from weft.relay.history import input_items
+from weft.relay.incoming import api_of
 from weft.relay.log import BODY, LogReader
 from weft.relay.persistence import awaits_outputs, status_of, with_status
 from weft.relay.recovery import frames_of, request_of
@@ -117,9 +118,8 @@ class _Reader:
 
     def encoded_body(self, record: Response) -> Response:
         """The record, encoded as a body and read again."""
-        if self.dialect.body is None:
-            raise InternalError(f"{self.dialect.name} has no bodies")
-        return self.read_body(self.dialect.body(record, self._context, Findings()))
+        write_body = api_of(self.dialect.name).body
+        return self.read_body(write_body(record, self._context, Findings()))
 
 
 class _Log:

@@ -2,16 +2,21 @@
 
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from msgspec import Raw
 
+from weft.assembler import Response
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.base import Dialect
-from weft.dialects.error_classes import ErrorClass, new_error
+from weft.dialects.error_classes import ErrorClass, ErrorReader, new_error
 from weft.dialects.requests.codec import Parsed, RequestCodec
 from weft.errors import BadRequest, InternalError, Refused
+from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import ErrorPart
 from weft.request import Request
@@ -71,7 +76,7 @@ class RequestBody:
         """Raises BadRequest."""
         if self._parsed is None:  # not a cached_property, which has one lock for all bodies
             context = Context(ids=Ids(secrets.token_bytes(16)))
-            self._parsed = codec_of(self.dialect).parse(self.raw, context)
+            self._parsed = api_of(self.dialect).request.parse(self.raw, context)
         return self._parsed
 
 
@@ -153,11 +158,22 @@ class IncomingRequest:
         return f"input[{number}]{path[found.end() :]}"
 
 
-def codec_of(dialect: str) -> RequestCodec:
-    codec = DIALECTS[dialect].request
-    if codec is None:
-        raise InternalError(f"{dialect} has no requests")
-    return codec
+class DialectApi(NamedTuple):
+    """The parts of a dialect that has requests: all but those that are optional."""
+
+    request: RequestCodec
+    body: Callable[[Response, Context, Findings], bytes]
+    read_error: ErrorReader
+    write_error: Callable[[ErrorPart], tuple[int, bytes]]
+
+
+@cache
+def api_of(dialect: str) -> DialectApi:
+    """Raises InternalError for a dialect that has streams only: no request gets here with one."""
+    row = DIALECTS[dialect]
+    if row.request is None or row.body is None or row.read_error is None or row.write_error is None:
+        raise InternalError(f"{dialect} has streams only")
+    return DialectApi(row.request, row.body, row.read_error, row.write_error)
 
 
 def _check_limits(request: Request, limits: RequestLimits) -> None:

@@ -17,7 +17,7 @@ from weft.dialects import DIALECTS
 from weft.errors import WeftError
 from weft.findings import Findings
 from weft.parts import ErrorPart
-from weft.relay.incoming import codec_of
+from weft.relay.incoming import api_of
 from weft.relay.rendering import ErrorStream, SentState
 from weft.request import Request
 from weft.sse import Event, Frame, write_events
@@ -91,7 +91,7 @@ def frames_of(log: Sequence[Event], first: int = 0) -> list[Frame]:
 def request_of(entry: Entry) -> Request:
     """The stored request, if it can be parsed, with the client's name for the model."""
     try:
-        request = codec_of(entry.dialect).parse(entry.request, Context()).request
+        request = api_of(entry.dialect).request.parse(entry.request, Context()).request
     except WeftError:
         return Request(entry.model)
     request = replace(request, model=entry.model, stream=entry.stream)

@@ -13,7 +13,7 @@ from weft.findings import Finding
 from weft.parts import ErrorPart
 from weft.relay.deadlines import Deadlines, Interrupt
 from weft.relay.failover import open_target
-from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits
+from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, api_of
 from weft.relay.persisted_stream import PersistedStream
 from weft.relay.persistence import ResponseWriter
 from weft.relay.reasoning import Restored, restore, save
@@ -179,8 +179,7 @@ class Run:
         record.ended = time.time()
         record.error = error
         if error is not None and record.first is None and record.status == 200:
-            write = self.incoming.dialect.write_error
-            record.status = 500 if write is None else write(error)[0]
+            record.status = api_of(record.dialect).write_error(error)[0]
         if stream is not None:
             record.bytes_in = stream.bytes_in
             record.response = stream.response

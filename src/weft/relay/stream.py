@@ -19,7 +19,7 @@ from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
 from weft.relay.deadlines import Deadlines, Interrupt, RequestStopped
-from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, codec_of
+from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, api_of
 from weft.relay.offload import offload
 from weft.relay.paused_turns import PausedTurns
 from weft.relay.redaction import ErrorRedactor
@@ -139,7 +139,10 @@ class OpenStream:
     ) -> None:
         self._state = state
         self._sent = sent
-        own, theirs = codec_of(state.incoming.body.dialect), codec_of(sent.config.dialect)
+        own, theirs = (
+            api_of(state.incoming.body.dialect).request,
+            api_of(sent.config.dialect).request,
+        )
         pauses = theirs.continued is not None and own.continued is None
         self._paused_turns = PausedTurns() if pauses else None
         self._reader = self._read_from(incoming, None)
@@ -374,19 +377,18 @@ class OpenStream:
         return self._rendered_body()
 
     def _rendered_body(self) -> tuple[int, bytes]:
-        dialect, reader = self._state.incoming.dialect, self._reader
-        if dialect.body is None or dialect.write_error is None:
-            raise InternalError(f"{dialect.name} has no bodies")
+        incoming, reader = self._state.incoming, self._reader
+        api = api_of(incoming.body.dialect)
         response, failure = self.response, self.response.error
         if failure is not None:
             error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
-            return dialect.write_error(self._state.redact(error))
+            return api.write_error(self._state.redact(error))
         if self._body_passes:
-            body, model, rename = reader.data, self._state.incoming.model, dialect.with_model
-            if rename is not None and response.model not in (None, model):
-                body = rename(Frame(body), model)
+            body, rename = reader.data, incoming.dialect.with_model
+            if rename is not None and response.model not in (None, incoming.model):
+                body = rename(Frame(body), incoming.model)
             return 200, body
-        body = dialect.body(response, self.encoding, Findings())
+        body = api.body(response, self.encoding, Findings())
         return 502 if body.startswith(_ERRORS) else 200, body
 
     @property
@@ -409,11 +411,11 @@ class OpenStream:
         reader, sent = self._reader, self._sent
         paused_turns.next_turn()
         reader.abort()
-        continued, write_body = codec_of(sent.config.dialect).continued, sent.dialect.body
-        if continued is None or write_body is None:
+        api = api_of(sent.config.dialect)
+        if api.request.continued is None:
             raise InternalError(f"{sent.config.dialect} does not pause")
-        so_far = write_body(reader.pipe.response, sent.decoding, Findings())
-        body = continued(sent.translated.body, so_far)
+        so_far = api.body(reader.pipe.response, sent.decoding, Findings())
+        body = api.request.continued(sent.translated.body, so_far)
         try:
             incoming = await self._state.interrupt.wait(send(sent, body))
         except RequestFailed as failed:
@@ -493,6 +495,5 @@ async def _read_error(incoming: UpstreamResponse, sent: UpstreamRequest) -> Erro
         return new_error(
             "bad-upstream-answer", f'upstream "{config.name}" responded with a redirect'
         )
-    if sent.dialect.read_error is None:
-        raise InternalError(f"{config.dialect} has no errors")
-    return sent.dialect.read_error(status, body, incoming.headers.get("retry-after"))
+    read_error = api_of(config.dialect).read_error
+    return read_error(status, body, incoming.headers.get("retry-after"))

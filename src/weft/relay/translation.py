@@ -17,7 +17,7 @@ from weft.dialects.requests.codec import Loss, Losses
 from weft.dialects.requests.fields import fields_of
 from weft.errors import BadRequest
 from weft.ids import Ids
-from weft.relay.incoming import IncomingRequest, RequestFailed, codec_of
+from weft.relay.incoming import IncomingRequest, RequestFailed, api_of
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Target
 from weft.request import (
@@ -119,7 +119,7 @@ def translate(
         sent = _replace(sent, messages=tuple(map(_without_reasoning, sent.messages)))
     context = Context(ids=ids, now=now, quirks=config.quirks, origin=config.origin)
     try:
-        rendered = codec_of(config.dialect).render(sent, context, losses)
+        rendered = api_of(config.dialect).request.render(sent, context, losses)
     except BadRequest as problem:
         raise incoming.failed(problem) from None
     source = incoming.body.parsed.source_paths.source
