@@ -22,7 +22,7 @@ from weft.gateway.sessions import DIALECT
 from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in
 from weft.ids import Ids
 from weft.relay import history
-from weft.relay.incoming import codec_of
+from weft.relay.incoming import api_of
 from weft.store.base import AlreadyExists, NotFound
 from weft.store.records import Conversation, Item
 
@@ -154,7 +154,7 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
         raise BadRequest("items", f"{len(items)}; expected at most {AT_ONCE} at a time")
     try:
         body = {"model": "any", "input": items}
-        codec_of(DIALECT).parse(_json(body), Context())
+        api_of(DIALECT).request.parse(_json(body), Context())
     except BadRequest as problem:
         path = re.sub("^input", "items", problem.path)
         raise BadRequest(path, problem.reason) from None

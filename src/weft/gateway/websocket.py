@@ -372,7 +372,7 @@ class _Talk:
             await self._send(writer.write(events))
         entry = await sessions.store.entry(id)
         if entry is None or entry.status in RUNNING:  # its end could not be stored
-            raise RequestFailed(new_error("server", "the answer could not be stored"))
+            raise RequestFailed(new_error("server", "the response could not be stored"))
         return entry.body or b"{}"
 
     async def _streamed(self, run: Run, writer: SocketWriter) -> bytes:
