@@ -13,10 +13,10 @@ from tests import chat
 from tests.captures import HERE
 from tests.clients import READERS, Seen, seen, told
 from weft.check.clients import VERDICTS, verdicts, verdicts_on
-from weft.check.engine import examine
+from weft.check.checker import examine
 from weft.check.executed import EXECUTED
 from weft.check.recorded import RECORDED
-from weft.check.rulebook import RULES
+from weft.check.rules import RULES
 from weft.check.verdict import Effect, Verdict
 from weft.dialects import DIALECTS, DialectName, dialect_named
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.captures import HERE
-from weft.check.engine import VIOLATIONS, Report, examine
-from weft.check.implied import IMPLIED_AT_EVENT, IMPLIED_IN_RESPONSE, deduplicate
+from weft.check.checker import VIOLATIONS, Report, examine
+from weft.check.deduplication import IMPLIED_AT_EVENT, IMPLIED_IN_RESPONSE, deduplicate
 from weft.check.lifecycle import WIRE as LIFECYCLE
-from weft.check.rulebook import RULES, WIRES
+from weft.check.rules import RULES, WIRES
 from weft.errors import WeftError
 from weft.findings import Finding
 
@@ -152,9 +152,9 @@ def test_a_second_defect_is_not_taken_for_the_first() -> None:
         return Finding(code, event, event * 100, "")
 
     wire, lifecycle = "openai-chat/call-nameless", "lifecycle/call-nameless"
-    sorted_findings = deduplicate([at(9, lifecycle), at(4, wire), at(5, lifecycle)])
-    assert sorted_findings.reported == [at(4, wire), at(9, lifecycle)]
-    assert sorted_findings.implied == [at(5, lifecycle)]
+    deduplicated = deduplicate([at(9, lifecycle), at(4, wire), at(5, lifecycle)])
+    assert deduplicated.reported == [at(4, wire), at(9, lifecycle)]
+    assert deduplicated.implied == [at(5, lifecycle)]
     coerced = at(3, "lifecycle/field-coerced")
     assert deduplicate([at(2, "gemini/usage-shape"), coerced]).implied == []
 

@@ -11,7 +11,7 @@ import pytest
 from tests import chat
 from tests.captures import HERE
 from tests.test_cli import ENVIRONMENT, HEAD, WEFT
-from weft.check.rulebook import RULES, rules_matching, selection
+from weft.check.rules import RULES, rules_matching, selection
 from weft.errors import ClientError
 
 FIRST = chat.chunk({"role": "assistant", "content": "Hel"})

@@ -16,7 +16,7 @@ from tests.recordings import FIXTURES
 from weft.assembler import Assembler, Response
 from weft.captures import Decoded
 from weft.check import examine
-from weft.check.rulebook import RULES
+from weft.check.rules import RULES
 from weft.dialects import DIALECTS, DialectName, dialect_named
 from weft.findings import Findings
 from weft.lifecycle import violations

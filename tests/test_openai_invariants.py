@@ -413,7 +413,7 @@ def test_any_soup_of_frames_is_watched_to_its_end(
     wire: str, frames: list[tuple[Frame, JsonValue]]
 ) -> None:
     findings = Findings()
-    watch = DIALECTS[wire].invariants
+    watch = DIALECTS[wire].validator
     assert watch is not None
     invariants = watch(findings)
     for at, (frame, event) in enumerate(frames):

@@ -549,7 +549,7 @@ FRAMES = st.builds(
 @given(soup=st.lists(st.tuples(FRAMES, EVENTS), max_size=12))
 def test_no_frames_make_the_rules_raise(name: str, soup: list[tuple[Frame, JsonValue]]) -> None:
     findings = Findings()
-    watch = DIALECTS[name].invariants
+    watch = DIALECTS[name].validator
     assert watch is not None
     watcher = watch(findings)
     for frame, event in soup:
@@ -579,7 +579,7 @@ def test_no_edit_of_a_good_stream_makes_the_rules_raise(name: str, data: st.Data
             event = {**event, data.draw(st.sampled_from(sorted(event))): data.draw(VALUES)}
         events[at : at + data.draw(st.integers(0, 1))] = [event]
     findings = Findings()
-    watch = DIALECTS[name].invariants
+    watch = DIALECTS[name].validator
     assert watch is not None
     watcher = watch(findings)
     for number, event in enumerate(events):

@@ -9,7 +9,7 @@ from tests.matrix.run import cell, decoded
 from tests.matrix.scenarios import CAPTURES, PAIRS, SCENARIOS
 from weft.assembler import Assembler
 from weft.check import examine
-from weft.check.rulebook import RULES
+from weft.check.rules import RULES
 from weft.dialects import DIALECTS, DialectName
 from weft.lifecycle import violations
 

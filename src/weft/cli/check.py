@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from weft.check.engine import Checker, Report
-from weft.check.lines import Position
+from weft.check.checker import Checker, Report
+from weft.check.sse_lines import Position
 from weft.check.report import (
     Checked,
     as_json,
@@ -23,7 +23,7 @@ from weft.check.report import (
     summary,
     verdict_lines,
 )
-from weft.check.rulebook import Selection, rules_named, selection
+from weft.check.rules import Selection, rules_named, selection
 from weft.cli.captures import (
     UNREADABLE,
     OpenCapture,

@@ -18,7 +18,7 @@ from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
 from weft.dialects.faults import ReadError
 from weft.dialects.requests import RequestCodec
-from weft.dialects.rules import Rule, Watch
+from weft.dialects.rules import Rule, Validator
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import mended, whole_characters
@@ -233,8 +233,8 @@ class Dialect:
     rules: tuple[Rule, ...] = ()
     """What the checker knows of this wire."""
 
-    invariants: Watch | None = None
-    """Makes what watches a stream for these rules."""
+    validator: Callable[[Findings], Validator] | None = None
+    """Makes what checks one response by these rules."""
 
 
 class Replays:

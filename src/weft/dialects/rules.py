@@ -1,15 +1,14 @@
 """The rules of a wire, as the checker reads them.
 
-A rule is a value: what must hold, why, and bytes that break it. A dialect's `invariants.py` lists
-its rules and watches a stream for them. It reads untyped frames and shares no code with the
-decoder, so that the two cannot be wrong in the same way.
+A rule is a value: what must hold, why, and bytes that break it. A dialect's `validator.py` checks
+a stream by its rules. It reads untyped frames and shares no code with the decoder, so that the two
+cannot be wrong in the same way.
 """
 
 from typing import Literal, Protocol
 
 import msgspec
 
-from weft.findings import Findings
 from weft.sse import Frame
 
 Severity = Literal["error", "warning", "note"]
@@ -34,11 +33,11 @@ class Rule(msgspec.Struct, frozen=True):
     """The shortest piece of a stream that breaks it."""
 
 
-class Invariants(Protocol):
-    """Watches one response: every frame of it, then its end.
+class Validator(Protocol):
+    """Checks one response by the rules of its wire: every frame of it, then its end.
 
-    Notes in its findings the name of each rule that is broken, with what came and what was
-    expected; whoever drives it moves the position along.
+    Adds a finding for each broken rule, whose code is the name of the rule, with what came and
+    what was expected. Whoever feeds it keeps the position in the findings up to date.
     """
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
@@ -46,9 +45,3 @@ class Invariants(Protocol):
         ...
 
     def finish(self) -> None: ...
-
-
-class Watch(Protocol):
-    """Makes the watcher of one response."""
-
-    def __call__(self, findings: Findings) -> Invariants: ...

@@ -56,8 +56,8 @@ def event_of(frame: Frame) -> JsonValue:
 def watched(dialect: Dialect, frames: list[Frame]) -> list[Finding]:
     """What the rules of a wire find in the frames of one response."""
     findings = Findings()
-    assert dialect.invariants is not None
-    watch = dialect.invariants(findings)
+    assert dialect.validator is not None
+    watch = dialect.validator(findings)
     for frame in frames:
         findings.at, findings.offset = frame.number, frame.offset
         watch.feed(frame, event_of(frame))

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.captures.check import chat_cases, responses_cases
 from tests.captures.check.cases import Case
-from weft.check.engine import VIOLATIONS, examine
-from weft.check.rulebook import RULES
+from weft.check.checker import VIOLATIONS, examine
+from weft.check.rules import RULES
 
 HERE = Path(__file__).parent
 CASES: dict[str, list[Case]] = {

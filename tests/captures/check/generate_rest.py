@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.captures.check import ai_sdk_cases, gemini_cases, messages_cases
 from tests.captures.check.cases import Case, broken
-from weft.check.engine import VIOLATIONS, examine
-from weft.check.rulebook import RULES
+from weft.check.checker import VIOLATIONS, examine
+from weft.check.rules import RULES
 
 HERE = Path(__file__).parent
 CASES: dict[str, list[Case]] = {

@@ -60,5 +60,5 @@ AI_SDK = Dialect(
     begins=_begins,
     ends=_ends,
     rules=RULES,
-    invariants=UiMessageValidator,
+    validator=UiMessageValidator,
 )

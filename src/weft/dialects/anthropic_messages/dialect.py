@@ -123,6 +123,6 @@ ANTHROPIC_MESSAGES = Dialect(
     http=HTTP,
     quirks=MessagesQuirks,
     rules=RULES,
-    invariants=MessagesValidator,
+    validator=MessagesValidator,
     request=REQUEST,
 )

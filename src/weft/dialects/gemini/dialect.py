@@ -86,6 +86,6 @@ GENERATE_CONTENT = Dialect(
     http=HTTP,
     quirks=GeminiQuirks,
     rules=RULES,
-    invariants=GeminiValidator,
+    validator=GeminiValidator,
     request=REQUEST,
 )

@@ -106,5 +106,5 @@ OPENAI_CHAT = Dialect(
     http=HTTP,
     quirks=ChatQuirks,
     rules=RULES,
-    invariants=ChatValidator,
+    validator=ChatValidator,
 )

@@ -199,5 +199,5 @@ OPENAI_RESPONSES = Dialect(
     http=HTTP,
     quirks=ResponsesQuirks,
     rules=RULES,
-    invariants=ResponsesValidator,
+    validator=ResponsesValidator,
 )

@@ -5,13 +5,13 @@ from difflib import get_close_matches
 
 import msgspec
 
-from weft.check import lifecycle, lines
+from weft.check import lifecycle, sse_lines
 from weft.dialects import DIALECTS
 from weft.dialects.rules import Rule
 from weft.errors import ClientError
 
 WIRES: dict[str, tuple[Rule, ...]] = {
-    lines.WIRE: lines.RULES,
+    sse_lines.WIRE: sse_lines.RULES,
     lifecycle.WIRE: lifecycle.RULES,
     **{dialect.name: dialect.rules for dialect in DIALECTS.values()},
 }

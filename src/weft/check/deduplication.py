@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from weft.check.rulebook import EVERY_RULE, Selection
+from weft.check.rules import EVERY_RULE, Selection
 from weft.findings import Finding
 
 
-class SortedFindings(msgspec.Struct, frozen=True):
+class Deduplicated(msgspec.Struct, frozen=True):
     """The findings of one response, in the order of the stream."""
 
     reported: list[Finding]
@@ -220,7 +220,7 @@ the wire shows the defect at one event, and reading the stream notices it at ano
 """
 
 
-def deduplicate(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> SortedFindings:
+def deduplicate(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> Deduplicated:
     """Parts the findings of one response into those to report and those they imply.
 
     A defect whose rule is ignored is left out, with all that it implies. One that is implied by
@@ -228,15 +228,15 @@ def deduplicate(found: Iterable[Finding], selection: Selection = EVERY_RULE) -> 
     """
     ordered = sorted(dict.fromkeys(found), key=lambda one: (one.at, one.offset))
     causes = _causes(ordered)
-    sorted_findings = SortedFindings([], [])
+    deduplicated = Deduplicated([], [])
     for one in ordered:
         rule, *implying = _chain(one, causes)
         if not any(each in selection.ignored for each in (rule, *implying)):
             if any(map(selection.selects, implying)):
-                sorted_findings.implied.append(one)
+                deduplicated.implied.append(one)
             elif selection.selects(rule):
-                sorted_findings.reported.append(one)
-    return sorted_findings
+                deduplicated.reported.append(one)
+    return deduplicated
 
 
 def _causes(ordered: list[Finding]) -> dict[Finding, Finding]:

@@ -18,11 +18,11 @@ from weft.captures import (
     detect,
     in_order,
 )
-from weft.check import lifecycle, lines
+from weft.check import lifecycle, sse_lines
 from weft.check.clients import verdicts
-from weft.check.implied import deduplicate
-from weft.check.lines import LineCounter, Position
-from weft.check.rulebook import EVERY_RULE, Selection
+from weft.check.deduplication import deduplicate
+from weft.check.sse_lines import LineCounter, Position
+from weft.check.rules import EVERY_RULE, Selection
 from weft.check.verdict import Verdict
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
@@ -110,7 +110,7 @@ class Checker:
             self._wire.name, _LifecycleCheck, context=context, ended=self._response_ended
         )
         self._response = _ResponseCheck(self._wire)
-        self._lines = lines.LineChecker()
+        self._lines = sse_lines.LineChecker()
         self._counter = LineCounter()
         self._responses = 0
         self._events = 0
@@ -138,7 +138,9 @@ class Checker:
         self._reader.end()
         if self._events != 1 or not self._bodies:
             found = self._lines.finish(pieces, frames)
-            for one in _by_rule_id(lines.WIRE, lines.RULES, [finding for finding, _ in found]):
+            for one in _by_rule_id(
+                sse_lines.WIRE, sse_lines.RULES, [finding for finding, _ in found]
+            ):
                 if self._selection.reports(one.code):
                     self._reported.append(one)
             self._positions |= {one.offset: position for one, position in found}
@@ -164,10 +166,10 @@ class Checker:
 
     def _response_ended(self, choices: list[ChoiceReader]) -> None:
         response = self._response
-        sorted_findings = deduplicate(response.finish(choices), self._selection)
-        self._reported += sorted_findings.reported
-        self._implied += sorted_findings.implied
-        for one in sorted_findings.reported:
+        deduplicated = deduplicate(response.finish(choices), self._selection)
+        self._reported += deduplicated.reported
+        self._implied += deduplicated.implied
+        for one in deduplicated.reported:
             self._positions[one.offset] = response.position(one)
         self._responses += 1
         self._response = _ResponseCheck(self._wire)
@@ -207,7 +209,7 @@ class _ResponseCheck:
     def __init__(self, wire: Dialect) -> None:
         self._wire = wire
         self._findings = Findings()
-        self._validator = wire.invariants(self._findings) if wire.invariants else None
+        self._validator = wire.validator(self._findings) if wire.validator else None
         self._body: Frame | None = None  # the only frame so far, if it may be a whole body
         self._last: tuple[Frame, Position] | None = None
         self._noted = 0
