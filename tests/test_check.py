@@ -19,10 +19,10 @@ from tests.captures import CHAT, HERE, Capture
 from tests.strategies import FEW, QUICK
 from weft.check import lifecycle
 from weft.check.checker import VIOLATIONS, Checker, examine, is_body, parse_leniently
-from weft.check.sse_lines import RULES as LINE_RULES
-from weft.check.sse_lines import Position
 from weft.check.report import Checked, as_json, as_sarif, explanation, list_rules, reference, text
 from weft.check.rules import RULES, rules_named
+from weft.check.sse_lines import RULES as LINE_RULES
+from weft.check.sse_lines import Position
 from weft.context import Context
 from weft.dialects import DIALECTS, DialectName
 from weft.dialects.rules import Severity

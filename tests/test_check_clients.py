@@ -12,8 +12,8 @@ import weft
 from tests import chat
 from tests.captures import HERE
 from tests.clients import READERS, Seen, seen, told
-from weft.check.clients import VERDICTS, verdicts, verdicts_on
 from weft.check.checker import examine
+from weft.check.clients import VERDICTS, verdicts, verdicts_on
 from weft.check.executed import EXECUTED
 from weft.check.recorded import RECORDED
 from weft.check.rules import RULES

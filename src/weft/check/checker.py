@@ -21,8 +21,8 @@ from weft.captures import (
 from weft.check import lifecycle, sse_lines
 from weft.check.clients import verdicts
 from weft.check.deduplication import deduplicate
-from weft.check.sse_lines import LineCounter, Position
 from weft.check.rules import EVERY_RULE, Selection
+from weft.check.sse_lines import LineCounter, Position
 from weft.check.verdict import Verdict
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named

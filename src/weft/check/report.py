@@ -7,12 +7,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from weft.check.clients import verdicts_on
 from weft.check.checker import VIOLATIONS, Report
+from weft.check.clients import verdicts_on
 from weft.check.lifecycle import WIRE as ANY_WIRE
+from weft.check.rules import RULES, WIRES
 from weft.check.sse_lines import WIRE as LINES
 from weft.check.sse_lines import Position
-from weft.check.rules import RULES, WIRES
 from weft.check.verdict import UNKNOWN, Verdict
 from weft.dialects.rules import Severity
 from weft.findings import Finding

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from weft.check.checker import Checker, Report
-from weft.check.sse_lines import Position
 from weft.check.report import (
     Checked,
     as_json,
@@ -24,6 +23,7 @@ from weft.check.report import (
     verdict_lines,
 )
 from weft.check.rules import Selection, rules_named, selection
+from weft.check.sse_lines import Position
 from weft.cli.captures import (
     UNREADABLE,
     OpenCapture,
