@@ -11,7 +11,7 @@ import pytest
 from tests import chat
 from tests.captures import HERE
 from tests.test_cli import ENVIRONMENT, HEAD, WEFT
-from weft.check.rules import RULES, rules_matching, selection
+from weft.check.rules import all_rules, rules_matching, selection
 from weft.errors import ClientError
 
 FIRST = chat.chunk({"role": "assistant", "content": "Hel"})
@@ -185,7 +185,7 @@ def test_a_rule_that_does_not_exist_cannot_be_selected(option: str) -> None:
 
 
 def test_a_dialect_selects_its_rules_by_either_name() -> None:
-    own = [id for id in RULES if id.startswith("openai-responses/")]
+    own = [id for id in all_rules() if id.startswith("openai-responses/")]
     assert rules_matching("open-responses/") == rules_matching("openai-responses") == own
     assert rules_matching("open-responses") == own
     with pytest.raises(ClientError):

@@ -1,25 +1,23 @@
-"""All rules there are, by their full ids: `<wire>/<name>`. Ids are stable."""
+"""All rules there are, by their ids: `<wire>/<name>`. Ids are stable.
+
+The rules of a dialect are in `rules.toml` in its folder; those of every stream are `sse.toml` and
+`lifecycle.toml` here. A file is read when a rule of its wire is first needed.
+"""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 
 import msgspec
 
-from weft.check import lifecycle, sse_lines
 from weft.dialects import DIALECTS
 from weft.dialects.rules import Rule
 from weft.errors import ClientError
 
-WIRES: dict[str, tuple[Rule, ...]] = {
-    sse_lines.WIRE: sse_lines.RULES,
-    lifecycle.WIRE: lifecycle.RULES,
-    **{dialect.name: dialect.rules for dialect in DIALECTS.values()},
-}
-"""The rules of every wire, and of streams of any wire."""
-
-RULES: dict[str, Rule] = {
-    f"{wire}/{rule.name}": rule for wire, rules in WIRES.items() for rule in rules
-}
+SSE = "sse"
+LIFECYCLE = "lifecycle"
+WIRES: tuple[str, ...] = (SSE, LIFECYCLE, *(dialect.name for dialect in DIALECTS.values()))
 
 _ALIASES: dict[str, str] = {
     alias: dialect.name for dialect in DIALECTS.values() for alias in dialect.aliases
@@ -27,37 +25,65 @@ _ALIASES: dict[str, str] = {
 _MAX_SIMILAR = 5
 
 
+@cache
+def rules_of(wire: str) -> dict[str, Rule]:
+    """Returns the rules of one wire by their names, in the order of its file."""
+    if wire in (SSE, LIFECYCLE):
+        file = files("weft.check") / f"{wire}.toml"
+    else:
+        file = files("weft.dialects") / wire.replace("-", "_") / "rules.toml"
+    return msgspec.toml.decode(file.read_bytes(), type=dict[str, Rule])
+
+
+def rule(id: str) -> Rule:
+    """Returns the rule of that id; raises KeyError if there is none."""
+    wire, _, name = id.partition("/")
+    return rules_of(wire)[name]
+
+
+@cache
+def all_rules() -> dict[str, Rule]:
+    """Returns every rule by its id, wire by wire."""
+    return {f"{wire}/{name}": rule for wire in WIRES for name, rule in rules_of(wire).items()}
+
+
 def rules_named(name: str) -> list[str]:
-    """Returns the full ids of the rules of that id, or of that bare name in any wire.
+    """Returns the ids of the rules of that id, or of that bare name in any wire.
 
     Raises ClientError if there is none, with the ids that are similar.
     """
-    wanted = _full(name)
-    found = [id for id in RULES if wanted in (id, id.partition("/")[2])]
+    wanted = _canonical(name)
+    found = [id for id in all_rules() if wanted in (id, id.partition("/")[2])]
     if not found:
         raise _unknown(name)
     return found
 
 
 def rules_matching(pattern: str) -> list[str]:
-    """As rules_named; also of all rules whose ids begin so, such as `openai-chat/`."""
-    wanted = _full(pattern)
-    found = [id for id in RULES if wanted in (id, id.partition("/")[2])]
-    found = found or [id for id in RULES if pattern and id.startswith(wanted)]
-    if not found:
-        raise _unknown(pattern)
-    return found
+    """As rules_named; if there is none, all rules whose ids begin so, such as `openai-chat/`."""
+    try:
+        return rules_named(pattern)
+    except ClientError:
+        found = [id for id in all_rules() if pattern and id.startswith(_canonical(pattern))]
+        if not found:
+            raise
+        return found
 
 
-def _full(name: str) -> str:
-    """The name with the first name of its dialect, if it has one."""
+def _canonical(name: str) -> str:
+    """The name with an alias of its dialect replaced by the dialect's own name."""
     wire, slash, rest = name.rpartition("/")
     return f"{_ALIASES.get(wire, wire)}/{rest}" if slash else _ALIASES.get(name, name)
 
 
 def _unknown(name: str) -> ClientError:
-    similar = _similar(_full(name))
-    hint = f"did you mean {', '.join(similar)}?" if similar else "see `weft check --rules`"
+    wanted = _canonical(name)
+    bare = {id.partition("/")[2]: id for id in all_rules()}
+    similar = get_close_matches(wanted, all_rules(), _MAX_SIMILAR)
+    matches = get_close_matches(wanted.rpartition("/")[2], bare, _MAX_SIMILAR)
+    similar += [bare[one] for one in matches]
+    nearest = list(dict.fromkeys(similar))[:_MAX_SIMILAR]
+    hint = f"did you mean {', '.join(nearest)}?" if nearest else "see `weft check --rules`"
     return ClientError(f"there is no rule {name!r}; {hint}")
 
 
@@ -89,11 +115,4 @@ def selection(select: Iterable[str], ignore: Iterable[str]) -> Selection:
 
 def _matching(lists: Iterable[str]) -> frozenset[str]:
     patterns = [one.strip() for each in lists for one in each.split(",")]
-    return frozenset(rule for one in patterns if one for rule in rules_matching(one))
-
-
-def _similar(name: str) -> list[str]:
-    bare = {id.partition("/")[2]: id for id in RULES}
-    similar = get_close_matches(name, RULES, _MAX_SIMILAR)
-    similar += [bare[one] for one in get_close_matches(name.rpartition("/")[2], bare, _MAX_SIMILAR)]
-    return list(dict.fromkeys(similar))[:_MAX_SIMILAR]
+    return frozenset(id for one in patterns if one for id in rules_matching(one))

@@ -14,7 +14,6 @@ from weft.check.checker import Checker, Report
 from weft.check.report import (
     Checked,
     as_json,
-    as_sarif,
     explanation,
     finding_line,
     has_violations,
@@ -23,6 +22,7 @@ from weft.check.report import (
     verdict_lines,
 )
 from weft.check.rules import Selection, rules_named, selection
+from weft.check.sarif import as_sarif
 from weft.check.sse_lines import Position
 from weft.cli.captures import (
     UNREADABLE,

@@ -18,7 +18,7 @@ from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
 from weft.dialects.faults import ReadError
 from weft.dialects.requests import RequestCodec
-from weft.dialects.rules import Rule, Validator
+from weft.dialects.rules import Validator
 from weft.findings import Findings
 from weft.ids import Ids
 from weft.partial_json import mended, whole_characters
@@ -230,11 +230,8 @@ class Dialect:
     quirks: type[Quirks] | None = None
     """The class of its quirks."""
 
-    rules: tuple[Rule, ...] = ()
-    """What the checker knows of this wire."""
-
     validator: Callable[[Findings], Validator] | None = None
-    """Makes what checks one response by these rules."""
+    """Makes what checks one response by the rules of `rules.toml`."""
 
 
 class Replays:

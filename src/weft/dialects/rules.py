@@ -1,8 +1,8 @@
 """The rules of a wire, as the checker reads them.
 
-A rule is a value: what must hold, why, and bytes that break it. A dialect's `validator.py` checks
-a stream by its rules. It reads untyped frames and shares no code with the decoder, so that the two
-cannot be wrong in the same way.
+A rule is a value: what must hold, why, and bytes that break it. `rules.toml` in the folder of a
+dialect lists them, and `validator.py` there checks streams by them. It reads untyped frames and
+shares no code with the decoder, so that the two cannot be wrong in the same way.
 """
 
 from typing import Literal, Protocol
@@ -18,10 +18,9 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 """What an untyped frame holds."""
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """One promise of a wire. Its full id is `<dialect>/<name>`, and stays what it is."""
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One rule of a wire, as `rules.toml` has it below its name."""
 
-    name: str
     severity: Severity
     promise: str
     """What holds in a good stream, as one sentence."""
@@ -31,6 +30,12 @@ class Rule(msgspec.Struct, frozen=True):
 
     example: str
     """The shortest piece of a stream that breaks it."""
+
+    implies_at_event: tuple[str, ...] = ()
+    """The ids of rules that are always broken at the same event, by the same defect."""
+
+    implies_in_response: tuple[str, ...] = ()
+    """The ids of rules that the same defect breaks once each, at another event."""
 
 
 class Validator(Protocol):

@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.dialects.ai_sdk import wire
 from weft.dialects.ai_sdk.decoder import EVENTS, StreamDecoder
 from weft.dialects.ai_sdk.encoder import UiEncoder
-from weft.dialects.ai_sdk.validator import RULES, UiMessageValidator
+from weft.dialects.ai_sdk.validator import UiMessageValidator
 from weft.dialects.base import Dialect
 from weft.sse import DONE, Frame
 
@@ -59,6 +59,5 @@ AI_SDK = Dialect(
     encoder=UiEncoder,
     begins=_begins,
     ends=_ends,
-    rules=RULES,
     validator=UiMessageValidator,
 )

@@ -20,15 +20,12 @@ from weft.dialects.ai_sdk.validation.required import (
     strange,
     told,
 )
-from weft.dialects.ai_sdk.validation.rules import RULES
 from weft.dialects.ai_sdk.validation.state import Calls, Items, differs
 from weft.dialects.checking.once import JsonObject, Once
 from weft.dialects.checking.untyped import Framing, count, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
 from weft.findings import Findings
 from weft.sse import DONE, Frame
-
-__all__ = ["RULES", "UiMessageValidator"]
 
 _WORDS = frozenset({"stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"})
 

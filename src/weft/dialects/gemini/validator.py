@@ -8,13 +8,10 @@ from collections.abc import Callable
 
 from weft.dialects.checking.once import JsonObject, Once
 from weft.dialects.checking.untyped import count, elements, fields, shown, text
-from weft.dialects.gemini.validation.rules import RULES
 from weft.dialects.gemini.validation.state import ValidatedCandidate
 from weft.dialects.rules import JsonValue
 from weft.findings import Findings
 from weft.sse import DONE, Frame
-
-__all__ = ["RULES", "GeminiValidator"]
 
 _CONTENT_KEYS = ("candidates", "promptFeedback", "usageMetadata", "error")
 _ERROR_STATUSES = frozenset(
