@@ -308,8 +308,8 @@ def test_step_3_an_entry_with_nothing_in_it_that_belongs_to_no_call_is_noted(
 ) -> None:  # Q48: readers that go by the index take it for a call
     told = tell(tc(0, "c", "f", "[1]"), tc(index))
     assert (told.calls, told.codes) == ([("c", "f", "[1]")], ["call-empty"])
-    assert CallDelta(index=0).says_nothing
-    assert not CallDelta(signature="s").says_nothing
+    assert CallDelta(index=0).is_empty
+    assert not CallDelta(signature="s").is_empty
 
 
 def test_step_3_blanks_after_finished_arguments_are_ignored() -> None:

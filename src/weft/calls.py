@@ -13,7 +13,7 @@ One procedure answers for all of them. For each entry of a chunk:
    announced: they end as a lone, invalid tool-call.
 
 "Finished" (a whole JSON object or array, so nothing legitimate can follow) and "viable" (could
-still become JSON) are asked lazily, and each scan resumes where the last one stopped.
+still become JSON) are evaluated lazily, and each scan resumes where the last one stopped.
 """
 
 from collections.abc import Sequence
@@ -52,9 +52,9 @@ class CallDelta(msgspec.Struct, frozen=True):
     extra: Json = UNSET
 
     @property
-    def says_nothing(self) -> bool:
-        told = self.id or self.name or self.arguments or self.signature
-        return not told and self.extra is UNSET
+    def is_empty(self) -> bool:
+        filled = self.id or self.name or self.arguments or self.signature
+        return not filled and self.extra is UNSET
 
 
 class _By(Enum):
@@ -175,8 +175,8 @@ class Ledger:
 
     @property
     def holding(self) -> bool:
-        """Whether something that the entries so far said has not come out: a call that is not
-        announced, argument text, or what comes out only with the tool-call."""
+        """Whether something of the entries so far has not come out: a call that is not announced,
+        argument text, or what comes out only with the tool-call."""
         return bool(self._waiting)
 
     def __len__(self) -> int:
@@ -190,7 +190,7 @@ class Ledger:
         group: list[_Call | None] = []
         for position, entry in enumerate(entries):
             call = None
-            if not entry.says_nothing:
+            if not entry.is_empty:
                 call = self._apply(entry, position if several else None)
                 self._release(call, out)
                 self._last = call

@@ -57,7 +57,8 @@ from weft.parts import (
     ToolResult,
 )
 
-Shown = Callable[[ErrorPart], ErrorPart]
+Redact = Callable[[ErrorPart], ErrorPart]
+"""Returns the error without what clients must not read."""
 
 _replace = msgspec.structs.replace
 _BLANKS = " \t\r\n"
@@ -126,10 +127,9 @@ class _Call:
 class Guard:
     """Makes any parts legal. One guard lives for one response."""
 
-    def __init__(self, ids: Ids, findings: Findings, shown: Shown | None = None) -> None:
-        """`shown` makes of an error what may be told of it."""
+    def __init__(self, ids: Ids, findings: Findings, redact: Redact | None = None) -> None:
         self.fold = Assembler()
-        self._shown = shown
+        self._redact = redact
         self._ids = ids
         self._findings = findings
         self._response = ABSENT
@@ -208,7 +208,7 @@ class Guard:
             if call.unsent.length and call.stage in (_Stage.OPEN, _Stage.ENDING):
                 self._hand_over(call, _replace(_call_of(call), invalid="stream-failed"), out)
         self._response = FAILED
-        self._emit(part if self._shown is None else self._shown(part), out)
+        self._emit(part if self._redact is None else self._redact(part), out)
 
     def _on_finish(self, part: Finish, out: list[Part]) -> None:
         if part.reason == "error" and self._response is OPEN:
@@ -239,7 +239,7 @@ class Guard:
 
     def _text_delta(self, part: TextDelta, out: list[Part]) -> None:
         if part.delta and self._texts.open.get(part.id) == part.id:
-            self.fold.said(part)
+            self.fold.text_delta(part)
             out.append(part)
         else:
             self._span_delta(self._texts, part, out)
@@ -355,19 +355,16 @@ class Guard:
         elif call.stage in (_Stage.SEALED, _Stage.CALLED, _Stage.CLOSED):
             self._findings.once("delta-late", part.id, f"{part.type} of {part.id!r}: dropped")
         else:
-            self._wait(call, part)
+            if call.stage is _Stage.HELD and call.start is None:
+                detail = f"{part.type} of {part.id!r} before its start"
+                self._findings.once("start-missing", part.id, detail)
+            elif call.stage is _Stage.ENDING:
+                self._findings.once("end-early", part.id, f"call {part.id!r} goes on after its end")
+            call.only = None if call.unsent.length else part
+            call.unsent.add(part.delta)
             if call.stage is not _Stage.HELD:
                 self._let_flow(call, part.delta, out)
             self._watch(call)
-
-    def _wait(self, call: _Call, part: ToolParamsDelta) -> None:
-        if call.stage is _Stage.HELD and call.start is None:
-            detail = f"{part.type} of {part.id!r} before its start"
-            self._findings.once("start-missing", part.id, detail)
-        elif call.stage is _Stage.ENDING:
-            self._findings.once("end-early", part.id, f"call {part.id!r} goes on after its end")
-        call.only = None if call.unsent.length else part
-        call.unsent.add(part.delta)
 
     def _params_end(self, part: ToolParamsEnd, out: list[Part]) -> None:
         call = self._call(part.id)
@@ -375,7 +372,10 @@ class Guard:
             self._complete(call, part.whole)
         elif call.stage is _Stage.OPEN:
             self._complete(call, part.whole)
-            if _is_json(call) and not settled(self._sendable(call)):
+            # nothing new goes out after an error
+            failed = self._response is FAILED
+            sendable = self.fold.joined(call.id) if failed else self._text(call)
+            if _is_json(call) and not settled(sendable):
                 call.stage, call.end = _Stage.ENDING, part
             else:
                 self._seal(call, part, out, mend=False)
@@ -474,10 +474,6 @@ class Guard:
         sent = self.fold.joined(call.id)
         return "".join((sent, call.unsent.text)) if call.unsent.length else sent
 
-    def _sendable(self, call: _Call) -> str:
-        """All argument text that can still go out: nothing new after an error."""
-        return self.fold.joined(call.id) if self._response is FAILED else self._text(call)
-
     def _complete(self, call: _Call, whole: str | None) -> None:
         """Takes in the full value that a wire repeats at the end: adds what is missing."""
         if not whole or (_is_json(call) and not whole.strip(_BLANKS)):
@@ -497,7 +493,7 @@ class Guard:
                 self._tail(text, whole, f"params of {call.id!r}")
             call.unsent.set(whole)
             call.hold = Hold()
-            if call.stage is not _Stage.HELD:  # else it is asked when the name comes
+            if call.stage is not _Stage.HELD:  # else it is fed when the name comes
                 call.hold.feed(whole)
 
     def _seal(self, call: _Call, end: ToolParamsEnd, out: list[Part], *, mend: bool) -> None:
@@ -565,21 +561,17 @@ class Guard:
     def _made(self, call: _Call, part: ToolCall, out: list[Part]) -> None:
         """Emits the one tool-call of a call, with the last word on whether it is valid."""
         if part.invalid is None:
-            part = _replace(part, invalid=self._verdict(part))
-        if part.invalid is None and not part.provider_executed:
-            self._dispatchable = True
+            if self._response is FAILED:
+                part = _replace(part, invalid="stream-failed")
+            elif part.format == "json" and not parses(part.params):
+                detail = f"call {part.id!r}: arguments are not JSON: {part.params[-40:]!r}"
+                self._findings.note("arguments-invalid", detail)
+                part = _replace(part, invalid="bad-arguments")
+            elif not part.provider_executed:
+                self._dispatchable = True
         call.stage = _Stage.CALLED
         self._waiting.discard(call.id)
         self._emit(part, out)
-
-    def _verdict(self, part: ToolCall) -> Invalid | None:
-        if self._response is FAILED:
-            return "stream-failed"
-        if part.format == "text" or parses(part.params):
-            return None
-        detail = f"call {part.id!r}: arguments are not JSON: {part.params[-40:]!r}"
-        self._findings.note("arguments-invalid", detail)
-        return "bad-arguments"
 
 
 def _raw_start(id: str) -> ReasoningStart:
