@@ -65,7 +65,7 @@ class HttpHeads:
         self._in_head = False
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Returns the pieces that can be told apart so far."""
+        """Returns the pieces of which it is certain what they are."""
         return self._split(self._held + data, is_last=False)
 
     def finish(self) -> list[Piece]:
@@ -201,7 +201,10 @@ class Splitter:
         dialect, before = self._dialect, self._before
         ends = dialect.ends(frame)
         is_whole = frame.bare and dialect.is_whole(frame)
-        is_behind_head = self._is_behind_head(frame)
+        is_behind_head = False
+        while self._heads and self._heads[0] < frame.offset:
+            self._heads.popleft()
+            is_behind_head = True
         begins = len(before) > 0 and (
             is_behind_head
             or (self._ended and not ends and dialect.speaks(frame))
@@ -214,13 +217,6 @@ class Splitter:
         self._ended = self._ended or ends
         self._is_whole = is_whole
         return begins
-
-    def _is_behind_head(self, frame: Frame) -> bool:
-        found = False
-        while self._heads and self._heads[0] < frame.offset:
-            self._heads.popleft()
-            found = True
-        return found
 
 
 class Channel(Protocol[Out]):
@@ -519,7 +515,7 @@ _SIGNATURES = {
 
 
 class Detector:
-    """Finds the dialect of a capture while its bytes come, as soon as it can be told.
+    """Finds the dialect of a capture while its bytes come, as soon as it is certain.
 
     Given a dialect, it only makes sure that these bytes are a stream at all.
     """
@@ -580,7 +576,7 @@ class Detector:
 
     def _unreadable(self) -> Unreadable:
         if not self._is_stream:
-            return Unreadable(_what(self._sample, self._frames.heads.status))
+            return Unreadable(_describe(self._sample, self._frames.heads.status))
         if self._first is None:
             return Unreadable("a stream without a single event")
         candidates = ", ".join(self._candidates or DIALECTS)
@@ -591,8 +587,8 @@ class Detector:
         )
 
 
-def _what(sample: bytes, status: int | None) -> str:
-    """Says what these bytes are, since they are no stream."""
+def _describe(sample: bytes, status: int | None) -> str:
+    """Returns what bytes are that are no stream."""
     http = "" if status is None else f" (HTTP {status})"
     if not sample.strip():
         return "empty: there is no stream in it" if status is None else f"no body{http}"

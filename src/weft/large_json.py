@@ -185,7 +185,10 @@ class _Outline:
                 found = self._by_name.get(value)
                 return value if found is None else found.text()
             case Raw():
-                return self._filled_raw(value)
+                pieces = self._names.split(bytes(value))
+                if len(pieces) > 1:
+                    pieces[1::2] = [self.strings[int(number)].literal for number in pieces[1::2]]
+                    return Raw(b"".join(pieces))
             case msgspec.Struct():
                 for name in value.__struct_fields__:
                     member = getattr(value, name)
@@ -201,14 +204,6 @@ class _Outline:
                 value.clear()
                 value.update(items)
         return value
-
-    def _filled_raw(self, raw: Raw) -> Raw:
-        data = bytes(raw)
-        pieces = self._names.split(data)
-        if len(pieces) == 1:
-            return raw
-        pieces[1::2] = [self.strings[int(number)].literal for number in pieces[1::2]]
-        return Raw(b"".join(pieces))
 
     def check_unread(self) -> None:
         """Raises DecodeError if a string that nobody read is not one."""
@@ -298,7 +293,10 @@ def _outlined(value: object, long: list[list[bytes]]) -> object:
     """Returns the value, or a copy that has marks for its long strings, which go to `long`."""
     match value:
         case str():
-            return _mark(_written(value), long) if len(value) > SLICE else value
+            if len(value) <= SLICE:
+                return value
+            slices = [value[at : at + SLICE] for at in range(0, len(value), SLICE)]
+            return _mark([b'"', *(_encode(one)[1:-1] for one in slices), b'"'], long)
         case Raw():
             return _mark([bytes(value)], long) if len(value) > SLICE else value
         case msgspec.Struct():
@@ -324,8 +322,3 @@ def _outlined(value: object, long: list[list[bytes]]) -> object:
 def _mark(pieces: list[bytes], long: list[list[bytes]]) -> Raw:
     long.append(pieces)
     return Raw(b"\0%d\0" % (len(long) - 1))
-
-
-def _written(text: str) -> list[bytes]:
-    slices = range(0, len(text), SLICE)
-    return [b'"', *(_encode(text[at : at + SLICE])[1:-1] for at in slices), b'"']

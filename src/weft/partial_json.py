@@ -2,7 +2,7 @@
 
 A `Scan` follows JSON text piece by piece and tells at any point whether the text is *finished*
 (a whole object or array, so nothing legitimate can follow) and whether it is still *viable*
-(could become valid JSON). It reads each character once, however often it is asked; members of
+(could become valid JSON). It reads each character once, however often these are read; members of
 objects and arrays that are whole are skipped by regular expressions, many at a time.
 """
 
@@ -166,18 +166,14 @@ class Scan:
         return 0
 
     def _in_string(self, character: str) -> None:
-        if character == '"':
-            self._close_string()
+        if character == '"' and self._word == "key":
+            self._at = _At.COLON
+        elif character == '"':
+            self._value_ended()
         elif character == "\\":
             self._at = _At.ESCAPE
         else:
             self._at = _At.BROKEN
-
-    def _close_string(self) -> None:
-        if self._word == "key":
-            self._at = _At.COLON
-        else:
-            self._value_ended()
 
     def _in_word(self, character: str) -> None:
         """An escape, its hex digits, or the rest of true, false, null."""
@@ -275,12 +271,16 @@ def parse(text: str | bytes) -> object:
         return msgspec.json.decode(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    except ValueError:
-        return _parse_slowly(text)
+    except ValueError:  # perhaps for a lone surrogate
+        pass
+    try:
+        return mended(json.loads(text, parse_constant=_refuse, parse_float=_finite))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def is_json(text: str) -> bool:
-    """Whether `parse` takes it; no value is made of it, if that can be told without."""
+    """Whether `parse` accepts it. Mostly this is known without making a value of it."""
     try:
         _raw(text)
     except RecursionError:
@@ -304,13 +304,6 @@ def _may_be_infinite(text: str) -> bool:
         if before[-1:] in ("", "[", ":", ",", " ", "\t", "\n", "\r"):  # in a string, nearly never
             return True
     return any(text[start : start + 99].isdigit() for start in range(0, len(text), 99))
-
-
-def _parse_slowly(text: str | bytes) -> object:
-    try:
-        return mended(json.loads(text, parse_constant=_refuse, parse_float=_finite))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -137,7 +137,10 @@ class FrameReader:
                 lines[0] = self._tail_with(lines[0])
             self._lines(lines, out)
             if rest:
-                self._keep_tail(rest)
+                self._tail.append(rest)
+                self._tail_size += len(rest)
+                if self._tail_size > self._limit:
+                    raise self._too_large("line")
         except TooLarge as failure:
             self._failure, self._form = failure, _Form.DEAD
             self._fresh = False
@@ -197,12 +200,6 @@ class FrameReader:
         self._tail.clear()
         self._tail_size = 0
         return whole
-
-    def _keep_tail(self, piece: bytes) -> None:
-        self._tail.append(piece)
-        self._tail_size += len(piece)
-        if self._tail_size > self._limit:
-            raise self._too_large("line")
 
     def _too_large(self, what: str) -> TooLarge:
         return TooLarge(what, self._limit, offset=self._offset, event=self._number)

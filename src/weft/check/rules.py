@@ -55,7 +55,12 @@ def rules_named(name: str) -> list[str]:
     wanted = _canonical(name)
     found = [id for id in all_rules() if wanted in (id, id.partition("/")[2])]
     if not found:
-        raise _unknown(name)
+        bare = {id.partition("/")[2]: id for id in all_rules()}
+        similar = get_close_matches(wanted, all_rules(), _MAX_SIMILAR)
+        names = get_close_matches(wanted.rpartition("/")[2], bare, _MAX_SIMILAR)
+        similar = list(dict.fromkeys([*similar, *(bare[one] for one in names)]))[:_MAX_SIMILAR]
+        hint = f"did you mean {', '.join(similar)}?" if similar else "see `weft check --rules`"
+        raise ClientError(f"there is no rule {name!r}; {hint}")
     return found
 
 
@@ -74,17 +79,6 @@ def _canonical(name: str) -> str:
     """The name with an alias of its dialect replaced by the dialect's own name."""
     wire, slash, rest = name.rpartition("/")
     return f"{_ALIASES.get(wire, wire)}/{rest}" if slash else _ALIASES.get(name, name)
-
-
-def _unknown(name: str) -> ClientError:
-    wanted = _canonical(name)
-    bare = {id.partition("/")[2]: id for id in all_rules()}
-    similar = get_close_matches(wanted, all_rules(), _MAX_SIMILAR)
-    matches = get_close_matches(wanted.rpartition("/")[2], bare, _MAX_SIMILAR)
-    similar += [bare[one] for one in matches]
-    nearest = list(dict.fromkeys(similar))[:_MAX_SIMILAR]
-    hint = f"did you mean {', '.join(nearest)}?" if nearest else "see `weft check --rules`"
-    return ClientError(f"there is no rule {name!r}; {hint}")
 
 
 class Selection(msgspec.Struct, frozen=True):

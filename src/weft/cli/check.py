@@ -129,19 +129,16 @@ class _Progress:
         """Yields the bytes of a capture, and shows how far they are."""
         for chunk in chunks(path):
             self._read += len(chunk)
-            self._show(path)
+            percent = min(100 * self._read // max(self._total, 1), 100)
+            line = f"{percent:3} % {path}"[:79]
+            if self._is_shown and line != self._line:
+                self._line = line
+                sys.stderr.write(f"\r{line}\x1b[K")
+                sys.stderr.flush()
             yield chunk
 
-    def _show(self, path: str) -> None:
-        percent = min(100 * self._read // max(self._total, 1), 100)
-        line = f"{percent:3} % {path}"[:79]
-        if self._is_shown and line != self._line:
-            self._line = line
-            sys.stderr.write(f"\r{line}\x1b[K")
-            sys.stderr.flush()
-
     def clear(self) -> None:
-        """Takes the line away, so that something else can be printed."""
+        """Erases the line, so that something else can be printed."""
         if self._line:
             self._line = ""
             sys.stderr.write("\r\x1b[K")
