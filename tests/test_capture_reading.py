@@ -15,12 +15,12 @@ from tests.strategies import QUICK
 from weft import Context, Ids, Unreadable, convert, decode_all, detect
 from weft.captures import (
     CaptureFrames,
+    CapturePiece,
     CaptureReader,
     ChoiceConverter,
     ChoiceReader,
     Detector,
     HttpHeads,
-    Piece,
 )
 from weft.dialects import DialectName
 from weft.parts import Part
@@ -45,13 +45,13 @@ def cut(raw: bytes, cuts: Iterable[int]) -> list[bytes]:
 # Heads
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def joined(pieces: Iterable[CapturePiece]) -> list[CapturePiece]:
     """The pieces, those of one kind in a row as one."""
-    out: list[Piece] = []
+    out: list[CapturePiece] = []
     for piece in pieces:
         if out and out[-1].is_head == piece.is_head:
             before = out.pop()
-            out.append(Piece(before.offset, before.data + piece.data, piece.is_head))
+            out.append(CapturePiece(before.offset, before.data + piece.data, piece.is_head))
         else:
             out.append(piece)
     return out

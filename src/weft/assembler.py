@@ -198,7 +198,7 @@ class Response(msgspec.Struct, frozen=True):
         return "".join(item.text for item in texts if item.refusal is refusal)
 
 
-class _Text(msgspec.Struct):
+class _TextSlot(msgspec.Struct):
     slot: int
     start: TextStart
     buffer: Buffer
@@ -219,7 +219,7 @@ class _Text(msgspec.Struct):
         )
 
 
-class _Reasoning(msgspec.Struct):
+class _ReasoningSlot(msgspec.Struct):
     slot: int
     start: ReasoningStart
     buffer: Buffer
@@ -240,7 +240,7 @@ class _Reasoning(msgspec.Struct):
         )
 
 
-class _Call(msgspec.Struct):
+class _CallSlot(msgspec.Struct):
     slot: int
     buffer: Buffer
     call: ToolCall | None = None
@@ -253,11 +253,11 @@ class Assembler:
         self._metadata: ResponseMetadata | None = None
         self._finish: Finish | None = None
         self._error: ErrorPart | None = None
-        self._slots: list[_Text | _Reasoning | _Call | Item] = []
+        self._slots: list[_TextSlot | _ReasoningSlot | _CallSlot | Item] = []
         self._order: list[int] = []
-        self._texts: dict[str, _Text] = {}
-        self._reasonings: dict[str, _Reasoning] = {}
-        self._calls: dict[str, _Call] = {}
+        self._texts: dict[str, _TextSlot] = {}
+        self._reasonings: dict[str, _ReasoningSlot] = {}
+        self._calls: dict[str, _CallSlot] = {}
 
     def feed(self, part: Part) -> None:
         _FOLD[part.__class__](self, part)
@@ -288,9 +288,9 @@ class Assembler:
         finish, error = self._finish, self._error
         items: list[Item] = []
         for slot in self._slots:
-            if isinstance(slot, _Text | _Reasoning):
+            if isinstance(slot, _TextSlot | _ReasoningSlot):
                 items.append(slot.item())
-            elif not isinstance(slot, _Call):
+            elif not isinstance(slot, _CallSlot):
                 items.append(slot)
             elif slot.call is not None:  # else announced, and still open
                 call = slot.call
@@ -320,7 +320,7 @@ class Assembler:
         )
 
     def _text_start(self, part: TextStart) -> None:
-        self._texts[part.id] = slot = _Text(len(self._slots), part, Buffer())
+        self._texts[part.id] = slot = _TextSlot(len(self._slots), part, Buffer())
         self._begin(slot)
 
     def text_delta(self, part: TextDelta) -> None:
@@ -333,7 +333,7 @@ class Assembler:
         self._order.append(slot.slot)
 
     def _reasoning_start(self, part: ReasoningStart) -> None:
-        self._reasonings[part.id] = slot = _Reasoning(len(self._slots), part, Buffer())
+        self._reasonings[part.id] = slot = _ReasoningSlot(len(self._slots), part, Buffer())
         self._begin(slot)
 
     def _reasoning_delta(self, part: ReasoningDelta) -> None:
@@ -345,7 +345,7 @@ class Assembler:
         self._order.append(slot.slot)
 
     def _params_start(self, part: ToolParamsStart) -> None:
-        self._calls[part.id] = slot = _Call(len(self._slots), Buffer())
+        self._calls[part.id] = slot = _CallSlot(len(self._slots), Buffer())
         self._begin(slot)
 
     def _params_delta(self, part: ToolParamsDelta) -> None:
@@ -357,14 +357,14 @@ class Assembler:
     def _tool_call(self, part: ToolCall) -> None:
         slot = self._calls.get(part.id)
         if slot is None:  # a call that came whole
-            self._calls[part.id] = slot = _Call(len(self._slots), Buffer())
+            self._calls[part.id] = slot = _CallSlot(len(self._slots), Buffer())
             self._slots.append(slot)
         is_cut = part.invalid == "stream-failed" and self._error is None
         self._order.append(CUT - slot.slot if is_cut else slot.slot)
         slot.call = part
         slot.buffer.set(part.params)
 
-    def _begin(self, slot: _Text | _Reasoning | _Call | Item) -> None:
+    def _begin(self, slot: _TextSlot | _ReasoningSlot | _CallSlot | Item) -> None:
         """Gives an item its place. What comes whole, such as a source, is its own slot."""
         self._order.append(len(self._slots))
         self._slots.append(slot)

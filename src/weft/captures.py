@@ -45,7 +45,7 @@ _BEFORE_HEAD = frozenset((b"", b"\n", b"}", b"]"))
 _BLANK = bytes(byte if byte in b"\r\n" else 0x20 for byte in range(256))
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
+class CapturePiece(msgspec.Struct, frozen=True, gc=False):
     """Some bytes of a capture: of a body, or of an HTTP head."""
 
     offset: int
@@ -64,15 +64,15 @@ class HttpHeads:
         self._before = b""  # the byte before what is held
         self._in_head = False
 
-    def feed(self, data: bytes) -> list[Piece]:
+    def feed(self, data: bytes) -> list[CapturePiece]:
         """Returns the pieces of which it is certain what they are."""
         return self._split(self._held + data, is_last=False)
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[CapturePiece]:
         return self._split(self._held, is_last=True)
 
-    def _split(self, data: bytes, *, is_last: bool) -> list[Piece]:
-        out: list[Piece] = []
+    def _split(self, data: bytes, *, is_last: bool) -> list[CapturePiece]:
+        out: list[CapturePiece] = []
         position = 0
         while position < len(data):
             if self._in_head:
@@ -80,13 +80,13 @@ class HttpHeads:
                 if not end:
                     break
                 line = data[position:end]
-                out.append(Piece(self._offset + position, line, is_head=True))
+                out.append(CapturePiece(self._offset + position, line, is_head=True))
                 self._in_head = bool(line.strip())
                 position = end
                 continue
             begin = self._next_head(data, position, is_last=is_last)
             if begin > position:
-                out.append(Piece(self._offset + position, data[position:begin]))
+                out.append(CapturePiece(self._offset + position, data[position:begin]))
                 position = begin
             if begin < len(data):
                 found = _STATUS_LINE.match(data, begin)
@@ -132,7 +132,7 @@ class CaptureFrames:
         """Returns the frames that these bytes complete. Raises as a FrameReader does."""
         return self.read(self.heads.feed(data))
 
-    def read(self, pieces: Iterable[Piece]) -> list[Frame]:
+    def read(self, pieces: Iterable[CapturePiece]) -> list[Frame]:
         """As feed, of bytes whose heads are known.
 
         The bytes of a head are blanked, not left out, so that offsets stay what they are.
@@ -192,7 +192,7 @@ class Splitter:
         self._is_whole = False
         self._heads: deque[int] = deque()
 
-    def heads(self, pieces: Iterable[Piece]) -> None:
+    def heads(self, pieces: Iterable[CapturePiece]) -> None:
         """Remembers where HTTP heads stand: what follows one is another response."""
         self._heads.extend(piece.offset for piece in pieces if piece.is_head)
 
@@ -389,7 +389,7 @@ class CaptureReader(Generic[T]):
         """Returns the rest. An empty capture holds one empty response."""
         return self.read(self._frames.finish()) + self.end()
 
-    def read(self, frames: Iterable[Frame], pieces: Iterable[Piece] = ()) -> list[T]:
+    def read(self, frames: Iterable[Frame], pieces: Iterable[CapturePiece] = ()) -> list[T]:
         """As feed, of frames that were read elsewhere, from these pieces."""
         self._splitter.heads(pieces)
         out: list[T] = []
@@ -551,7 +551,7 @@ class Detector:
             raise self._unreadable()
         return found
 
-    def _look(self, pieces: Iterable[Piece]) -> None:
+    def _look(self, pieces: Iterable[CapturePiece]) -> None:
         for piece in pieces:
             if not piece.is_head:
                 self._size += len(piece.data)

@@ -99,7 +99,7 @@ class _Stage(Enum):
     CLOSED = "closed"
 
 
-class _Call:
+class _GuardedCall:
     """One call, seen from the guard. Text that went out is in the fold, the rest in `unsent`."""
 
     __slots__ = ("end", "hold", "id", "only", "stage", "start", "unsent")
@@ -136,7 +136,7 @@ class Guard:
         self._dispatchable = False
         self._texts = _Spans(TextStart, TextDelta, TextEnd, self.fold.text)
         self._reasonings = _Spans(_raw_start, ReasoningDelta, ReasoningEnd, self.fold.reasoning)
-        self._calls: dict[str, _Call] = {}
+        self._calls: dict[str, _GuardedCall] = {}
         self._waiting: set[str] = set()
         """The calls of which something was fed that has not come out."""
 
@@ -321,10 +321,10 @@ class Guard:
 
     # Calls
 
-    def _call(self, id: str) -> _Call:
+    def _call(self, id: str) -> _GuardedCall:
         call = self._calls.get(id)
         if call is None:
-            self._calls[id] = call = _Call(id)
+            self._calls[id] = call = _GuardedCall(id)
         return call
 
     def _params_start(self, part: ToolParamsStart, out: list[Part]) -> None:
@@ -336,9 +336,9 @@ class Guard:
             self._announce(call, part, out)
         else:
             call.start = part
-        self._watch(call)
+        self._update_waiting(call)
 
-    def _watch(self, call: _Call) -> None:
+    def _update_waiting(self, call: _GuardedCall) -> None:
         if call.waits:
             self._waiting.add(call.id)
         else:
@@ -364,7 +364,7 @@ class Guard:
             call.unsent.add(part.delta)
             if call.stage is not _Stage.HELD:
                 self._let_flow(call, part.delta, out)
-            self._watch(call)
+            self._update_waiting(call)
 
     def _params_end(self, part: ToolParamsEnd, out: list[Part]) -> None:
         call = self._call(part.id)
@@ -381,7 +381,7 @@ class Guard:
                 self._seal(call, part, out, mend=False)
         else:
             self._findings.once("end-repeated", part.id, f"{part.type} of {part.id!r}: dropped")
-        self._watch(call)
+        self._update_waiting(call)
 
     def _tool_call(self, part: ToolCall, out: list[Part]) -> None:
         call = self._call(part.id)
@@ -397,7 +397,7 @@ class Guard:
     def _tool_result(self, part: ToolResult, out: list[Part]) -> None:
         call = self._calls.get(part.id)
         if call is None:
-            call = _Call(part.id)
+            call = _GuardedCall(part.id)
             if not part.earlier:
                 detail = f"result of {part.id!r}, which was not called here"
                 self._findings.note("result-without-call", detail)
@@ -425,12 +425,12 @@ class Guard:
             self._call_early(call, out)
         self._emit(part, out)
 
-    def _call_early(self, call: _Call, out: list[Part]) -> None:
+    def _call_early(self, call: _GuardedCall, out: list[Part]) -> None:
         """Something came that only a call that was made can have."""
         self._findings.note("result-early", f"call {call.id!r} was not ended before")
         self._tool_call(_call_of(call), out)
 
-    def _close_call(self, call: _Call, out: list[Part]) -> None:
+    def _close_call(self, call: _GuardedCall, out: list[Part]) -> None:
         """At the finish, every call that was begun ends in one tool-call."""
         failed = self._response is FAILED
         if call.stage is _Stage.HELD:
@@ -449,32 +449,32 @@ class Guard:
                 self._findings.note("call-missing", f"call {call.id!r} ended without a tool-call")
             self._hand_over(call, _call_of(call), out)
 
-    def _announce(self, call: _Call, start: ToolParamsStart, out: list[Part]) -> None:
+    def _announce(self, call: _GuardedCall, start: ToolParamsStart, out: list[Part]) -> None:
         call.start, call.stage = start, _Stage.OPEN
         self._emit(start, out)
         if call.unsent.length:
             self._let_flow(call, call.unsent.text, out)
 
-    def _let_flow(self, call: _Call, piece: str, out: list[Part]) -> None:
+    def _let_flow(self, call: _GuardedCall, piece: str, out: list[Part]) -> None:
         """Sends what waited, unless argument text is still held."""
         if call.hold is not None and _is_json(call) and call.hold.feed(piece):
             return
         call.hold = None
         self._send(call, call.unsent.text, out)
 
-    def _send(self, call: _Call, text: str, out: list[Part]) -> None:
+    def _send(self, call: _GuardedCall, text: str, out: list[Part]) -> None:
         only, call.only, call.unsent = call.only, None, Buffer()
         if only is not None and only.delta == text:
             self._emit(only, out)
         elif text:
             self._emit(ToolParamsDelta(call.id, text), out)
 
-    def _text(self, call: _Call) -> str:
+    def _text(self, call: _GuardedCall) -> str:
         """All argument text that came, sent or not."""
         sent = self.fold.joined(call.id)
         return "".join((sent, call.unsent.text)) if call.unsent.length else sent
 
-    def _complete(self, call: _Call, whole: str | None) -> None:
+    def _complete(self, call: _GuardedCall, whole: str | None) -> None:
         """Takes in the full value that a wire repeats at the end: adds what is missing."""
         if not whole or (_is_json(call) and not whole.strip(_BLANKS)):
             return
@@ -496,7 +496,7 @@ class Guard:
             if call.stage is not _Stage.HELD:  # else it is fed when the name comes
                 call.hold.feed(whole)
 
-    def _seal(self, call: _Call, end: ToolParamsEnd, out: list[Part], *, mend: bool) -> None:
+    def _seal(self, call: _GuardedCall, end: ToolParamsEnd, out: list[Part], *, mend: bool) -> None:
         text = call.unsent.text
         if self._response is FAILED:
             text = ""  # no content after an error
@@ -513,7 +513,7 @@ class Guard:
             self._findings.note(code, f"call {id!r}: {text[:40]!r} means {meant[:40]!r}")
         return meant
 
-    def _hand_over(self, call: _Call, part: ToolCall, out: list[Part]) -> None:
+    def _hand_over(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """Ends an announced call, if need be, and emits its one tool-call."""
         start = call.start or ToolParamsStart(call.id, part.name)
         if call.stage is _Stage.OPEN and part.invalid != "stream-failed":
@@ -534,7 +534,7 @@ class Guard:
             self._seal(call, call.end or ToolParamsEnd(call.id), out, mend=not part.invalid)
         self._made(call, _replace(part, params=self.fold.joined(call.id)), out)
 
-    def _from_held(self, call: _Call, part: ToolCall, out: list[Part]) -> None:
+    def _from_held(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """A tool-call for a call that nothing was sent of."""
         waited = call.unsent.length > 0 or call.start is not None
         if part.name and waited and self._response is OPEN:
@@ -558,7 +558,7 @@ class Guard:
             part = _replace(part, params=self._mended(part.id, part.params))
         self._made(call, part, out)
 
-    def _made(self, call: _Call, part: ToolCall, out: list[Part]) -> None:
+    def _made(self, call: _GuardedCall, part: ToolCall, out: list[Part]) -> None:
         """Emits the one tool-call of a call, with the last word on whether it is valid."""
         if part.invalid is None:
             if self._response is FAILED:
@@ -586,11 +586,11 @@ def _named(part: Named) -> Named:
     return part if not part.name or part.name.strip() else _replace(part, name="")
 
 
-def _is_json(call: _Call) -> bool:
+def _is_json(call: _GuardedCall) -> bool:
     return call.start is None or call.start.format == "json"
 
 
-def _call_of(call: _Call) -> ToolCall:
+def _call_of(call: _GuardedCall) -> ToolCall:
     """The tool-call that a wire left out."""
     start = call.start or ToolParamsStart(call.id, "")
     return ToolCall(

@@ -217,16 +217,16 @@ class _ResponseCheck:
             self._body = frame
         else:
             if self._body is not None:
-                self._watch(self._body)
+                self._validate(self._body)
                 self._body = None
-            self._watch(frame)
+            self._validate(frame)
         noted = len(self._findings.found) + sum(len(one.findings) for one in choices)
         if noted != self._noted or self._last is None:
             self._positions[frame.offset] = position
         self._noted = noted
         self._last = frame, position
 
-    def _watch(self, frame: Frame) -> None:
+    def _validate(self, frame: Frame) -> None:
         if self._validator is not None:
             self._findings.at, self._findings.offset = frame.number, frame.offset
             self._validator.feed(frame, parse_leniently(frame.data))

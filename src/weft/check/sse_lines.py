@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weft.captures import Piece
+from weft.captures import CapturePiece
 from weft.findings import Finding
 from weft.sse import Frame
 
@@ -78,7 +78,7 @@ class LineChecker:
         self._fields: list[bytes] = []
         self._data: list[bytes] = []
 
-    def feed(self, pieces: Iterable[Piece], frames: Sequence[Frame]) -> None:
+    def feed(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> None:
         """Reads the next pieces of a capture, and the frames that they completed."""
         for piece in pieces:
             if not self._is_json:
@@ -98,7 +98,7 @@ class LineChecker:
                 noted.event = max(noted.event, *numbers)
         self._event = frames[-1].number
 
-    def _read(self, piece: Piece) -> None:
+    def _read(self, piece: CapturePiece) -> None:
         if not self._tail:
             self._offset = piece.offset
         self._tail.append(piece.data)
@@ -172,7 +172,7 @@ class LineChecker:
         else:
             known.times += 1
 
-    def finish(self, pieces: Iterable[Piece], frames: Sequence[Frame]) -> list[LineFinding]:
+    def finish(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> list[LineFinding]:
         """Returns each broken rule once, at the event that the line belongs to or follows.
 
         The pieces and the frames are those that the end of the input leaves.
