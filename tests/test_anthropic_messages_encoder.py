@@ -52,8 +52,8 @@ from weft import (
 )
 from weft.dialects import DialectName
 from weft.dialects.anthropic_messages.encoder import body
-from weft.dialects.envelope import Proof, Sealed, seal
-from weft.dialects.requests import Spelling
+from weft.dialects.envelope import Envelope, ReasoningState, wrap
+from weft.dialects.requests.names import NameSanitizer
 from weft.findings import Findings
 from weft.lifecycle import FAMILY, parses
 from weft.partial_json import Scan, escape
@@ -263,8 +263,8 @@ def test_a_foreign_proof_is_sealed_and_none_is_forged() -> None:
         ReasoningEnd("u"),
     ]
     (block,) = blocks(written(*parts))
-    sealed = Sealed("openai-responses", "m-1", Proof(encrypted="xyz", kind="summary"))
-    assert block == {"type": "thinking", "thinking": "hm", "signature": seal(sealed)}
+    sealed = Envelope("openai-responses", "m-1", ReasoningState(encrypted="xyz", kind="summary"))
+    assert block == {"type": "thinking", "thinking": "hm", "signature": wrap(sealed)}
     assert lost(*parts) == ["reasoning-end", "reasoning-start", "reasoning-start"]
 
 
@@ -289,8 +289,8 @@ def test_what_signs_a_call_is_sealed_in_a_redacted_block_before_it(said: list[Pa
     first, carrier, call = blocks(written(*thought, *said))
     assert first["signature"] == "own"
     assert call["id"] != "call.1"
-    sealed = Sealed("host", "m-1", Proof("s", call=call["id"]))
-    assert carrier == {"type": "redacted_thinking", "data": seal(sealed)}
+    sealed = Envelope("host", "m-1", ReasoningState("s", call=call["id"]))
+    assert carrier == {"type": "redacted_thinking", "data": wrap(sealed)}
     assert lost(*thought, *said) == []
     content = json.loads(body(fold(START, *thought, *said, END), Context()))["content"]
     assert content[1] == carrier
@@ -570,7 +570,7 @@ ALLOWED = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 def test_a_result_names_its_call_by_the_same_spelling() -> None:
     call = ToolCall("a.b", "web_search", "{}", kind="server_tool_use", provider_executed=True)
     use, result = blocks(written(call, ToolResult("a.b", Raw(b"[]"))))
-    assert use["id"] == result["tool_use_id"] == SPELLING.spell("a.b")
+    assert use["id"] == result["tool_use_id"] == SPELLING.sanitize("a.b")
 
 
 # There and back
@@ -623,7 +623,7 @@ def usable(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
     return [one for one in said if one[0] != "call" or one[-2]]
 
 
-SPELLING = Spelling("a-zA-Z0-9_-", 64)
+SPELLING = NameSanitizer("a-zA-Z0-9_-", 64)
 
 
 def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
@@ -652,7 +652,7 @@ def carried(said: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
                     if not parses(params):
                         continue
                 asked = asked or kind == "function"
-                spelled = SPELLING.spell(str(id))
+                spelled = SPELLING.sanitize(str(id))
                 out.append(("call", spelled, name, kind, "json", params, True, True))
             case ("result", id, _, False):
                 out += [one] if id in executed else []

@@ -24,9 +24,9 @@ from tests.strategies import FEW, JSON, QUICK
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.request import REQUEST
-from weft.dialects.envelope import Proof, Sealed, seal
+from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.gemini.request import REQUEST as GENERATE_CONTENT
-from weft.dialects.requests import Loss, Losses, Parsed, Rendered
+from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -526,7 +526,7 @@ def test_losses_are_placed_in_the_clients_own_body() -> None:
         "tools": [{"name": "f", "input_schema": {}}],
         "mcp_servers": [SERVER],
     }
-    places = parse(body).places
+    places = parse(body).source_paths
     found = {
         path: places.source(path)
         for path in (
@@ -1431,8 +1431,8 @@ def test_traps_01_and_02_a_proof_goes_back_to_its_origin_only(
 
 
 def test_trap_03_the_proof_of_another_origin_comes_back_out_of_its_envelope() -> None:
-    proof = Proof(encrypted="e", item_id="rs_1")
-    envelope = seal(Sealed("openai-responses", "m", proof))
+    proof = ReasoningState(encrypted="e", item_id="rs_1")
+    envelope = wrap(Envelope("openai-responses", "m", proof))
     history = [
         HI,
         {
@@ -1452,7 +1452,7 @@ def test_trap_03_the_proof_of_another_origin_comes_back_out_of_its_envelope() ->
 
 
 def test_what_is_lost_in_one_turn_leaves_all_else_in_its_own_bytes() -> None:
-    envelope = seal(Sealed("openai-responses", "m", Proof(encrypted="e")))
+    envelope = wrap(Envelope("openai-responses", "m", ReasoningState(encrypted="e")))
     foreign = {"type": "thinking", "thinking": "a", "signature": envelope}
     body = {
         **BARE,
@@ -1470,7 +1470,7 @@ def test_what_is_lost_in_one_turn_leaves_all_else_in_its_own_bytes() -> None:
 
 
 def test_a_model_with_a_budget_does_not_think_when_its_envelope_had_to_go() -> None:
-    envelope = seal(Sealed("openai-responses", "m", Proof(encrypted="e")))
+    envelope = wrap(Envelope("openai-responses", "m", ReasoningState(encrypted="e")))
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     body = {
         **BARE,
@@ -1491,7 +1491,7 @@ def test_a_model_with_a_budget_does_not_think_when_its_envelope_had_to_go() -> N
 
 def test_the_signature_of_a_call_comes_out_of_the_block_before_it() -> None:
     """What is left has the places that it had in the body."""
-    envelope = seal(Sealed("elsewhere", "m", Proof("s", call="b")))
+    envelope = wrap(Envelope("elsewhere", "m", ReasoningState("s", call="b")))
     uses: list[Object] = [
         {"type": "tool_use", "id": id, "name": "f", "input": {}} for id in ("a", "b")
     ]
@@ -1505,14 +1505,14 @@ def test_the_signature_of_a_call_comes_out_of_the_block_before_it() -> None:
         CallContent("a", "f", "{}"),
         CallContent("b", "f", "{}", signature="s", origin="elsewhere"),
     )
-    assert found.places.source("messages[1].content[1].id") == "messages[1].content[2].id"
+    assert found.source_paths.source("messages[1].content[1].id") == "messages[1].content[2].id"
     sent, losses = written(found.request)
     assert sent["messages"][1]["content"] == uses
     assert outcomes(losses) == [adapted("messages[1].content[1].signature")]
 
 
 def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:
-    envelope = seal(Sealed(NAME, "m", Proof(redacted="d")))
+    envelope = wrap(Envelope(NAME, "m", ReasoningState(redacted="d")))
     history = [
         HI,
         {"role": "assistant", "content": [{"type": "redacted_thinking", "data": envelope}]},

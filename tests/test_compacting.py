@@ -18,7 +18,7 @@ from tests.raw_http import Client
 from tests.strategies import QUICK
 from weft.context import Context
 from weft.dialects import DIALECTS as CODECS
-from weft.dialects.envelope import opened_summary, sealed_summary
+from weft.dialects.envelope import unwrap_summary, wrap_summary
 from weft.gateway.compacting import ORDER
 from weft.request import Message, OpaqueContent, TextContent
 
@@ -171,7 +171,7 @@ def test_what_the_client_said_stays_and_one_item_stands_for_the_rest(world: Worl
     assert last == {
         "type": "compaction",
         "id": last["id"],
-        "encrypted_content": sealed_summary(SUMMARY),
+        "encrypted_content": wrap_summary(SUMMARY),
     }
     assert SUMMARY not in last["encrypted_content"]
     assert found == {
@@ -223,7 +223,7 @@ def test_a_summary_is_told_to_any_model_in_words(dialect: str, world: World) -> 
 
 def test_a_summary_is_a_message_of_the_user_to_a_model_of_this_dialect(world: World) -> None:
     model = world.model(RESPONSES)
-    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": sealed_summary("Så är det.")}
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": wrap_summary("Så är det.")}
     body = {"model": f"{RESPONSES}/{model}", "input": [item, message("user", "Go on.")]}
     assert world.http.post("/v1/responses", json=body).status_code == 200
     assert world.asked(model)["input"] == [
@@ -264,8 +264,8 @@ def test_the_summary_of_another_goes_nowhere_else(dialect: str, world: World) ->
 @QUICK
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_summary_is_read_as_it_was_sealed(summary: str) -> None:
-    sealed = sealed_summary(summary)
-    assert opened_summary(sealed) == summary
+    sealed = wrap_summary(summary)
+    assert unwrap_summary(sealed) == summary
     assert read(sealed) == Message("user", (TextContent(SUMMED_UP + summary),))
 
 
@@ -273,7 +273,7 @@ def test_a_summary_is_read_as_it_was_sealed(summary: str) -> None:
     "content", [None, "", "gAAAAABo", "weft1-summary:%", "weft1-summary:A", "weft1-summary:_w=="]
 )
 def test_what_we_did_not_seal_stays_sealed(content: str | None) -> None:
-    assert opened_summary(content) is None
+    assert unwrap_summary(content) is None
     (opaque,) = read(content).content
     assert isinstance(opaque, OpaqueContent)
     assert json.loads(bytes(opaque.raw)) == {"type": "compaction", "encrypted_content": content}

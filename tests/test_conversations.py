@@ -32,8 +32,7 @@ from tests.faults.wires import CHAT, DIALECTS, RESPONSES, SPEECHES, Object, even
 from tests.faults.world import places, until
 from tests.gateway_process import Gateway, gateway
 from tests.stores import empty
-from weft.dialects.openai_responses.encoding.snapshot import new_response
-from weft.dialects.openai_responses.output_schema import ResponseConversation
+from weft.dialects.openai_responses.encoding.snapshot import ResponseConversation, new_response
 from weft.parts import Json
 from weft.relay.history import UNANSWERED
 from weft.request import Request

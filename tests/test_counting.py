@@ -13,7 +13,7 @@ from tests.faults.wires import CHAT, RESPONSES, SPEECHES
 from tests.gateway_process import gateway
 from tests.open_responses import Object
 from tests.test_compacting import settings
-from weft.dialects.envelope import sealed_summary
+from weft.dialects.envelope import wrap_summary
 
 PATIENCE = 30.0
 COUNTED = b'{"object":"response.input_tokens","input_tokens":1234}'
@@ -64,7 +64,7 @@ def world(far: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 def test_tokens_are_counted_by_an_upstream_that_can(world: World) -> None:
     model = world.far.script((answer(COUNTED),))
-    item = {"type": "compaction", "encrypted_content": sealed_summary("It rains.")}
+    item = {"type": "compaction", "encrypted_content": wrap_summary("It rains.")}
     told = world.count(
         f"{RESPONSES}/{model}",
         input=[item],

@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from tests.strategies import QUICK
 from weft.dialects.envelope import (
-    Proof,
-    Sealed,
-    in_base64,
-    opened,
-    seal,
-    sealed,
-    sealed_call,
-    signed,
-    unproven,
-    unsealed,
+    Envelope,
+    ReasoningState,
+    to_base64,
+    unwrap,
+    unwrap_reasoning_end,
+    unwrap_signature,
+    wrap,
+    wrap_call_signature,
+    wrap_origin,
+    wrap_reasoning,
 )
 from weft.parts import ReasoningEnd, ReasoningStart, ToolCall
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 SAID = TEXT.filter(bool)
 PROOF = st.builds(
-    Proof,
+    ReasoningState,
     *[st.none() | TEXT for _ in ("signature", "encrypted", "redacted", "item_id")],
     st.sampled_from([None, "raw", "summary"]),
     st.none() | TEXT,
@@ -35,14 +35,14 @@ START = ReasoningStart("r", "summary", item_id="rs_1")
 
 
 @QUICK
-@given(st.builds(Sealed, TEXT, st.none() | TEXT.filter(bool), PROOF))
-def test_what_is_sealed_comes_out_as_it_was(inside: Sealed) -> None:
-    assert opened(seal(inside)) == inside
+@given(st.builds(Envelope, TEXT, st.none() | TEXT.filter(bool), PROOF))
+def test_what_is_sealed_comes_out_as_it_was(inside: Envelope) -> None:
+    assert unwrap(wrap(inside)) == inside
 
 
 def test_an_envelope_is_made_of_letters_that_every_field_takes() -> None:
-    inside = Sealed("openai-responses", "qwen:8b", Proof(encrypted="gAAAA=="))
-    assert re.fullmatch(r"weft1:openai-responses:qwen%3A8b:[A-Za-z0-9_=-]+", seal(inside))
+    inside = Envelope("openai-responses", "qwen:8b", ReasoningState(encrypted="gAAAA=="))
+    assert re.fullmatch(r"weft1:openai-responses:qwen%3A8b:[A-Za-z0-9_=-]+", wrap(inside))
 
 
 @pytest.mark.parametrize(
@@ -64,63 +64,71 @@ def test_an_envelope_is_made_of_letters_that_every_field_takes() -> None:
     ],
 )
 def test_anything_else_is_no_envelope(text: str | None) -> None:
-    assert opened(text) is None
+    assert unwrap(text) is None
 
 
 @QUICK
-@given(st.builds(Sealed, TEXT, st.none() | TEXT.filter(bool), PROOF))
-def test_a_wire_of_bytes_has_it_in_base64(inside: Sealed) -> None:
-    text = in_base64(seal(inside))
+@given(st.builds(Envelope, TEXT, st.none() | TEXT.filter(bool), PROOF))
+def test_a_wire_of_bytes_has_it_in_base64(inside: Envelope) -> None:
+    text = to_base64(wrap(inside))
     b64decode(text, validate=True)
-    assert opened(text) == inside
+    assert unwrap(text) == inside
 
 
 @QUICK
 @given(st.builds(ReasoningEnd, st.just("r"), SAID, st.none() | SAID, st.none() | SAID, SAID))
 def test_a_proof_comes_back_with_its_origin(end: ReasoningEnd) -> None:
-    envelope = sealed(end, "m", START)
-    assert unsealed(ReasoningEnd("r", signature=envelope, origin="the carrier")) == end
-    assert unsealed(ReasoningEnd("r", encrypted=envelope, origin="the carrier")) == end
-    assert unsealed(end) is end
+    envelope = wrap_reasoning(end, "m", START)
+    assert unwrap_reasoning_end(ReasoningEnd("r", signature=envelope, origin="the carrier")) == end
+    assert unwrap_reasoning_end(ReasoningEnd("r", encrypted=envelope, origin="the carrier")) == end
+    assert unwrap_reasoning_end(end) is end
 
 
 def test_an_envelope_tells_what_kind_of_reasoning_it_proves_and_its_text() -> None:
-    envelope = sealed(ReasoningEnd("r", "s", origin="x"), "m", START, "Hm.")
-    proof = Proof(signature="s", item_id="rs_1", kind="summary", text="Hm.")
-    assert opened(envelope) == Sealed("x", "m", proof)
+    envelope = wrap_reasoning(ReasoningEnd("r", "s", origin="x"), "m", START, "Hm.")
+    proof = ReasoningState(signature="s", item_id="rs_1", kind="summary", text="Hm.")
+    assert unwrap(envelope) == Envelope("x", "m", proof)
 
 
 def test_whose_a_reasoning_without_a_proof_is_can_be_told_too() -> None:
-    inside = opened(unproven("a", "m"))
-    assert inside == Sealed("a", "m", Proof())
-    assert unsealed(ReasoningEnd("r", signature=unproven("a", "m"))) == ReasoningEnd("r")
+    inside = unwrap(wrap_origin("a", "m"))
+    assert inside == Envelope("a", "m", ReasoningState())
+    assert unwrap_reasoning_end(ReasoningEnd("r", signature=wrap_origin("a", "m"))) == ReasoningEnd(
+        "r"
+    )
 
 
 def test_a_reasoning_without_a_proof_is_sealed_where_its_origin_may_want_it_back() -> None:
-    envelope = sealed(ReasoningEnd("r", origin="x"), "m", START, "so")
-    assert opened(envelope) == Sealed("x", "m", Proof(item_id="rs_1", kind="summary", text="so"))
+    envelope = wrap_reasoning(ReasoningEnd("r", origin="x"), "m", START, "so")
+    assert unwrap(envelope) == Envelope(
+        "x", "m", ReasoningState(item_id="rs_1", kind="summary", text="so")
+    )
 
 
 def test_nothing_is_sealed_without_an_origin() -> None:
-    assert sealed(ReasoningEnd("r", signature="s"), "m", START) is None
-    assert sealed_call(ToolCall("c", "f", "{}", signature="s"), "m") is None
-    assert sealed_call(ToolCall("c", "f", "{}", origin="x"), "m") is None
+    assert wrap_reasoning(ReasoningEnd("r", signature="s"), "m", START) is None
+    assert wrap_call_signature(ToolCall("c", "f", "{}", signature="s"), "m") is None
+    assert wrap_call_signature(ToolCall("c", "f", "{}", origin="x"), "m") is None
 
 
 def test_what_signs_a_call_is_sealed_with_the_name_of_the_call() -> None:
     call = ToolCall("c", "f", "{}", signature="s", origin="x")
-    assert opened(sealed_call(call, "m")) == Sealed("x", "m", Proof("s", call="c"))
-    assert opened(sealed_call(call, "m", "d")) == Sealed("x", "m", Proof("s", call="d"))
+    assert unwrap(wrap_call_signature(call, "m")) == Envelope(
+        "x", "m", ReasoningState("s", call="c")
+    )
+    assert unwrap(wrap_call_signature(call, "m", "d")) == Envelope(
+        "x", "m", ReasoningState("s", call="d")
+    )
 
 
 def test_a_signature_is_its_carriers_unless_it_came_in_an_envelope() -> None:
     call = ToolCall("c", "f", "{}", signature="s", origin="x")
-    assert signed(sealed_call(call, "m"), "the carrier") == ("s", "x")
-    assert signed("s", "the carrier") == ("s", "the carrier")
-    assert signed(None, "the carrier") == (None, None)
+    assert unwrap_signature(wrap_call_signature(call, "m"), "the carrier") == ("s", "x")
+    assert unwrap_signature("s", "the carrier") == ("s", "the carrier")
+    assert unwrap_signature(None, "the carrier") == (None, None)
 
 
 def test_what_signs_a_call_is_no_proof_of_the_reasoning_that_carries_it() -> None:
     call = ToolCall("c", "f", "{}", signature="s", origin="x")
-    end = ReasoningEnd("r", signature=sealed_call(call, "m"), origin="the carrier")
-    assert unsealed(end) is end
+    end = ReasoningEnd("r", signature=wrap_call_signature(call, "m"), origin="the carrier")
+    assert unwrap_reasoning_end(end) is end

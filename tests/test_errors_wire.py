@@ -17,18 +17,18 @@ from tests.strategies import QUICK, THOROUGH
 from weft import Context, Encoder, Ids
 from weft.assembler import Failure
 from weft.dialects import DIALECTS, DialectName
-from weft.dialects.faults import (
+from weft.dialects.error_classes import (
     CLASSES,
-    GENERIC,
+    GENERIC_CODES,
     MAX_MESSAGE,
-    SPECIFIC,
+    SPECIFIC_CODES,
     ErrorClass,
-    Extra,
+    ErrorPartExtra,
     class_of,
     classify,
+    error_headers,
     extra_of,
-    fault,
-    headers,
+    new_error,
     upstream_auth,
 )
 from weft.parts import ErrorKind, ErrorPart, Finish, ResponseMetadata
@@ -179,7 +179,7 @@ def expected(found: ErrorClass, wire: str) -> tuple[int, dict[str, object]]:
 
 def test_the_table_has_every_class() -> None:
     assert tuple(TABLE) == tuple(CLASSES) == get_args(ErrorClass)
-    assert set(SPECIFIC.values()) | set(GENERIC.values()) == set(CLASSES)
+    assert set(SPECIFIC_CODES.values()) | set(GENERIC_CODES.values()) == set(CLASSES)
 
 
 @pytest.mark.parametrize("target", WIRES)
@@ -199,7 +199,7 @@ def test_an_error_of_one_wire_is_the_same_error_on_another(
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("found", TABLE)
 def test_an_error_of_our_own_is_written_as_the_wire_has_it(found: ErrorClass, wire: str) -> None:
-    assert write(wire, fault(found, "no")) == expected(found, wire)
+    assert write(wire, new_error(found, "no")) == expected(found, wire)
 
 
 KINDS: dict[ErrorKind, ErrorClass] = {
@@ -230,7 +230,7 @@ def test_a_broken_stream_has_a_class_too(kind: ErrorKind, found: ErrorClass) -> 
 @pytest.mark.parametrize("found", TABLE)
 def test_an_error_in_a_stream_has_the_same_words(found: ErrorClass, wire: DialectName) -> None:
     encoder = Encoder(wire, context=Context(ids=Ids(b"1")))
-    parts = [ResponseMetadata("r"), fault(found, "no"), Finish("error")]
+    parts = [ResponseMetadata("r"), new_error(found, "no"), Finish("error")]
     events = b"".join(encoder.feed(parts) + encoder.finish()).split(b"\n")
     (told,) = [json.loads(line[6:]) for line in events if b'"error":' in line]
     row = dict(zip((CHAT, MESSAGES, CONTENT), TABLE[found], strict=True))[wire]
@@ -396,7 +396,7 @@ def test_details_that_are_odd_are_kept_where_they_came_from() -> None:
 
 @pytest.mark.parametrize("wire", [CHAT, RESPONSES, CONTENT])
 def test_the_field_at_fault_is_named(wire: str) -> None:
-    error = fault("unsupported", "logit_bias is not available there", param="logit_bias")
+    error = new_error("unsupported", "logit_bias is not available there", param="logit_bias")
     status, body = write(wire, error)
     back = read(wire, status, body)
     assert (status, extra_of(back).param) == (400, "logit_bias")
@@ -424,7 +424,7 @@ def test_the_time_to_wait_comes_from_the_header(
     for wire in WIRES:
         error = read(wire, 429, b"", header)
         assert extra_of(error).retry_after == seconds
-        told = headers(error).get("retry-after")
+        told = error_headers(error).get("retry-after")
         assert told == (seconds if isinstance(seconds, str) else written)
 
 
@@ -432,8 +432,10 @@ def test_the_time_to_wait_comes_from_the_details() -> None:
     delay = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "12.5s"}
     body = {"error": {"code": 429, "message": "no", "status": "X", "details": [delay]}}
     error = read(CONTENT, 429, body)
-    assert headers(error) == {"retry-after": "13"}
-    assert headers(read(CONTENT, 429, body, "3")) == {"retry-after": "3"}  # the header is closer
+    assert error_headers(error) == {"retry-after": "13"}
+    assert error_headers(read(CONTENT, 429, body, "3")) == {
+        "retry-after": "3"
+    }  # the header is closer
     status, again = write(CONTENT, read(CHAT, 429, b"", "12.5"))
     assert (status, again["error"]["details"]) == (429, [delay])
 
@@ -441,9 +443,9 @@ def test_the_time_to_wait_comes_from_the_details() -> None:
 @pytest.mark.parametrize("found", CLASSES)
 def test_clients_are_told_not_to_try_again_where_it_is_no_use(found: ErrorClass) -> None:
     told = {} if CLASSES[found].retryable else {"x-should-retry": "false"}
-    assert headers(fault(found, "no")) == told
+    assert error_headers(new_error(found, "no")) == told
     row = CLASSES[found]  # a stream's error may not know it
-    assert headers(ErrorPart("upstream", "no", row.code, row.status)) == told
+    assert error_headers(ErrorPart("upstream", "no", row.code, row.status)) == told
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -516,7 +518,7 @@ def test_an_error_is_read_whatever_its_body_is(case: str, wire: str) -> None:
 
 def test_the_field_of_the_first_complaint_is_the_one_at_fault() -> None:
     error = read(CHAT, 422, {"detail": [{"loc": ["body", "messages", 0], "msg": "no"}]})
-    assert extra_of(error) == Extra(param="messages.0")
+    assert extra_of(error) == ErrorPartExtra(param="messages.0")
     assert write(RESPONSES, error) == (
         422,
         {
@@ -542,7 +544,7 @@ def test_a_body_without_end_or_bottom_is_cut(wire: str) -> None:
 
 # Properties
 
-WORDS = st.sampled_from([*SPECIFIC, *GENERIC, "odd", "x_y"])
+WORDS = st.sampled_from([*SPECIFIC_CODES, *GENERIC_CODES, "odd", "x_y"])
 CODES = st.none() | WORDS | WORDS.map(str.upper) | st.integers(0, 999)
 PAGES = re.compile(r"\s*<", re.IGNORECASE)
 MESSAGES_TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
@@ -568,11 +570,11 @@ def test_what_is_written_reads_back_as_the_same_error(
     wait: int | None,
 ) -> None:
     assume(not PAGES.match(message))
-    extra = Raw(msgspec.json.encode(Extra(param=param, retry_after=wait)))
+    extra = Raw(msgspec.json.encode(ErrorPartExtra(param=param, retry_after=wait)))
     error = ErrorPart(kind, message, code, status, extra=extra)
     written, body = write(wire, error)
     assert 400 <= written <= 599
-    back = read(wire, written, body, headers(error).get("retry-after"))
+    back = read(wire, written, body, error_headers(error).get("retry-after"))
     assert (class_of(back), back.message) == (class_of(error), message)
     assert back.retryable == CLASSES[class_of(error)].retryable
     assert extra_of(back).retry_after == wait
@@ -620,8 +622,8 @@ def test_a_specific_word_decides_before_the_status_and_that_before_a_generic_one
 ) -> None:
     texts = [word.lower() for word in words if isinstance(word, str)]
     numbers = [one for one in (status, *words) if isinstance(one, int) and 300 <= one <= 599]
-    specific = [SPECIFIC[text] for text in texts if text in SPECIFIC]
-    generic = [GENERIC[text] for text in texts if text in GENERIC]
+    specific = [SPECIFIC_CODES[text] for text in texts if text in SPECIFIC_CODES]
+    generic = [GENERIC_CODES[text] for text in texts if text in GENERIC_CODES]
     by_status = [classify(number) for number in numbers]
     assert classify(status, *words) == [*specific, *by_status, *generic, "server"][0]
 
@@ -672,7 +674,7 @@ def raised(wire: str, error: ErrorPart) -> Any:
 @pytest.mark.parametrize("wire", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize("found", TABLE)
 def test_the_official_client_raises_what_it_should(found: ErrorClass, wire: str) -> None:
-    error = raised(wire, fault(found, "no", param="n" if found == "unsupported" else None))
+    error = raised(wire, new_error(found, "no", param="n" if found == "unsupported" else None))
     status, body = expected(found, wire)
     assert error.status_code == status
     assert error.__class__ is RAISED[status][wire == MESSAGES]

@@ -37,7 +37,7 @@ from weft import (
     detect,
 )
 from weft.assembler import Assembler
-from weft.dialects.envelope import Proof, Sealed, in_base64, seal
+from weft.dialects.envelope import Envelope, ReasoningState, to_base64, wrap
 from weft.dialects.gemini.decoding.partial_args import PartialArgsWriter, parse_json_path
 from weft.dialects.gemini.decoding.snake_case import to_camel_case
 from weft.dialects.gemini.mapping import parse_time, render_time
@@ -281,7 +281,7 @@ def test_the_signature_of_a_call_is_the_hosts_and_known_from_its_start() -> None
 
 
 def test_a_signature_of_another_host_comes_out_of_its_envelope() -> None:
-    envelope = in_base64(seal(Sealed("elsewhere", "m", Proof("s", call="c1"))))
+    envelope = to_base64(wrap(Envelope("elsewhere", "m", ReasoningState("s", call="c1"))))
     (made,) = say(call({"thoughtSignature": envelope}, id="c1", name="look")).items
     assert made == ToolCall("c1", "look", "{}", signature="s", origin="elsewhere")
 

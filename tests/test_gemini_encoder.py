@@ -48,7 +48,7 @@ from weft import (
     decode_all,
     encode,
 )
-from weft.dialects.envelope import Proof, Sealed, opened
+from weft.dialects.envelope import Envelope, ReasoningState, unwrap
 from weft.dialects.gemini.encoder import body
 from weft.dialects.gemini.encoding.losses import call_args
 from weft.findings import Findings
@@ -220,9 +220,9 @@ def test_a_proof_that_is_not_ours_is_sealed_in_bytes(end: ReasoningEnd) -> None:
     (thought, signed) = said(written(*parts))
     assert thought == {"text": "Hm", "thought": True}
     assert b64decode(signed["thoughtSignature"], validate=True).startswith(b"weft1:")
-    inside = opened(signed["thoughtSignature"])
-    proof = Proof(end.signature, end.encrypted, end.redacted, "i", "raw")
-    assert inside == Sealed(end.origin or "", "m-1", proof)
+    inside = unwrap(signed["thoughtSignature"])
+    proof = ReasoningState(end.signature, end.encrypted, end.redacted, "i", "raw")
+    assert inside == Envelope(end.origin or "", "m-1", proof)
     assert losses(*parts) == []
 
 
@@ -358,7 +358,9 @@ def test_the_signature_of_a_call_goes_to_this_wire_only_if_it_was_made_for_it() 
 def test_the_signature_of_a_call_from_elsewhere_is_sealed() -> None:
     call = ToolCall("c", "look", "{}", signature="s", origin="elsewhere")
     (foreign,) = said(written(call))
-    assert opened(foreign["thoughtSignature"]) == Sealed("elsewhere", "m-1", Proof("s", call="c"))
+    assert unwrap(foreign["thoughtSignature"]) == Envelope(
+        "elsewhere", "m-1", ReasoningState("s", call="c")
+    )
     assert losses(call) == []
 
 

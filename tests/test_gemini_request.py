@@ -18,10 +18,10 @@ from tests.requests_gemini import Object, bodies
 from tests.strategies import JSON, QUICK
 from weft.context import Context
 from weft.dialects.anthropic_messages.request import REQUEST as MESSAGES
-from weft.dialects.envelope import Proof, Sealed, in_base64, seal
+from weft.dialects.envelope import Envelope, ReasoningState, to_base64, wrap
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.request import REQUEST
-from weft.dialects.requests import Loss, Losses, Parsed, Rendered
+from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -642,7 +642,7 @@ def test_losses_are_placed_in_the_clients_own_body() -> None:
         "systemInstruction": {"parts": [{"text": "a"}, {"text": "b"}]},
         "tools": [{"googleSearch": {}}, {"functionDeclarations": [{"name": "f"}]}],
     }
-    places = parse(body).places
+    places = parse(body).source_paths
     found = {
         path: places.source(path)
         for path in (
@@ -1473,7 +1473,7 @@ def test_traps_01_and_02_a_proof_goes_back_to_its_origin_only(
 
 
 def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
-    envelope = in_base64(seal(Sealed("anthropic-messages", "m", Proof(signature="s"))))
+    envelope = to_base64(wrap(Envelope("anthropic-messages", "m", ReasoningState(signature="s"))))
     parts = [{"text": "a", "thought": True, "thoughtSignature": envelope}, call()]
     body = {"contents": [HI, {"role": "model", "parts": parts}, HI]}
     request = parse(body).request
@@ -1487,7 +1487,7 @@ def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
 
 
 def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:
-    envelope = in_base64(seal(Sealed(NAME, "m", Proof(signature="c2ln"))))
+    envelope = to_base64(wrap(Envelope(NAME, "m", ReasoningState(signature="c2ln"))))
     part = {"text": "a", "thought": True, "thoughtSignature": envelope}
     body = {"contents": [HI, {"role": "model", "parts": [part]}, HI]}
     sent, losses = written(parse(body).request)
@@ -1496,7 +1496,7 @@ def test_an_envelope_of_this_origin_is_opened_before_it_goes_back() -> None:
 
 
 def test_an_envelope_on_a_call_is_the_proof_of_a_reasoning_before_it() -> None:
-    envelope = in_base64(seal(Sealed("anthropic-messages", "m", Proof(signature="s"))))
+    envelope = to_base64(wrap(Envelope("anthropic-messages", "m", ReasoningState(signature="s"))))
     body = {"contents": [HI, {"role": "model", "parts": [call(envelope)]}, HI]}
     request = parse(body).request
     assert request.messages[1].content == (

@@ -14,10 +14,10 @@ from weft.codec import Pipe
 from weft.context import Context
 from weft.dialects.base import Stage
 from weft.dialects.openai_chat.dialect import OPENAI_CHAT
-from weft.dialects.stages.custom_bridge import CustomBridge
+from weft.dialects.stages.custom_tools import CustomToolCalls
 from weft.dialects.stages.markup_calls import TAGS, MarkupCalls
-from weft.dialects.stages.names import RestoreNames
-from weft.dialects.stages.stop_cut import StopCut
+from weft.dialects.stages.restore_names import RestoreNames
+from weft.dialects.stages.stop_sequences import StopSequences
 from weft.dialects.stages.think_tags import ThinkTags
 from weft.findings import Findings
 from weft.guard import Guard
@@ -149,7 +149,7 @@ STAGES: dict[str, Callable[[], Stage]] = {
     "think tags": lambda: ThinkTags(Ids(), Findings()),
     "think tags, implicit": lambda: ThinkTags(Ids(), Findings(), implicit=True),
     "markup calls": lambda: MarkupCalls(TAGS, Ids(), Findings()),
-    "stop cut": lambda: StopCut(("<tool", "k>"), Findings()),
+    "stop cut": lambda: StopSequences(("<tool", "k>"), Findings()),
     "restore names": lambda: RestoreNames({"f": "g"}),
 }
 WORDS = ["<think>", "</think>", "<th", "ink>", "\n", " ", "so", "<tool_call>", "</tool_call>"]
@@ -174,7 +174,7 @@ def test_a_stage_that_holds_nothing_has_nothing_left_to_say(
 @examples(200)
 @given(pieces=PIECES.map(lambda pieces: ['{"input"', ':"', *pieces]))
 def test_a_bridge_holds_what_it_has_read_and_not_told(pieces: list[str]) -> None:
-    bridge = CustomBridge(("f",), Findings())
+    bridge = CustomToolCalls(("f",), Findings())
     bridge.feed([ToolParamsStart("c", "f")])
     for piece in pieces:
         bridge.feed([ToolParamsDelta("c", piece)])

@@ -33,28 +33,33 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "L2 dialects": (
         "weft.dialects.rules",
-        "weft.dialects.checking",
-        "weft.dialects.checking.untyped",
-        "weft.dialects.checking.once",
-        "weft.dialects.faults",
-        "weft.dialects.coded",
+        "weft.dialects.validation",
+        "weft.dialects.validation.untyped",
+        "weft.dialects.validation.reporter",
+        "weft.dialects.error_classes",
+        "weft.dialects.openai_errors",
         "weft.dialects.replay",
         "weft.dialects.envelope",
         "weft.dialects.requests",
+        "weft.dialects.requests.codec",
+        "weft.dialects.frames",
         "weft.dialects.base",
-        "weft.dialects.asking",
-        "weft.dialects.asking.parallel",
-        "weft.dialects.asking.turns",
-        "weft.dialects.asking.leftovers",
-        "weft.dialects.asking.bridging",
-        "weft.dialects.asking.wording",
-        "weft.dialects.asking.verbatim",
-        "weft.dialects.asking.arranging",
+        "weft.dialects.requests.fields",
+        "weft.dialects.requests.names",
+        "weft.dialects.requests.reasoning",
+        "weft.dialects.requests.data_urls",
+        "weft.dialects.requests.strict_schemas",
+        "weft.dialects.requests.multi_tool_use",
+        "weft.dialects.requests.turns",
+        "weft.dialects.requests.unknown_fields",
+        "weft.dialects.requests.tools",
+        "weft.dialects.requests.openai_family",
+        "weft.dialects.requests.passthrough",
+        "weft.dialects.requests.two_roles",
         "weft.dialects.stages",
         "weft.dialects.stages.*",
         "weft.dialects.*",
         "weft.dialects.*.wire",
-        "weft.dialects.*.output_schema",
         "weft.dialects.*.quirks",
         # what the checker knows
         "weft.dialects.*.validation",
@@ -65,7 +70,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests",
         "weft.dialects.*.requests.schema",
         "weft.dialects.*.requests.options",
-        "weft.dialects.*.requests.fields",
+        "weft.dialects.*.requests.passthrough",
         "weft.dialects.*.requests.schema_subset",
         "weft.dialects.*.requests.models",
         "weft.dialects.*.requests.parse_messages",
@@ -73,9 +78,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.requests.parse_tools",
         "weft.dialects.*.requests.parse",
         "weft.dialects.*.requests.render_tools",
+        "weft.dialects.*.requests.render_blocks",
         "weft.dialects.*.requests.render_items",
         "weft.dialects.*.requests.render_options",
         "weft.dialects.*.requests.render_messages",
+        "weft.dialects.*.requests.render_passthrough",
         "weft.dialects.*.requests.render",
         "weft.dialects.*.request",
         # streams
@@ -83,6 +90,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.*",
         "weft.dialects.*.decoding",
         "weft.dialects.*.decoding.item",
+        "weft.dialects.*.decoding.declared_tools",
         "weft.dialects.*.decoding.state",
         "weft.dialects.*.decoding.partial_args",
         "weft.dialects.*.decoding.*",
@@ -117,15 +125,15 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.upstream.retry",
         "weft.upstream.breaker",
         "weft.upstream.catalog",
-        "weft.upstream.line",
+        "weft.upstream.connection",
         "weft.upstream.http",
         "weft.upstream.demo.broken",
-        "weft.upstream.demo.picking",
-        "weft.upstream.demo.proofs",
-        "weft.upstream.demo.schemas",
-        "weft.upstream.demo.words",
+        "weft.upstream.demo.message_values",
+        "weft.upstream.demo.signatures",
+        "weft.upstream.demo.schema_samples",
+        "weft.upstream.demo.texts",
         "weft.upstream.demo.scripts",
-        "weft.upstream.demo.playing",
+        "weft.upstream.demo.timeline",
         "weft.upstream.demo.upstream",
         "weft.upstream.demo",
         "weft.store",
@@ -182,6 +190,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.gateway.settings",
         "weft.gateway.descriptors",
         "weft.gateway.doors",
+        "weft.gateway.allocator",
         "weft.gateway.memory",
         "weft.gateway.lobby",
         "weft.gateway.heads",
@@ -246,6 +255,7 @@ OWNERS = frozenset({"anthropic", "gemini", "google", "openai"})
 DIALECT_NAMES = re.compile(
     r"openai[-_](chat|responses)|anthropic[-_]messages|dialects\.gemini|\"gemini\"|\{\"google\": |"
     r"(?-i:Gemini(?=[A-Z]))|"  # classes of the dialect of that name
+    r"openai_(errors|family)|(?-i:OpenAI(?=Error|Family)|OPENAI(?=_CODES))|"  # of two dialects
     r"type\.googleapis\.com/google\.rpc|googleSearch|anthropic-(version|beta)",  # wires' words
     re.IGNORECASE,
 )
@@ -295,7 +305,7 @@ def layer(module: str) -> str | None:
     return next(name for name, rows in LAYERS.items() if PLACES[number] in rows)
 
 
-SHARED = ("stages", "asking", "checking")
+SHARED = ("stages", "requests", "validation")
 
 
 def dialect_folder(module: str) -> str | None:
@@ -377,7 +387,7 @@ def test_values_law_and_codecs_reach_no_clock_no_chance_and_no_io(module: str) -
 
 
 DEPENDENCIES = {
-    "weft.upstream.line": {"httptools"},
+    "weft.upstream.connection": {"httptools"},
     "weft.store.postgres": {"asyncpg"},
     "weft.gateway": {"httptools", "starlette", "uvicorn"},
     "weft.cli": {"click", "rich"},

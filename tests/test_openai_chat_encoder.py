@@ -49,7 +49,7 @@ from weft import (
     decode_all,
     encode,
 )
-from weft.dialects.envelope import Proof, Sealed, opened
+from weft.dialects.envelope import Envelope, ReasoningState, unwrap
 from weft.dialects.openai_chat.encoder import body
 from weft.findings import Findings
 from weft.parts import FinishReason, Json
@@ -573,10 +573,10 @@ def test_a_proof_of_another_origin_is_sealed(
 ) -> None:
     found = written(*thought(extra, origin), start=start)
     (detail,) = deltas(found)[-1]["reasoning_details"]
-    inside = opened(detail["data"])
+    inside = unwrap(detail["data"])
     assert (detail["type"], detail["index"]) == ("reasoning.encrypted", 0)
-    proof = Proof(signature="s", kind="raw", text="hmm")
-    assert inside == Sealed(origin, start.model, proof)
+    proof = ReasoningState(signature="s", kind="raw", text="hmm")
+    assert inside == Envelope(origin, start.model, proof)
     assert lost(*thought(extra, origin), start=start) == []
 
 
@@ -602,8 +602,8 @@ def test_what_signs_a_call_is_sealed_under_the_key_that_clients_send_back(early:
     (place,) = [n for n, one in enumerate(entries(written(*stream))) if "extra_content" in one]
     assert place == (0 if early else len(entries(written(*stream))) - 1)
     extra = entries(written(*stream))[place]["extra_content"]
-    proof = opened(extra["google"]["thought_signature"])
-    assert proof == Sealed("host", START.model, Proof("s", call="call_1"))
+    proof = unwrap(extra["google"]["thought_signature"])
+    assert proof == Envelope("host", START.model, ReasoningState("s", call="call_1"))
     assert lost(*stream) == []
     whole = json.loads(body(assemble([START, *stream, Finish("tool-calls")]), plain()))
     assert whole["choices"][0]["message"]["tool_calls"][0]["extra_content"] == extra

@@ -26,12 +26,12 @@ from tests.requests_openai_chat import (
 from tests.requests_openai_responses import bodies as responses_bodies
 from tests.strategies import FEW, QUICK
 from weft.context import Context
-from weft.dialects.asking.verbatim import Verbatim
-from weft.dialects.envelope import Proof, Sealed, seal
+from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_chat.request import REQUEST
 from weft.dialects.openai_responses.request import REQUEST as RESPONSES
-from weft.dialects.requests import Loss, Losses, Parsed, Rendered
+from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered
+from weft.dialects.requests.passthrough import RequestWithSource
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -64,9 +64,9 @@ def parsed(body: Object, context: Context | None = None) -> Parsed:
 def read(body: Object, context: Context | None = None) -> Request:
     """The request of a body, without the memory of it."""
     request = parsed({"model": "m", "messages": [], **body}, context).request
-    assert isinstance(request, Verbatim)
-    assert request.said is not None
-    return request.said.request
+    assert isinstance(request, RequestWithSource)
+    assert request.source is not None
+    return request.source.request
 
 
 def said(message: Object, context: Context | None = None) -> Message:
@@ -274,7 +274,7 @@ def test_reasoning_is_read_from_either_field(field: str) -> None:
     assert said({"role": "assistant", field: "why"}).content == (thought,)
 
 
-ENVELOPE = seal(Sealed("elsewhere", "m", Proof(signature="s", item_id="i")))
+ENVELOPE = wrap(Envelope("elsewhere", "m", ReasoningState(signature="s", item_id="i")))
 
 
 def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
@@ -526,7 +526,7 @@ def test_losses_are_placed_in_the_clients_own_body() -> None:
             "functions": [{"name": "g"}],
             "web_search_options": {},
         }
-    ).places
+    ).source_paths
     assert [
         places.source(path)
         for path in (

@@ -51,7 +51,7 @@ from weft import (
     Usage,
     decode_all,
 )
-from weft.dialects.envelope import Proof, Sealed, seal
+from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_responses.decoder import RESPONSE_EVENTS
 from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, ITEMS
 from weft.request import Request, Tool
@@ -1131,14 +1131,14 @@ def test_the_request_tells_whether_a_response_is_stored_where_the_wire_does_not(
 
 
 def test_a_proof_in_an_envelope_is_opened() -> None:
-    sealed = seal(Sealed("elsewhere", "m", Proof(signature="sig")))
+    sealed = wrap(Envelope("elsewhere", "m", ReasoningState(signature="sig")))
     response = read(done(0, type="reasoning", id="rs", encrypted_content=sealed))
     (thought,) = response.items
     assert isinstance(thought, ReasoningItem)
     assert (thought.signature, thought.encrypted, thought.origin) == ("sig", None, "elsewhere")
 
 
-CARRIED = seal(Sealed("elsewhere", "m", Proof(signature="sig", call="c")))
+CARRIED = wrap(Envelope("elsewhere", "m", ReasoningState(signature="sig", call="c")))
 SIGNED_CALL = {"type": "function_call", "id": "fc", "call_id": "c", "name": "f", "arguments": "{}"}
 
 

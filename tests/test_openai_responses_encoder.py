@@ -45,7 +45,7 @@ from weft import (
     decode_all,
     encode,
 )
-from weft.dialects.envelope import Proof, Sealed, opened
+from weft.dialects.envelope import Envelope, ReasoningState, unwrap
 from weft.dialects.openai_responses.encoder import body
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.findings import Findings
@@ -757,14 +757,14 @@ def test_proofs_of_texts_and_calls_have_no_place_here() -> None:
 SIGNED = ToolParamsStart("c", "look", signature="sig", origin="host")
 SIGNED_CALL = ToolCall("c", "look", '{"at":1}', signature="sig", origin="host")
 ARGUMENTS: list[Part] = [ToolParamsDelta("c", '{"at":1}'), ToolParamsEnd("c"), SIGNED_CALL]
-ENVELOPE = Sealed("host", "m-1", Proof("sig", call="c"))
+ENVELOPE = Envelope("host", "m-1", ReasoningState("sig", call="c"))
 HINT: list[Part] = [ReasoningStart("r", "summary"), ReasoningDelta("r", "hm"), ReasoningEnd("r")]
 
 
 def test_what_signs_a_call_is_sealed_in_the_reasoning_before_it() -> None:
     response, lost = noted(*HINT, SIGNED, *ARGUMENTS, finish=Finish("tool-calls"))
     thought, call = response["output"]
-    assert opened(thought["encrypted_content"]) == ENVELOPE
+    assert unwrap(thought["encrypted_content"]) == ENVELOPE
     assert thought["summary"] == [{"type": "summary_text", "text": "hm"}]
     assert (call["type"], lost) == ("function_call", [])
 
@@ -792,7 +792,7 @@ def test_what_signs_a_call_is_sealed_in_an_empty_reasoning_where_none_has_room(
         "summary": [],
         "encrypted_content": thought["encrypted_content"],
     }
-    assert opened(thought["encrypted_content"]) == ENVELOPE
+    assert unwrap(thought["encrypted_content"]) == ENVELOPE
     added, done = (event for event in found if event.get("item", {}).get("id") == thought["id"])
     assert (added["type"], "encrypted_content" in added["item"]) == (
         "response.output_item.added",
@@ -805,7 +805,7 @@ def test_what_signs_a_call_is_sealed_in_an_empty_reasoning_where_none_has_room(
 def test_a_body_has_what_signs_a_call_too() -> None:
     stream: list[Part] = [START, *HINT, SIGNED, *ARGUMENTS, Finish("tool-calls")]
     found = json.loads(body(assemble(stream), Context(ids=Ids(b"1")), Findings()))
-    assert [opened(item.get("encrypted_content")) for item in found["output"]] == [ENVELOPE, None]
+    assert [unwrap(item.get("encrypted_content")) for item in found["output"]] == [ENVELOPE, None]
 
 
 @pytest.mark.parametrize(
@@ -834,9 +834,9 @@ def test_a_proof_from_elsewhere_is_sealed_and_comes_back_as_it_was() -> None:
     end = ReasoningEnd("r", signature="sig", redacted="zz", origin="anthropic-messages")
     response, lost = noted(ReasoningStart("r", "raw"), ReasoningDelta("r", "hm"), end)
     assert lost == []
-    sealed = opened(response["output"][0]["encrypted_content"])
-    proof = Proof(signature="sig", redacted="zz", kind="raw", text="hm")
-    assert sealed == Sealed("anthropic-messages", "m-1", proof)
+    sealed = unwrap(response["output"][0]["encrypted_content"])
+    proof = ReasoningState(signature="sig", redacted="zz", kind="raw", text="hm")
+    assert sealed == Envelope("anthropic-messages", "m-1", proof)
 
 
 def test_an_item_has_one_proof() -> None:

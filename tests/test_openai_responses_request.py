@@ -18,12 +18,12 @@ from tests.requests_openai_chat import leaves, spoken_texts
 from tests.requests_openai_responses import SCHEMA, Object, bodies, own_bodies
 from tests.strategies import FEW, QUICK
 from weft.context import Context
-from weft.dialects.asking.verbatim import Verbatim
-from weft.dialects.envelope import Proof, Sealed, seal
+from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.openai_chat.request import REQUEST as CHAT
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.request import REQUEST
-from weft.dialects.requests import Loss, Losses, Parsed, Rendered
+from weft.dialects.requests.codec import Loss, Losses, Parsed, Rendered
+from weft.dialects.requests.passthrough import RequestWithSource
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -56,9 +56,9 @@ def parsed(body: Object, context: Context | None = None) -> Parsed:
 def read(body: Object, context: Context | None = None) -> Request:
     """The request of a body, without the memory of it."""
     request = parsed({"model": "m", **body}, context).request
-    assert isinstance(request, Verbatim)
-    assert request.said is not None
-    return request.said.request
+    assert isinstance(request, RequestWithSource)
+    assert request.source is not None
+    return request.source.request
 
 
 def item(value: Object, context: Context | None = None) -> Message:
@@ -125,7 +125,7 @@ def test_late_tools_are_tools_like_any_other_and_stay_where_they_were_declared()
     assert [(tool.namespace, tool.name) for tool in parsed_.request.tools] == [
         (None, "f"), (None, "g"), ("ns", "f")
     ]  # fmt: skip
-    assert parsed_.places.source("tools[2].strict") == "input[2].tools[1].tools[0].strict"
+    assert parsed_.source_paths.source("tools[2].strict") == "input[2].tools[1].tools[0].strict"
     assert written(parsed_.request) == (body, [])
     again, losses = written(read(body))
     assert (again["tools"], losses) == ([function], [])
@@ -336,8 +336,8 @@ def test_the_short_form_is_one_message_of_the_user() -> None:
 
 
 def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
-    proof = Proof(signature="s", encrypted="e", redacted="r", item_id="i")
-    sealed = seal(Sealed("elsewhere", "m", proof))
+    proof = ReasoningState(signature="s", encrypted="e", redacted="r", item_id="i")
+    sealed = wrap(Envelope("elsewhere", "m", proof))
     value: Object = {
         "type": "reasoning",
         "id": "rs_1",
@@ -361,7 +361,7 @@ def test_an_envelope_is_opened_and_never_goes_upstream() -> None:
     ]
 
 
-CARRIED = seal(Sealed("elsewhere", "m", Proof(signature="s", call="c")))
+CARRIED = wrap(Envelope("elsewhere", "m", ReasoningState(signature="s", call="c")))
 
 
 @pytest.mark.parametrize("said", [[], [{"type": "summary_text", "text": "why"}]])
@@ -684,7 +684,7 @@ def test_losses_are_placed_in_the_clients_own_body() -> None:
                 {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
             ],
         }
-    ).places
+    ).source_paths
     assert [
         places.source(path)
         for path in (
@@ -711,7 +711,7 @@ def test_losses_are_placed_in_the_clients_own_body() -> None:
         "text.verbosity",
         "temperature",
     ]
-    short = parsed({"model": "m", "input": "hi"}).places
+    short = parsed({"model": "m", "input": "hi"}).source_paths
     assert short.source("messages[0].content[0]") == "input"
 
 

@@ -324,7 +324,7 @@ def test_an_encoder_goes_on_in_any_stream(soup: list[Part], data: st.DataObject)
 def test_events_are_known_by_what_they_are_about() -> None:
     (frames,) = responses(HERE / "items-overlap.sse")
     assert [DIALECT.number(frame) for frame in frames] == [*range(len(frames) - 1), None]
-    assert [mark for mark in map(DIALECT.mark, frames) if mark is not None] == [
+    assert [key for key in map(DIALECT.event_key, frames) if key is not None] == [
         ("response.created", -1, -1),
         ("response.in_progress", -1, -1),
         ("response.output_item.added", 0, -1, "msg_1"),

@@ -14,7 +14,7 @@ from tests.strategies import QUICK
 from weft.assembler import Item, ReasoningItem, Response, TextItem
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.requests import Losses, Places
+from weft.dialects.requests.codec import Losses, SourcePaths
 from weft.parts import ToolCall
 from weft.relay.incoming import codec_of
 from weft.relay.reasoning import keep, lacking, restore, restored, state_of
@@ -315,7 +315,7 @@ def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place
         Message("assistant", (CALL,)),
         user,
     )
-    places = Places({f"messages[{number}]": f"input[{number}]" for number in range(5)})
+    places = SourcePaths({f"messages[{number}]": f"input[{number}]" for number in range(5)})
     found.place(places)
     paths = ["messages[1].content[1]", "messages[1].content[0]", "messages[2].content[0]"]
     assert [places.source(path) for path in (*paths, "messages[3]")] == [

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.strategies import QUICK
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.requests import Losses, RequestCodec
+from weft.dialects.requests.codec import Losses, RequestCodec
 
 CODECS: dict[str, RequestCodec] = {
     name: dialect.request for name, dialect in DIALECTS.items() if dialect.request is not None
@@ -214,7 +214,7 @@ def test_what_nobody_knows_passes_at_home_and_is_a_loss_elsewhere(
     for target in CODECS.keys() - {dialect}:
         losses = Losses()
         CODECS[target].render(parsed.request, Context(), losses)
-        found = {parsed.places.source(one.path): one.outcome for one in losses.found}
+        found = {parsed.source_paths.source(one.path): one.outcome for one in losses.found}
         assert found[path] == outcome, target
         assert outcome == "refused" or losses.refusal is None
 

@@ -11,7 +11,7 @@ from tests.strategies import cuts, examples
 from weft.codec import Decoder
 from weft.context import Context
 from weft.dialects import DialectName
-from weft.dialects.asking.parallel import WRAPPERS
+from weft.dialects.requests.multi_tool_use import WRAPPERS
 from weft.dialects.stages.parallel_calls import ParallelCalls
 from weft.findings import Findings
 from weft.ids import Ids

@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft.codec import Translated
 from weft.dialects import DialectName
-from weft.dialects.requests import Loss
+from weft.dialects.requests.codec import Loss
 from weft.errors import BadRequest, Refused, UnknownDialect
 from weft.parts import (
     Finish,

@@ -34,7 +34,7 @@ if _typing.TYPE_CHECKING:
     from weft.dialects.gemini.quirks import GeminiQuirks
     from weft.dialects.openai_chat.quirks import ChatQuirks
     from weft.dialects.openai_responses.quirks import ResponsesQuirks
-    from weft.dialects.requests import Loss
+    from weft.dialects.requests.codec import Loss
     from weft.dialects.stages.markup_calls import Markup
     from weft.errors import (
         ArgumentTypeError,
@@ -199,7 +199,7 @@ _HOMES = {
     "weft.dialects.gemini.quirks": "GeminiQuirks",
     "weft.dialects.openai_chat.quirks": "ChatQuirks",
     "weft.dialects.openai_responses.quirks": "ResponsesQuirks",
-    "weft.dialects.requests": "Loss",
+    "weft.dialects.requests.codec": "Loss",
     "weft.dialects.stages.markup_calls": "Markup",
     "weft.errors": (
         "ArgumentTypeError ArgumentValueError BadRequest ClientError InternalError Refused "

@@ -41,11 +41,11 @@ from weft.assembler import Assembler, Response
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
 from weft.dialects.base import Dialect, Stage
-from weft.dialects.requests import Loss, Losses, Rendered, RequestCodec
-from weft.dialects.stages.custom_bridge import CustomBridge
-from weft.dialects.stages.names import RestoreNames
+from weft.dialects.requests.codec import Loss, Losses, Rendered, RequestCodec
+from weft.dialects.stages.custom_tools import CustomToolCalls
 from weft.dialects.stages.parallel_calls import ParallelCalls
-from weft.dialects.stages.stop_cut import StopCut
+from weft.dialects.stages.restore_names import RestoreNames
+from weft.dialects.stages.stop_sequences import StopSequences
 from weft.errors import ArgumentTypeError, Refused, TooLarge, UnknownDialect
 from weft.findings import Finding, Findings
 from weft.guard import Guard, Redact
@@ -500,9 +500,9 @@ class Translated(msgspec.Struct, frozen=True):
         if rendered.names:
             stages.append(RestoreNames(rendered.names, tools=request.tools))
         if rendered.bridged:
-            stages.append(CustomBridge(rendered.bridged, findings))
+            stages.append(CustomToolCalls(rendered.bridged, findings))
         if rendered.stop:
-            stages.append(StopCut(rendered.stop, findings))
+            stages.append(StopSequences(rendered.stop, findings))
         return stages
 
 
@@ -520,7 +520,7 @@ def convert_request(
     parsed = _request_codec(source).parse(raw, context)
     losses = Losses()
     rendered = _request_codec(target).render(parsed.request, context, losses)
-    source_path = parsed.places.source
+    source_path = parsed.source_paths.source
     named = [Loss(source_path(one.path), one.outcome, one.detail) for one in losses.found]
     refused = next((loss for loss in named if loss.outcome == "refused"), None)
     if refused is not None:

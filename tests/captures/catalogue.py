@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from weft.context import Quirks
 from weft.dialects.base import Stage
 from weft.dialects.openai_chat.quirks import ChatQuirks
-from weft.dialects.stages.custom_bridge import CustomBridge
+from weft.dialects.stages.custom_tools import CustomToolCalls
 from weft.dialects.stages.markup_calls import TAGS, TOKENS
-from weft.dialects.stages.stop_cut import StopCut
+from weft.dialects.stages.stop_sequences import StopSequences
 from weft.findings import Findings
 from weft.request import Request, Tool
 
@@ -469,8 +469,8 @@ READINGS: dict[str, Reading] = {
 """Captures that mean something else, or more, when this is known. All others are read bare."""
 
 STAGES: dict[str, Callable[[Findings], Stage]] = {
-    "bridge-extra-keys": lambda findings: CustomBridge(("patch",), findings),
-    "bridge-no-input": lambda findings: CustomBridge(("patch",), findings),
-    "stop-cut": lambda findings: StopCut(("END", "\n\n"), findings),
+    "bridge-extra-keys": lambda findings: CustomToolCalls(("patch",), findings),
+    "bridge-no-input": lambda findings: CustomToolCalls(("patch",), findings),
+    "stop-cut": lambda findings: StopSequences(("END", "\n\n"), findings),
 }
 """The stage that the parts of a capture pass before the guard."""

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tests.matrix.alike import ADDED, NO_TEXT, Asked, Leaf, Leaves, lost, unlike
-from weft.dialects.requests import Loss
+from weft.dialects.requests.codec import Loss
 from weft.request import AnyContent, Message, Request, ResultContent, TextContent
 
 APART = {"messages", "instructions", "tools"}

@@ -12,7 +12,7 @@ from tests.matrix.asked import differences, groundless, told_apart, unnamed
 from tests.strategies import QUICK
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.requests import Losses, RequestCodec
+from weft.dialects.requests.codec import Losses, RequestCodec
 
 CODECS: dict[str, RequestCodec] = {
     name: dialect.request for name, dialect in DIALECTS.items() if dialect.request is not None

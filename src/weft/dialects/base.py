@@ -1,27 +1,22 @@
-"""What every dialect is made of, and how a frame is read at the door.
+"""What every dialect is made of.
 
 A dialect is a row of pure functions. Decoders and encoders live for one response and one
 choice; both have two verbs, `feed` and `finish`.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Literal, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Literal, Protocol
 
 import msgspec
-from msgspec import Raw, UnsetType
 
-from weft import large_json
 from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
-from weft.dialects.faults import ReadError
-from weft.dialects.requests import RequestCodec
+from weft.dialects.error_classes import ErrorReader
+from weft.dialects.requests.codec import RequestCodec
 from weft.dialects.rules import Validator
 from weft.findings import Findings
 from weft.ids import Ids
-from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, Part
 from weft.sse import Event, Frame, comment
 
@@ -30,7 +25,7 @@ DialectName = Literal[
 ]
 """The names of the dialects. `open-responses` is a second name of `openai-responses`."""
 
-Mark = tuple[str, int, int] | tuple[str, int, int, str]
+EventKey = tuple[str, int, int] | tuple[str, int, int, str]
 """An event of which there is one for each item, or part of one: its name, and the two numbers; and
 the id of an item that it announces, on a wire that has one."""
 
@@ -72,14 +67,14 @@ class Stage(Protocol):
         ...
 
 
-class PassedOn(msgspec.Struct, frozen=True):
+class PassthroughHistory(msgspec.Struct, frozen=True):
     """What a client was told in the upstream's own events, before an encoder had to go on."""
 
     number: int = -1
     """The number of the last event, on a wire that numbers them."""
 
-    marks: frozenset[Mark] = frozenset()
-    """What `Dialect.mark` said of these events."""
+    event_keys: frozenset[EventKey] = frozenset()
+    """What `Dialect.event_key` said of these events."""
 
 
 class EventEncoder(Protocol):
@@ -89,7 +84,7 @@ class EventEncoder(Protocol):
 
     def finish(self) -> list[Event]: ...
 
-    def resume(self, before: PassedOn) -> None:
+    def resume(self, before: PassthroughHistory) -> None:
         """The client knows what was fed so far from the upstream's own events: nothing of that is
         written again, and numbers go on behind them. The events returned so far were discarded.
         """
@@ -204,7 +199,7 @@ class Dialect:
     number: Callable[[Frame], int | None] = lambda frame: None
     """The number that this frame tells, on a wire that numbers its events."""
 
-    mark: Callable[[Frame], Mark | None] = lambda frame: None
+    event_key: Callable[[Frame], EventKey | None] = lambda frame: None
     """Names what this frame says, if that must not be said twice and no part stands for it."""
 
     idle: bytes = comment("keepalive")
@@ -220,7 +215,7 @@ class Dialect:
     returns_reasoning: bool = True
     """Whether its clients send reasoning back, with what proves it."""
 
-    read_error: ReadError | None = None
+    read_error: ErrorReader | None = None
     write_error: Callable[[ErrorPart], tuple[int, bytes]] | None = None
     """Writes the HTTP status and the body of an answer that failed before it began."""
 
@@ -232,140 +227,3 @@ class Dialect:
 
     validator: Callable[[Findings], Validator] | None = None
     """Makes what checks one response by the rules of `rules.toml`."""
-
-
-class Replays:
-    """Knows an event that came before: its number and its bytes must both be the same."""
-
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: dict[str | int, int] = {}
-
-    def seen(self, number: str | int, data: bytes) -> bool:
-        mark = hash(data)
-        if self._seen.get(number) == mark:
-            return True
-        self._seen[number] = mark
-        return False
-
-
-S = TypeVar("S", bound=msgspec.Struct)
-
-_JSON_NAMES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
-
-
-class Salvage:
-    """Reads a frame that the typed decoder refused: the only place where a dict is legal.
-
-    Numbers in strings become numbers, objects where text belongs become their JSON text, and
-    what cannot be used is left out, each with a finding. Fields named in `growing` keep the
-    lone surrogates of a pair that was cut in two; everywhere else they are replaced.
-    """
-
-    def __init__(self, findings: Findings, growing: frozenset[str]) -> None:
-        self._findings = findings
-        self._growing = growing
-
-    def read(self, data: bytes, wanted: type[S]) -> S:
-        """Raises ValueError when this is not a JSON object at all."""
-        try:
-            value = json.loads(data.decode("utf-8", "replace"), strict=False)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
-        if isinstance(value, list) and len(value) == 1:  # error-in-an-array
-            self._findings.once("field-coerced", "", "an object stood in an array of one")
-            value = value[0]
-        if not isinstance(value, dict):
-            raise ValueError(f"expected an object, got {_kind(value)}")
-        return self._struct(value, wanted, "")
-
-    def item(self, raw: Raw | UnsetType, wanted: type[S]) -> S:
-        """Reads an object inside a frame, typed if it can be; an empty one if it is none."""
-        data = bytes(raw) if isinstance(raw, Raw) else b"{}"
-        try:
-            return large_json.read(data, wanted)
-        except (ValueError, RecursionError):
-            pass
-        try:
-            return self.read(data, wanted)
-        except ValueError:
-            return wanted()
-
-    def _struct(self, value: dict[str, object], wanted: type[S], path: str) -> S:
-        known: dict[str, object] = {}
-        for field in msgspec.structs.fields(wanted):
-            if field.encode_name in value:
-                where = f"{path}.{field.encode_name}" if path else field.encode_name
-                try:
-                    known[field.name] = self._value(value[field.encode_name], field.type, where)
-                except ValueError:
-                    detail = f"{where}: {_kind(value[field.encode_name])} cannot be used"
-                    self._findings.once("field-dropped", where, detail)
-        return wanted(**known)
-
-    def _value(self, value: object, wanted: object, path: str) -> object:
-        options = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
-        if value is None and NoneType in options:
-            return None
-        if Raw in options:
-            return Raw(msgspec.json.encode(mended(value)))
-        for option in options:
-            if option is value.__class__:
-                return self._text(value, path) if isinstance(value, str) else value
-            if get_origin(option) is list and isinstance(value, list):
-                return self._list(value, get_args(option)[0], path)
-            if isinstance(value, dict) and _is_struct(option):
-                return self._struct(value, option, path)
-        coerced = self._coerced(value, options, path)
-        detail = f"{path}: {_kind(value)} where something else belongs"
-        self._findings.once("field-coerced", path, detail)
-        return coerced
-
-    def _text(self, value: str, path: str) -> str:
-        if path.rpartition(".")[2] in self._growing:
-            return value
-        return whole_characters(value)
-
-    def _list(self, values: list[object], wanted: object, path: str) -> list[object]:
-        kept: list[object] = []
-        for value in values:
-            try:
-                kept.append(self._value(value, wanted, path))
-            except ValueError:
-                detail = f"{path}: {_kind(value)} cannot be used"
-                self._findings.once("field-dropped", path, detail)
-        return kept
-
-    def _coerced(self, value: object, options: tuple[object, ...], path: str) -> object:
-        if int in options and isinstance(value, str | float):
-            return _whole(value)
-        for option in options:
-            if get_origin(option) is list and isinstance(value, dict):
-                return self._list([value], get_args(option)[0], path)
-        if str in options and not isinstance(value, str):
-            return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
-        raise ValueError(f"{path}: {_kind(value)}")
-
-
-def _whole(value: str | float) -> int:
-    try:
-        return int(value)
-    except OverflowError:
-        raise ValueError(f"{value} is no whole number") from None
-
-
-def _is_struct(option: object) -> bool:
-    return isinstance(option, type) and issubclass(option, msgspec.Struct)
-
-
-def _kind(value: object) -> str:
-    return _JSON_NAMES.get(value.__class__, "number")
-
-
-_NOTHING = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
-
-
-def told(value: Raw | UnsetType) -> bool:
-    """Whether a raw field is there and says something."""
-    return isinstance(value, Raw) and bytes(value) not in _NOTHING

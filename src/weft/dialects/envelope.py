@@ -15,7 +15,7 @@ whoever reads it has a text that the client might have sent as well.
 from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from weft.assembler import ReasoningItem
 from weft.parts import (
@@ -28,19 +28,19 @@ from weft.parts import (
 )
 from weft.request import CallContent, ReasoningContent
 
-_MARK = "weft1"
-_MARK_IN_BASE64 = "d2VmdDE6"
-_SUMMARY = "weft1-summary:"
+_PREFIX = "weft1"
+_PREFIX_IN_BASE64 = "d2VmdDE6"
+_SUMMARY_PREFIX = "weft1-summary:"
 
 
-class Thought(msgspec.Struct, frozen=True, array_like=True):
+class ReasoningText(msgspec.Struct, frozen=True, array_like=True):
     """What one part of a reasoning says."""
 
     kind: ReasoningKind
     text: str
 
 
-class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
+class ReasoningState(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a reasoning needs to be taken back, so that it does not matter what else of it a client
     returns; or what signs a call.
     """
@@ -55,81 +55,81 @@ class Proof(msgspec.Struct, frozen=True, omit_defaults=True):
     change it."""
     call: str | None = None
     """The call that `signature` is about, by the id that the client knows it by."""
-    before: tuple[Thought, ...] = ()
+    before: tuple[ReasoningText, ...] = ()
     """Parts of the same item that came before, and have no proof of their own."""
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True):
     """A proof, with whose it is."""
 
     origin: str
     model: str | None
-    proof: Proof
+    state: ReasoningState
 
 
 _encode = msgspec.json.Encoder().encode
-_proof = msgspec.json.Decoder(Proof).decode
+_decode_state = msgspec.json.Decoder(ReasoningState).decode
 
 
-def seal(sealed: Sealed) -> str:
+def wrap(envelope: Envelope) -> str:
     """Returns the envelope: letters, digits and marks that every opaque field takes."""
-    data = urlsafe_b64encode(_encode(sealed.proof)).decode()
-    return f"{_MARK}:{_quoted(sealed.origin)}:{_quoted(sealed.model or '')}:{data}"
+    data = urlsafe_b64encode(_encode(envelope.state)).decode()
+    return f"{_PREFIX}:{_quote(envelope.origin)}:{_quote(envelope.model or '')}:{data}"
 
 
-def opened(text: str | None) -> Sealed | None:
+def unwrap(text: str | None) -> Envelope | None:
     """Returns what an envelope holds; None for anything that is not one of ours."""
-    if text is not None and text.startswith(_MARK_IN_BASE64):
-        text = _plain(text)
-    if text is None or not text.startswith(f"{_MARK}:") or text.count(":") != 3:
+    if text is not None and text.startswith(_PREFIX_IN_BASE64):
+        text = _from_base64(text)
+    if text is None or not text.startswith(f"{_PREFIX}:") or text.count(":") != 3:
         return None
     _, origin, model, data = text.split(":")
     try:
-        proof = _proof(urlsafe_b64decode(data))
+        proof = _decode_state(urlsafe_b64decode(data))
     except ValueError:
         return None
-    return Sealed(_unquoted(origin), _unquoted(model) or None, proof)
+    return Envelope(_unquote(origin), _unquote(model) or None, proof)
 
 
-def in_base64(envelope: str) -> str:
+def to_base64(envelope: str) -> str:
     return b64encode(envelope.encode()).decode()
 
 
-def _plain(text: str) -> str | None:
+def _from_base64(text: str) -> str | None:
     try:
         return b64decode(text, validate=True).decode()
     except ValueError:
         return None
 
 
-def sealed_summary(text: str) -> str:
+def wrap_summary(text: str) -> str:
     """The envelope of a summary."""
-    return _SUMMARY + urlsafe_b64encode(text.encode()).decode()
+    return _SUMMARY_PREFIX + urlsafe_b64encode(text.encode()).decode()
 
 
-def opened_summary(text: str | None) -> str | None:
+def unwrap_summary(text: str | None) -> str | None:
     """The summary in an envelope; None for anything that is not one of ours."""
-    if text is None or not text.startswith(_SUMMARY):
+    if text is None or not text.startswith(_SUMMARY_PREFIX):
         return None
     try:
-        return b64decode(text.removeprefix(_SUMMARY), b"-_", validate=True).decode()
+        return b64decode(text.removeprefix(_SUMMARY_PREFIX), b"-_", validate=True).decode()
     except ValueError:
         return None
 
 
-def sealed(
+def wrap_reasoning(
     end: ReasoningEnd | ReasoningItem,
     model: str | None,
     start: ReasoningStart | ReasoningItem,
     text: str | None = None,
-    before: tuple[Thought, ...] = (),
+    before: tuple[ReasoningText, ...] = (),
 ) -> str | None:
     """The envelope of a reasoning; None if nobody knows whose it is. One without a proof has its
     origin only where that may want the reasoning back.
     """
     if end.origin is None:
         return None
-    proof = Proof(
+    proof = ReasoningState(
         end.signature,
         end.encrypted,
         end.redacted,
@@ -138,15 +138,15 @@ def sealed(
         text,
         before=before,
     )
-    return seal(Sealed(end.origin, model, proof))
+    return wrap(Envelope(end.origin, model, proof))
 
 
-def unproven(origin: str, model: str | None) -> str:
+def wrap_origin(origin: str, model: str | None) -> str:
     """The envelope of a reasoning without a proof: its origin may want the text back."""
-    return seal(Sealed(origin, model, Proof()))
+    return wrap(Envelope(origin, model, ReasoningState()))
 
 
-def sealed_call(
+def wrap_call_signature(
     call: ToolParamsStart | ToolCall, model: str | None, id: str | None = None
 ) -> str | None:
     """The envelope of what signs a call; None if nothing does, or nobody knows who did. `id` is
@@ -154,28 +154,28 @@ def sealed_call(
     """
     if call.signature is None or call.origin is None:
         return None
-    return seal(Sealed(call.origin, model, Proof(call.signature, call=id or call.id)))
+    return wrap(Envelope(call.origin, model, ReasoningState(call.signature, call=id or call.id)))
 
 
-def signed(text: str | None, carrier: str) -> tuple[str | None, str | None]:
+def unwrap_signature(text: str | None, carrier: str) -> tuple[str | None, str | None]:
     """What signs a call, and who did: whoever it came from, unless it came in an envelope."""
-    inside = opened(text)
+    inside = unwrap(text)
     if inside is not None:
-        return inside.proof.signature, inside.origin
+        return inside.state.signature, inside.origin
     return (text, carrier) if text else (None, None)
 
 
-def with_proof(call: CallContent, inside: Sealed) -> CallContent:
+def with_signature(call: CallContent, inside: Envelope) -> CallContent:
     """The call of an earlier turn with what signs it."""
-    return msgspec.structs.replace(call, signature=inside.proof.signature, origin=inside.origin)
+    return msgspec.structs.replace(call, signature=inside.state.signature, origin=inside.origin)
 
 
-def unsealed(end: ReasoningEnd) -> ReasoningEnd:
+def unwrap_reasoning_end(end: ReasoningEnd) -> ReasoningEnd:
     """The end of a reasoning; its proof as it was, if it came in an envelope."""
-    inside = opened(end.signature) or opened(end.encrypted)
-    if inside is None or inside.proof.call is not None:
+    inside = unwrap(end.signature) or unwrap(end.encrypted)
+    if inside is None or inside.state.call is not None:
         return end
-    proof = inside.proof
+    proof = inside.state
     proven = proof.signature or proof.encrypted or proof.redacted
     origin = inside.origin if proven else None
     return ReasoningEnd(
@@ -183,11 +183,11 @@ def unsealed(end: ReasoningEnd) -> ReasoningEnd:
     )
 
 
-def restored(
-    inside: Sealed, text: str, kind: ReasoningKind, extra: Json = UNSET
+def restore_reasoning(
+    inside: Envelope, text: str, kind: ReasoningKind, extra: Json = UNSET
 ) -> ReasoningContent:
     """The reasoning of an earlier turn that a client sent back: `text` is what it knows of it."""
-    proof = inside.proof
+    proof = inside.state
     return ReasoningContent(
         text if proof.text is None else proof.text,
         proof.kind or kind,
@@ -200,19 +200,28 @@ def restored(
     )
 
 
-def all_restored(inside: Sealed) -> tuple[ReasoningContent, ...]:
+def restore_reasoning_item(inside: Envelope) -> tuple[ReasoningContent, ...]:
     """The whole reasoning of an item that an envelope holds: its parts, the last with the proof."""
-    proof = inside.proof
+    proof = inside.state
     before = [
         ReasoningContent(one.text, one.kind, proof.item_id, origin=inside.origin)
         for one in proof.before
     ]
-    return (*before, restored(inside, "", "raw"))
+    return (*before, restore_reasoning(inside, "", "raw"))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return text.replace("%", "%25").replace(":", "%3A")
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return text.replace("%3A", ":").replace("%25", "%")
+
+
+def is_envelope(raw: Json) -> bool:
+    """Whether a raw value is a text that carries a proof of another origin."""
+    try:
+        text = msgspec.json.decode(raw, type=str) if isinstance(raw, Raw) else None
+    except ValueError:
+        return False
+    return unwrap(text) is not None

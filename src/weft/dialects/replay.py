@@ -37,13 +37,13 @@ def response_to_parts(response: Response, *, in_place: bool = False) -> list[Par
         ResponseMetadata(response.id, response.model, response.created, response.dialect)
     ]
     items: Sequence[Item] = response.items
-    sources: Placed = {}
+    sources: SourcesByText = {}
     if not in_place:
-        sources = _placed(items)
+        sources = _sources_by_text(items)
         cited = {id(source) for inside in sources.values() for source in inside}
-        items = _grouped(one for one in items if id(one) not in cited)
+        items = _group_by_item(one for one in items if id(one) not in cited)
     for item in items:
-        out += _SAY[item.__class__](item, sources)
+        out += _PARTS_OF[item.__class__](item, sources)
     out.append(
         Finish(
             response.finish_reason or "other",
@@ -59,16 +59,16 @@ def response_to_parts(response: Response, *, in_place: bool = False) -> list[Par
 
 def item_to_parts(item: Item) -> list[Part]:
     """Returns the parts of one item; sources stand where they came, and are no parts of a text."""
-    return _SAY[item.__class__](item, {})
+    return _PARTS_OF[item.__class__](item, {})
 
 
-Placed = dict[str, list[Source]]
+SourcesByText = dict[str, list[Source]]
 """Sources by the text that they stand in."""
 
 
-def _placed(items: Sequence[Item]) -> Placed:
+def _sources_by_text(items: Sequence[Item]) -> SourcesByText:
     texts = {item.id for item in items if isinstance(item, TextItem)}
-    placed: Placed = {}
+    placed: SourcesByText = {}
     last: str | None = None
     for item in items:
         if isinstance(item, TextItem) and not item.refusal:
@@ -80,7 +80,7 @@ def _placed(items: Sequence[Item]) -> Placed:
     return placed
 
 
-def _grouped(items: Iterable[Item]) -> list[Item]:
+def _group_by_item(items: Iterable[Item]) -> list[Item]:
     """The items, those with one item id and of one kind together, at the first one's place."""
     groups: dict[object, list[Item]] = {}
     for number, item in enumerate(items):
@@ -90,7 +90,7 @@ def _grouped(items: Iterable[Item]) -> list[Item]:
     return [item for group in groups.values() for item in group]
 
 
-def _text(item: TextItem, sources: Placed) -> list[Part]:
+def _text_parts(item: TextItem, sources: SourcesByText) -> list[Part]:
     said: list[Part] = [TextDelta(item.id, item.text)] if item.text else []
     return [
         TextStart(item.id, item.item_id, item.phase, item.refusal, item.extra),
@@ -100,7 +100,7 @@ def _text(item: TextItem, sources: Placed) -> list[Part]:
     ]
 
 
-def _reasoning(item: ReasoningItem, sources: Placed) -> list[Part]:
+def _reasoning_parts(item: ReasoningItem, sources: SourcesByText) -> list[Part]:
     said: list[Part] = [ReasoningDelta(item.id, item.text)] if item.text else []
     end = ReasoningEnd(
         item.id, item.signature, item.encrypted, item.redacted, item.origin, extra=item.extra
@@ -108,7 +108,7 @@ def _reasoning(item: ReasoningItem, sources: Placed) -> list[Part]:
     return [ReasoningStart(item.id, item.kind, item.item_id, item.extra), *said, end]
 
 
-def _call(call: ToolCall, sources: Placed) -> list[Part]:
+def _call_parts(call: ToolCall, sources: SourcesByText) -> list[Part]:
     """A call that has a name was announced, or might have been."""
     if not call.name:
         return [call]
@@ -127,14 +127,14 @@ def _call(call: ToolCall, sources: Placed) -> list[Part]:
     return [start, *said, ToolParamsEnd(call.id), call]
 
 
-def _itself(part: Part, sources: Placed) -> list[Part]:
+def _itself(part: Part, sources: SourcesByText) -> list[Part]:
     return [part]
 
 
-_SAY: dict[type, Callable[[Any, Placed], list[Part]]] = {
-    TextItem: _text,
-    ReasoningItem: _reasoning,
-    ToolCall: _call,
+_PARTS_OF: dict[type, Callable[[Any, SourcesByText], list[Part]]] = {
+    TextItem: _text_parts,
+    ReasoningItem: _reasoning_parts,
+    ToolCall: _call_parts,
     ToolResult: _itself,
     ToolApprovalRequest: _itself,
     Source: _itself,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
-from weft.dialects.faults import headers as error_headers
+from weft.dialects.error_classes import error_headers as error_headers
+from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.gateway.doors import Shut
 from weft.gateway.pulse import Pulse
@@ -132,7 +132,7 @@ def written(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
 def own_fault(id: str, problem: Exception) -> Failed:
     """Keeps what went wrong for the log; a client is told that something did, and no more."""
     log.error("a request failed", exc_info=problem, extra={"request_id": id})
-    return Failed(fault("server", f"an error of our own; it is logged as {id}"))
+    return Failed(new_error("server", f"an error of our own; it is logged as {id}"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from weft.codec import fresh_context
 from weft.dialects import dialect_of
-from weft.dialects.faults import ErrorClass, fault
+from weft.dialects.error_classes import ErrorClass, new_error
 from weft.gateway import answers, logs
 from weft.gateway.bodies import Shape
 from weft.gateway.compacting import Compact
@@ -50,7 +50,7 @@ from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.store.opening import store_at
-from weft.upstream.base import Place, Upstream
+from weft.upstream.base import Upstream, UpstreamConfig
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 
@@ -63,7 +63,7 @@ POST = ["POST"]
 GET = ["GET"]
 
 
-def upstream_for(place: Place) -> Upstream:
+def upstream_for(place: UpstreamConfig) -> Upstream:
     return DemoUpstream(place) if place.base_url.startswith("demo:") else HttpUpstream(place)
 
 
@@ -274,18 +274,18 @@ class Gateway:
     def start(self, incoming: IncomingRequest) -> Run:
         """The one place where a request is let in, and counted."""
         if self._draining:
-            raise Shut(503, fault("overloaded", "the server is shutting down", retry_after=1))
+            raise Shut(503, new_error("overloaded", "the server is shutting down", retry_after=1))
         mine = self._per_key and sum(run.record.caller == incoming.caller for run in self._runs)
         if self._per_key and mine >= self._per_key:
             message = f"{mine} requests of this key are under way; that is the limit"
-            raise Failed(fault("rate", message, retry_after=1))
+            raise Failed(new_error("rate", message, retry_after=1))
         body = self._bodies.get(incoming.id)
         if body is not None:  # with earlier turns, it may be more than came
             body.demand(max(body.size, PLAIN * len(incoming.body.raw)))
         try:
             targets = self._routing.targets(incoming.model)
         except UnknownModel as problem:
-            raise Failed(fault("not-found", str(problem), param="model")) from None
+            raise Failed(new_error("not-found", str(problem), param="model")) from None
         if self._tool_session and incoming.body.dialect == "openai-responses":
             incoming = replace(incoming, tool_session=True)
         writer = None
@@ -321,7 +321,7 @@ class Gateway:
         self._sockets.drain()
 
     def cut(self) -> None:
-        error = fault("overloaded", "the server is shutting down", retry_after=1)
+        error = new_error("overloaded", "the server is shutting down", retry_after=1)
         for run in list(self._runs):
             run.stop(error)
 
@@ -405,13 +405,13 @@ async def _nothing_here(request: HttpRequest, problem: Exception) -> HttpRespons
     path = request.url.path
     coded = dialect_of(path, headers_of(request.scope)).startswith("openai")
     found: ErrorClass = "bad-request" if coded else "not-found"  # theirs would be a model's
-    return _missing(request, 404, fault(found, f"nothing at {path[:200]!r}"))
+    return _missing(request, 404, new_error(found, f"nothing at {path[:200]!r}"))
 
 
 async def _not_this_way(request: HttpRequest, problem: Exception) -> HttpResponse:
     if "sec-websocket-key" in request.headers:  # the door takes out an upgrade that is not taken
-        return _missing(request, 426, fault("bad-request", "WebSocket is switched off here"))
-    error = fault("bad-request", f"{request.method} is not taken at {request.url.path[:200]!r}")
+        return _missing(request, 426, new_error("bad-request", "WebSocket is switched off here"))
+    error = new_error("bad-request", f"{request.method} is not taken at {request.url.path[:200]!r}")
     allowed = problem.headers if isinstance(problem, HTTPException) else None
     return _missing(request, 405, error, allowed)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest
 from weft.gateway.doors import Shut
 from weft.large_json import CLOSED, SLICE, end_of_string
@@ -64,7 +64,7 @@ async def read(receive: Receive, told: bytes | None, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> Shut:
-    return Shut(413, fault("too-large", f"the body is over {limit} bytes"))
+    return Shut(413, new_error("too-large", f"the body is over {limit} bytes"))
 
 
 def check(body: bytes, shape: Shape) -> None:

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Raw
 
 from weft.codec import fresh_context
-from weft.dialects.envelope import sealed_summary
-from weft.dialects.faults import fault
+from weft.dialects.envelope import wrap_summary
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.mapping import usage_to_wire
 from weft.errors import BadRequest
 from weft.gateway.endpoints import Endpoint, Host, Scope, Send, parsed, read_as
@@ -172,13 +172,15 @@ def _compacted(run: Run, stream: Stream, said: list[Raw]) -> bytes:
     response = stream.response
     summary = response.text.strip()
     if not summary:
-        raise Failed(fault("bad-upstream-answer", f"{run.upstream} did not sum up what was said"))
+        raise Failed(
+            new_error("bad-upstream-answer", f"{run.upstream} did not sum up what was said")
+        )
     ids = fresh_context().ids
     id = ids.mint("resp")
     item = {
         "id": ids.mint("cmp"),
         "type": "compaction",
-        "encrypted_content": sealed_summary(summary),
+        "encrypted_content": wrap_summary(summary),
     }
     compaction = {
         "id": id,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.gateway.settings.urls import loopback
 from weft.parts import ErrorPart
 from weft.relay.incoming import Failed
@@ -60,10 +60,10 @@ class Doors:
         told = headers.get(b"host", b"").decode("latin-1")
         found = _HOST.fullmatch(told)
         if found is None:
-            raise Shut(400, fault("bad-request", f"Host {told[:100]!r} is no host"))
+            raise Shut(400, new_error("bad-request", f"Host {told[:100]!r} is no host"))
         if self._hosts and not {found[1].lower(), told.lower()} & self._hosts:
             message = f"Host {told[:100]!r} is not served here; add it to server.hosts"
-            raise Shut(421, fault("bad-request", message))
+            raise Shut(421, new_error("bad-request", message))
         return told.lower()
 
     def _origin(self, method: str, host: str, headers: Mapping[bytes, bytes]) -> None:
@@ -74,10 +74,10 @@ class Doors:
             told = origin.decode("latin-1").lower()
             if told.partition("://")[2] != host:
                 message = f"Origin {told[:100]!r}: requests of other pages are not taken"
-                raise Shut(403, fault("permission", message))
+                raise Shut(403, new_error("permission", message))
             self._is_json(method, headers)
         if headers.get(b"sec-fetch-site", b"") == b"cross-site":
-            raise Shut(403, fault("permission", "requests of other sites are not taken"))
+            raise Shut(403, new_error("permission", "requests of other sites are not taken"))
 
     def _is_json(self, method: str, headers: Mapping[bytes, bytes]) -> None:
         if method != "POST":
@@ -88,20 +88,20 @@ class Doors:
             return  # what is not there needs no type
         if kind != b"application/json":
             message = f"Content-Type {kind.decode('latin-1')[:100]!r}; expected application/json"
-            raise Shut(415, fault("bad-request", message))
+            raise Shut(415, new_error("bad-request", message))
 
     def _name(self, headers: Mapping[bytes, bytes]) -> str:
         told = shown_keys(headers)
         if not told:
             message = "no key; expected Authorization: Bearer, x-api-key or x-goog-api-key"
-            raise Shut(401, fault("auth", message))
+            raise Shut(401, new_error("auth", message))
         if len(told) > 1:
             message = "the request shows different keys; send one, or the same in each header"
-            raise Shut(400, fault("bad-request", message))
+            raise Shut(400, new_error("bad-request", message))
         digest = sha256(told.pop()).digest()
         found = [name for known, name in self._keys if hmac.compare_digest(known, digest)]
         if not found:
-            raise Shut(401, fault("auth", "the key is not one of this server's"))
+            raise Shut(401, new_error("auth", "the key is not one of this server's"))
         return found[0]
 
 

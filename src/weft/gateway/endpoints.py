@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.dialects import DIALECTS
-from weft.dialects.faults import Extra, fault
+from weft.dialects.error_classes import ErrorPartExtra, new_error
 from weft.errors import BadRequest
 from weft.gateway import answers, bodies
 from weft.gateway.doors import Shut
@@ -89,7 +89,7 @@ async def body_of(host: Host, scope: Scope, receive: Receive) -> bytes:
     coding = headers.get(b"content-encoding", b"identity").lower()
     if coding != b"identity":
         message = f"Content-Encoding {coding.decode('latin-1')[:50]!r} is not read here"
-        raise Shut(415, fault("bad-request", message))
+        raise Shut(415, new_error("bad-request", message))
     body = await bodies.read(receive, headers.get(b"content-length"), host.limit)
     await for_body(body, bodies.check, body, host.shape)
     return body
@@ -243,7 +243,7 @@ class Messages(Endpoint):
 
     def _model(self, preamble: Preamble) -> str:
         if isinstance(preamble.thread, Raw) and bytes(preamble.thread) != b"null":
-            extra = Extra(param="thread", error_code="thread_unsupported_request")
+            extra = ErrorPartExtra(param="thread", error_code="thread_unsupported_request")
             error = ErrorPart(
                 "internal",
                 "thread: not available here; send the messages",
@@ -264,7 +264,7 @@ class Gemini(Endpoint):
         if not name or verb not in _VERBS:
             expected = " or ".join(_VERBS)
             message = f"no {verb[:100]!r} of a model here; expected {expected}"
-            raise Shut(404, fault("not-found", message))
+            raise Shut(404, new_error("not-found", message))
         return self._made(scope, body, name, _VERBS[verb])
 
     def _writer(self, scope: Scope) -> EventStreamWriter | JsonArrayWriter:

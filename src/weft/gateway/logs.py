@@ -15,7 +15,7 @@ import traceback
 import msgspec
 
 from weft.assembler import Failure
-from weft.dialects.faults import class_of, extra_of
+from weft.dialects.error_classes import class_of, extra_of
 from weft.errors import InternalError
 from weft.parts import ErrorKind, ErrorPart
 from weft.relay.record import Record

@@ -8,7 +8,7 @@ multiple of its size, measured so that the process stays below the limit.
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.gateway.doors import Shut
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -57,9 +57,9 @@ class Reservation:
             return
         if size > self._memory.limit:
             message = f"the request takes {size} bytes of memory; server.limits.memory is less"
-            raise Shut(413, fault("too-large", message))
+            raise Shut(413, new_error("too-large", message))
         message = "the server has no memory for this request now; try again later"
-        raise Shut(503, fault("overloaded", message, retry_after=1))
+        raise Shut(503, new_error("overloaded", message, retry_after=1))
 
     def release(self) -> bool:
         """One holder less; returns whether it was the last, and all is given back."""

@@ -4,7 +4,7 @@ import http
 from dataclasses import dataclass
 
 from weft.dialects import DIALECTS, dialect_of
-from weft.dialects.faults import ErrorClass, fault
+from weft.dialects.error_classes import ErrorClass, new_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def answer(refusal: Refusal, target: bytes, more: list[tuple[bytes, bytes]]) -> 
     """Returns the whole HTTP answer, in the error shape of the dialect that the target names."""
     write = DIALECTS[dialect_of(target.decode("latin-1"), {})].write_error
     assert write is not None
-    _, body = write(fault(refusal.kind, refusal.message))
+    _, body = write(new_error(refusal.kind, refusal.message))
     length = (b"content-length", b"%d" % len(body))
     phrase = http.HTTPStatus(refusal.status).phrase.encode()
     lines = [b"HTTP/1.1 %d %s" % (refusal.status, phrase)]

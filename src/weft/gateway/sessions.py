@@ -18,7 +18,7 @@ from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest, InternalError
 from weft.findings import Findings
 from weft.gateway.doors import Shut
@@ -70,7 +70,7 @@ CANCEL_WAIT = 10.0
 
 GONE = ErrorPart("cancelled", "the client went away")
 CANCELLED = ErrorPart("cancelled", "the response was cancelled")
-SHUTTING_DOWN = fault("overloaded", "the server is shutting down", retry_after=1)
+SHUTTING_DOWN = new_error("overloaded", "the server is shutting down", retry_after=1)
 RUNNING = ("queued", "in_progress")
 _OURS = ("previous_response_id", "conversation", "background")
 """Fields that are looked after here: no upstream is asked for them."""
@@ -310,7 +310,7 @@ class Sessions:
             told = history.shape(one)
             if told.type == REFERENCE and told.id not in known:
                 message = f"Item with id '{str(told.id)[:100]}' not found."
-                raise Shut(404, fault("bad-request", message, param=f"input[{place}]"))
+                raise Shut(404, new_error("bad-request", message, param=f"input[{place}]"))
             found.append(known[told.id] if told.type == REFERENCE and told.id else one)
         return found
 
@@ -327,7 +327,7 @@ class Sessions:
     async def _items(self, owner: str, id: str) -> list[Raw]:
         if await self.store.conversation(owner, id) is None:
             message = f"Conversation with id '{id[:100]}' not found."
-            raise Shut(404, fault("bad-request", message, param="conversation"))
+            raise Shut(404, new_error("bad-request", message, param="conversation"))
         items: list[Raw] = []
         after: str | None = None
         while True:
@@ -456,7 +456,7 @@ class DetachedRun:
             await self._failed(failed.error, failed)
         except Exception as problem:
             log.error("a response without a client failed", exc_info=problem)
-            error = fault("server", "an error of our own")
+            error = new_error("server", "an error of our own")
             await self._failed(error, Failed(error))
         finally:
             pulse.stop()
@@ -523,7 +523,7 @@ def given_in(body: bytes) -> list[Raw]:
 def unknown(id: str) -> ErrorPart:
     """What a client is told of a response that is not there, or not its own."""
     message = f"Previous response with id '{id[:100]}' not found."
-    error = fault("not-found", message, param="previous_response_id")
+    error = new_error("not-found", message, param="previous_response_id")
     return msgspec.structs.replace(error, code="previous_response_not_found")
 
 

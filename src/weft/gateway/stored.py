@@ -15,7 +15,7 @@ from weft.captures import decode_all
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.errors import BadRequest
 from weft.findings import Finding, Findings
@@ -55,7 +55,7 @@ _recorded = msgspec.json.Decoder(_Recorded).decode
 
 def missing(what: str, id: str) -> Shut:
     """What a client is told of what is not there, or not its own."""
-    return Shut(404, fault("bad-request", f"{what} with id '{id[:100]}' not found."))
+    return Shut(404, new_error("bad-request", f"{what} with id '{id[:100]}' not found."))
 
 
 def number_in(query: Query, name: str, default: int, low: int, high: int) -> int:

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Failure
 from weft.codec import fresh_context
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest, InternalError
 from weft.gateway import answers
 from weft.gateway.endpoints import Client, Host, Scope, Send, Watch, read_as
@@ -235,7 +235,7 @@ class Submit(Responses):
         if entry is None or not entry.visible or entry.dialect != DIALECT:
             raise missing("Response", id)
         if entry.status in RUNNING:
-            raise Failed(fault("conflict", f"{id} is still {entry.status}"))
+            raise Failed(new_error("conflict", f"{id} is still {entry.status}"))
         return entry
 
     async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
@@ -320,7 +320,7 @@ class Submit(Responses):
         """Tells what these outputs have led to already, or are leading to."""
         if incoming.store is None or not _same(found.input, incoming.store.input):
             message = f"{incoming.previous} was answered with other outputs: see {found.id}"
-            raise Failed(fault("conflict", message))
+            raise Failed(new_error("conflict", message))
         if incoming.stream and found.stream:
             events = self._sessions.events(found.id)
             await follow(scope, client, events, self._following(), self._host.keepalive)
@@ -397,7 +397,7 @@ def _problem(run: Run) -> ErrorPart:
     failure = None if record.response is None else record.response.error
     if record.error is not None:
         return record.error
-    return fault("server", "there was no answer") if failure is None else _error(failure)
+    return new_error("server", "there was no answer") if failure is None else _error(failure)
 
 
 def _error(failure: Failure) -> ErrorPart:

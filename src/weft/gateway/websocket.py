@@ -26,8 +26,8 @@ from uvicorn.protocols.utils import ClientDisconnected
 from weft.assembler import Assembler
 from weft.codec import fresh_context
 from weft.dialects import DIALECTS
-from weft.dialects.faults import fault
-from weft.dialects.faults import headers as error_headers
+from weft.dialects.error_classes import error_headers as error_headers
+from weft.dialects.error_classes import new_error
 from weft.errors import BadRequest
 from weft.findings import Findings
 from weft.gateway import answers, bodies
@@ -121,7 +121,7 @@ LEAVING = Ending(1001, "the server is shutting down")
 
 def _used_up(seconds: float) -> Ending:
     message = f"a socket may be used for {seconds / 60:g} minutes; open another one"
-    error = fault("bad-request", message)
+    error = new_error("bad-request", message)
     return Ending(1000, "used up", error, "websocket_connection_limit_reached")
 
 
@@ -372,7 +372,7 @@ class _Talk:
             await self._send(writer.write(events))
         entry = await sessions.store.entry(id)
         if entry is None or entry.status in RUNNING:  # its end could not be stored
-            raise Failed(fault("server", "the answer could not be stored"))
+            raise Failed(new_error("server", "the answer could not be stored"))
         return entry.body or b"{}"
 
     async def _streamed(self, run: Run, writer: SocketWriter) -> bytes:

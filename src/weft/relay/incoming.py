@@ -9,8 +9,8 @@ from msgspec import Raw
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.base import Dialect
-from weft.dialects.faults import ErrorClass, fault
-from weft.dialects.requests import Parsed, RequestCodec
+from weft.dialects.error_classes import ErrorClass, new_error
+from weft.dialects.requests.codec import Parsed, RequestCodec
 from weft.errors import BadRequest, InternalError, Refused
 from weft.ids import Ids
 from weft.parts import ErrorPart
@@ -172,4 +172,4 @@ def _within(request: Request, limits: Limits) -> Request:
 def bad_request(problem: BadRequest) -> ErrorPart:
     """The error that a client is told about its own body."""
     found: ErrorClass = "unsupported" if isinstance(problem, Refused) else "bad-request"
-    return fault(found, str(problem), param=problem.path or None)
+    return new_error(found, str(problem), param=problem.path or None)

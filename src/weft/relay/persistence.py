@@ -18,11 +18,11 @@ from weft.assembler import Response
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects.base import Dialect
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
-from weft.relay.checksum import with_checksum
+from weft.relay.checksum import with_record
 from weft.relay.history import given, prefix, shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import (
@@ -51,7 +51,7 @@ _OUTPUTS = (b"_output", b"_approval_response")
 ANSWERED: tuple[Status, ...] = ("completed", "incomplete")
 """How a turn ends that led to an answer."""
 
-TAKEN_OVER = fault("server", "another server has taken over this response")
+TAKEN_OVER = new_error("server", "another server has taken over this response")
 """What a client is told whose server was held for dead, and is not."""
 
 _json = msgspec.json.Encoder().encode
@@ -345,14 +345,13 @@ def _ending(
         status=outcome.status,
         ended=time.time(),
         body=outcome.body,
-        record=large_json.write(response),
         digest=digest,
         events=events,
         size=size,
         rest=rest,
         items=_turn(entry.conversation, entry.input, outcome),
     )
-    return with_checksum(entry, ending)
+    return with_record(entry, ending, large_json.pieces(response))
 
 
 async def recovered(store: Store, entry: Entry) -> Ending:

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import UNSET
 
 from weft.assembler import ReasoningItem, Response, TextItem
-from weft.dialects.requests import Loss, Places
+from weft.dialects.requests.codec import Loss, SourcePaths
 from weft.parts import ParamsFormat, ToolCall
 from weft.request import (
     AnyContent,
@@ -98,7 +98,7 @@ class Restored:
     def losses(self) -> list[Loss]:
         return [Loss(path, "adapted", RESTORED) for path in self.calls]
 
-    def place(self, places: Places) -> None:
+    def place(self, places: SourcePaths) -> None:
         """Corrects where in the client's body the contents are."""
         for path, source in [(path, places.source(old)) for path, old in self.moved.items()]:
             places.add(path, source)

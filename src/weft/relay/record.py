@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from weft.assembler import Response
-from weft.dialects.requests import Loss
+from weft.dialects.requests.codec import Loss
 from weft.findings import Finding
 from weft.parts import ErrorPart
 

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.faults import class_of, upstream_auth
+from weft.dialects.error_classes import class_of, upstream_auth
 from weft.parts import ErrorPart, Json
 from weft.scrub import Scrubber
 

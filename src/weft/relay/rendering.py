@@ -19,7 +19,7 @@ import msgspec
 from weft.assembler import Assembler, Response
 from weft.codec import Pipe
 from weft.context import Context
-from weft.dialects.base import Dialect, EventEncoder, Mark, PassedOn
+from weft.dialects.base import Dialect, EventEncoder, EventKey, PassthroughHistory
 from weft.errors import InternalError
 from weft.findings import Finding, Findings
 from weft.ids import Ids
@@ -115,7 +115,7 @@ class Told:
         self._parts: list[Part] = []
         """All but the deltas: the fold has those."""
         self._number = -1
-        self._marks: set[Mark] = set()
+        self._event_keys: set[EventKey] = set()
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -123,10 +123,10 @@ class Told:
     def add(self, frames: Iterable[tuple[Frame, int | None]], parts: Iterable[Part]) -> None:
         """The client was told these frames, each with its number, and they say these parts."""
         for frame, number in frames:
-            mark = self._dialect.mark(frame)
+            key = self._dialect.event_key(frame)
             self._number = self._number if number is None else number
-            if mark is not None:
-                self._marks.add(mark)
+            if key is not None:
+                self._event_keys.add(key)
         self._parts += [part for part in parts if part.__class__ not in _DELTAS]
 
     @property
@@ -150,7 +150,7 @@ class Told:
         encoder = encoder_of(self._dialect, context, fold, findings)
         if self._parts:
             encoder.feed(self._replayed(fold, unsaid))
-            encoder.resume(PassedOn(self._number + gap, frozenset(self._marks)))
+            encoder.resume(PassthroughHistory(self._number + gap, frozenset(self._event_keys)))
         return encoder
 
     def _replayed(self, fold: Assembler, unsaid: Sequence[Part]) -> list[Part]:
@@ -311,14 +311,14 @@ class ErrorStream:
         begun, rest = self._parts(error)
         events = self._encoder.feed(begun)
         if gap:
-            self._encoder.resume(PassedOn(len(events) - 1 + gap))
+            self._encoder.resume(PassthroughHistory(len(events) - 1 + gap))
         return events + self._encoder.feed(rest)
 
     def rest(self, error: ErrorPart, number: int) -> list[Event]:
         """The end of a stream whose last event told had this number."""
         begun, rest = self._parts(error)
         self._encoder.feed(begun)
-        self._encoder.resume(PassedOn(number))
+        self._encoder.resume(PassthroughHistory(number))
         return self._encoder.feed(rest)
 
     def _parts(self, error: ErrorPart) -> tuple[list[Part], list[Part]]:

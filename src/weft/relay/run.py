@@ -95,7 +95,7 @@ class Run:
         if self._reasoning is None:
             return Restored(request)
         restored = await restore(self._reasoning, self.incoming.caller, request)
-        restored.place(self.incoming.body.parsed.places)
+        restored.place(self.incoming.body.parsed.source_paths)
         return restored
 
     def stop(self, error: ErrorPart) -> None:

@@ -11,9 +11,10 @@ from weft.codec import Translated
 from weft.context import Context
 from weft.dialects import DIALECTS, http_of
 from weft.dialects.base import Dialect
-from weft.dialects.faults import fault
+from weft.dialects.error_classes import new_error
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
-from weft.dialects.requests import Loss, Losses, keys_of
+from weft.dialects.requests.codec import Loss, Losses
+from weft.dialects.requests.fields import fields_of
 from weft.errors import BadRequest
 from weft.ids import Ids
 from weft.parts import Json
@@ -27,7 +28,7 @@ from weft.request import (
     ReasoningContent,
     Request,
 )
-from weft.upstream.base import Outgoing, Place, endpoint
+from weft.upstream.base import OutgoingRequest, UpstreamConfig, endpoint
 
 REQUIRED_ACTION = "required_action"
 """What clients include who want to be told which outputs an answer waits for."""
@@ -57,8 +58,8 @@ class UpstreamRequest:
     it waits for."""
 
     @property
-    def place(self) -> Place:
-        return self.target.upstream.place
+    def place(self) -> UpstreamConfig:
+        return self.target.upstream.config
 
     @property
     def dialect(self) -> Dialect:
@@ -76,15 +77,15 @@ class UpstreamRequest:
         changed = self.is_changed or rendered.names or rendered.bridged or rendered.stop
         return self.dialect is self.incoming.dialect and not changed
 
-    def outgoing(self, body: bytes | None = None) -> Outgoing:
+    def outgoing(self, body: bytes | None = None) -> OutgoingRequest:
         incoming, place = self.incoming, self.place
         path = endpoint(place.dialect, self.target.model, incoming.stream)
         accept = "text/event-stream" if incoming.stream else "application/json"
         headers = {"accept": accept, **forwarded_headers(incoming, place)}
-        return Outgoing(path, self.translated.body if body is None else body, headers)
+        return OutgoingRequest(path, self.translated.body if body is None else body, headers)
 
 
-def forwarded_headers(incoming: IncomingRequest, place: Place) -> dict[str, str]:
+def forwarded_headers(incoming: IncomingRequest, place: UpstreamConfig) -> dict[str, str]:
     """The headers of a client that go on to an upstream: the version to its own wire, the beta
     flags to the wire that has them, as far as the host takes them.
     """
@@ -107,7 +108,7 @@ def translate(
     `restored` is what was read of the incoming one. `without_reasoning` leaves out all reasoning of
     earlier turns: the upstream refused its proofs.
     """
-    place = target.upstream.place
+    place = target.upstream.config
     ids, now = Ids(secrets.token_bytes(16)), int(time.time())
     losses = Losses()
     losses.found += restored.losses
@@ -124,14 +125,14 @@ def translate(
     found = _named(incoming, losses)
     if without_reasoning:
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
-        found.append(Loss(incoming.body.parsed.places.source("messages"), "warned", detail))
+        found.append(Loss(incoming.body.parsed.source_paths.source("messages"), "warned", detail))
     shown = _as_asked(request, incoming)
     accent = None
     if is_retrievable(incoming):
         accent = ResponsesQuirks(tool_session=True) if incoming.tool_session else None
     elif REQUIRED_ACTION in request.include:
         detail = "left out: nobody can submit outputs to a response that is not stored"
-        found.append(Loss(incoming.body.parsed.places.source("include"), "warned", detail))
+        found.append(Loss(incoming.body.parsed.source_paths.source("include"), "warned", detail))
     _reject(incoming, place, found)
     created = incoming.created if incoming.response_id is not None else None
     response_id = incoming.response_id or incoming.dialect.new_id(ids)
@@ -148,7 +149,7 @@ def translate(
 
 def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> Request:
     """A request as it goes to this target: about its model."""
-    place = target.upstream.place
+    place = target.upstream.config
     takes_betas = http_of(place.dialect).betas is not None
     betas = (request.betas or incoming.betas) if takes_betas else ()
     return _replace(request, model=target.model, stream=incoming.stream, betas=betas)
@@ -156,7 +157,7 @@ def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> R
 
 def _named(incoming: IncomingRequest, losses: Losses) -> list[Loss]:
     """The losses, by the paths of the body that the client sent."""
-    source = incoming.body.parsed.places.source
+    source = incoming.body.parsed.source_paths.source
     return [
         Loss(incoming.own_path(source(one.path)), one.outcome, one.detail) for one in losses.found
     ]
@@ -186,7 +187,7 @@ def is_retrievable(incoming: IncomingRequest) -> bool:
 
 def _with_conversation(extra: Json, conversation: str) -> Json:
     """What only the client's wire says, and the conversation that was looked up here."""
-    return Raw(_json({**keys_of(extra), "conversation": conversation}))
+    return Raw(_json({**fields_of(extra), "conversation": conversation}))
 
 
 def _without_reasoning(message: Message) -> Message:
@@ -201,11 +202,11 @@ def _unsigned(content: AnyContent) -> AnyContent:
     return content
 
 
-def _reject(incoming: IncomingRequest, place: Place, losses: list[Loss]) -> None:
+def _reject(incoming: IncomingRequest, place: UpstreamConfig, losses: list[Loss]) -> None:
     worst = [loss for loss in losses if loss.outcome == "refused"]
     if incoming.reject_lossy:
         worst += [loss for loss in losses if loss.outcome == "warned"]
     if worst:
         loss = worst[0]
         message = f"{loss.path}: {loss.detail} ({place.name} speaks {place.dialect})"
-        raise Failed(fault("unsupported", message, param=loss.path))
+        raise Failed(new_error("unsupported", message, param=loss.path))

@@ -8,17 +8,18 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.assembler import Failure
-from weft.dialects.faults import (
+from weft.dialects.anthropic_messages.wire import ErrorEvent, MessagesError
+from weft.dialects.error_classes import (
     CLASSES,
     ErrorClass,
-    Extra,
+    ErrorPartExtra,
+    build_error,
     class_of,
     classify,
     extra_of,
-    read,
-    seconds,
+    parse_error_body,
+    parse_retry_after,
     status_of,
-    told,
 )
 from weft.parts import ErrorPart, Json
 
@@ -48,34 +49,25 @@ class ErrorDetails(msgspec.Struct):
     error_code: str | None = None
 
 
-class MessagesErrorObject(msgspec.Struct, omit_defaults=True):
-    type: str
-    message: str
-    details: Json = UNSET
-
-
-class MessagesErrorBody(msgspec.Struct, tag="error", tag_field="type"):
-    error: MessagesErrorObject
-    request_id: str | None
-
-
 def type_of(error: ErrorPart | Failure) -> str:
     """The error type that an error of any dialect is rendered with."""
     return TYPES[class_of(error)]
 
 
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
-    """Parses any error body; see `faults.told`."""
-    parsed = told(body)
+    """Parses any error body; see `error_classes.parse_error_body`."""
+    parsed = parse_error_body(body)
     error_code = _error_code(parsed.details)
     code = parsed.code if parsed.type is None else parsed.type
-    extra = Extra(
+    extra = ErrorPartExtra(
         param=parsed.param,
-        retry_after=seconds(retry_after),
+        retry_after=parse_retry_after(retry_after),
         request_id=parsed.request_id,
         details=parsed.details,
     )
-    return read(status, parsed, code, extra, error_code, parsed.code, parsed.type, parsed.word)
+    return build_error(
+        status, parsed, code, extra, error_code, parsed.code, parsed.type, parsed.word
+    )
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
@@ -83,13 +75,13 @@ def write_error(error: ErrorPart) -> tuple[int, bytes]:
     error_class, extra = class_of(error), extra_of(error)
     default = STATUSES.get(error_class, CLASSES[error_class].status)
     status = status_of(error, error_class, default)
-    rendered = MessagesErrorObject(TYPES[error_class], error.message, extra.details)
+    rendered = MessagesError(TYPES[error_class], error.message, extra.details)
     if _error_code(extra.details) is None:  # no details, or those of another API
         code = extra.error_code
         if code is None and classify(status, rendered.type) != error_class:
             code = CLASSES[error_class].code
         rendered.details = Raw(msgspec.json.encode(ErrorDetails(code))) if code else UNSET
-    return status, msgspec.json.encode(MessagesErrorBody(rendered, extra.request_id))
+    return status, msgspec.json.encode(ErrorEvent(rendered, extra.request_id))
 
 
 def _error_code(details: Json) -> str | None:

@@ -12,9 +12,9 @@ from weft.dialects.anthropic_messages.validation.state import (
     TRUNCATED_REASONS,
     ValidatedBlocks,
 )
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import Framing, count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import FramingDetector, count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
@@ -62,8 +62,8 @@ class MessagesValidator:
 
     def __init__(self, findings: Findings) -> None:
         self._report = findings.broken
-        self._report_once = Once(findings)
-        self._framing = Framing()
+        self._report_once = Reporter(findings)
+        self._framing = FramingDetector()
         self._first_unnamed: str | None = None
         """The first event without an `event:` line."""
         self._phase = _ValidatorPhase.BEFORE

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.base import Dialect, Salvage, told
+from weft.dialects.base import Dialect
+from weft.dialects.frames import Salvage, is_present
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoder import GeminiDecoder
 from weft.dialects.gemini.encoder import GeminiEncoder, body
@@ -47,8 +48,8 @@ def _peek(frame: Frame) -> list[_PeekedResponse]:
 def _speaks(frame: Frame) -> bool:
     return any(
         response.candidates is not None
-        or told(response.prompt_feedback)
-        or told(response.usage_metadata)
+        or is_present(response.prompt_feedback)
+        or is_present(response.usage_metadata)
         or (response.error is not None and is_error_status(response.error.status))
         for response in _peek(frame)
     )

@@ -6,10 +6,10 @@ checked separately (see `validation/state.py`).
 
 from collections.abc import Callable
 
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import count, elements, fields, shown, text
 from weft.dialects.gemini.validation.state import ValidatedCandidate
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
@@ -48,7 +48,7 @@ class GeminiValidator:
 
     def __init__(self, findings: Findings) -> None:
         self._report = findings.broken
-        self._report_once = Once(findings)
+        self._report_once = Reporter(findings)
         self._end_state = _OPEN
         self._metadata: dict[str, str] = {}
         self._candidates: dict[int, ValidatedCandidate] = {}

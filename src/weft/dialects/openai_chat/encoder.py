@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw
 
 from weft.assembler import Item, ReasoningItem, Response, TextItem, merged
 from weft.context import Context
-from weft.dialects.base import PassedOn
+from weft.dialects.base import PassthroughHistory
 from weft.dialects.openai_chat.encoding.delta_field import DeltaField
 from weft.dialects.openai_chat.encoding.losses import ChatLossReporter
 from weft.dialects.openai_chat.encoding.writers import ChatWriter, ChunkWriter, CompletionWriter
@@ -107,7 +107,7 @@ class ChatEncoder:
         """Returns nothing: the finish part ended the stream."""
         return []
 
-    def resume(self, before: PassedOn) -> None:
+    def resume(self, before: PassthroughHistory) -> None:
         """Clears what waits to be written with a later part: the client has it."""
         self._role_pending = False
         self._last_reasoning_delta = ""

@@ -4,9 +4,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from weft.assembler import Failure
-from weft.dialects import coded
-from weft.dialects.coded import CODES, Error, read_error
-from weft.dialects.faults import CLASSES, ErrorClass, class_of, code_of, extra_of
+from weft.dialects import openai_errors
+from weft.dialects.error_classes import CLASSES, ErrorClass, class_of, code_of, extra_of
+from weft.dialects.openai_errors import OPENAI_CODES, OpenAIError, read_error
 from weft.parts import ErrorPart
 
 __all__ = ["ChatErrorBody", "read_error", "render_error", "write_error"]
@@ -27,22 +27,22 @@ ERROR_TYPES: dict[ErrorClass, str] = {
 class ChatErrorBody(msgspec.Struct):
     """An error, as an event or as a body."""
 
-    error: Error
+    error: OpenAIError
     usage: msgspec.Struct | UnsetType = UNSET
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
     """Returns the HTTP status and the body of any error."""
-    return coded.write_error(error, ERROR_TYPES, CODES)
+    return openai_errors.write_error(error, ERROR_TYPES, OPENAI_CODES)
 
 
-def render_error(error: ErrorPart | Failure, *, same_dialect: bool) -> Error:
+def render_error(error: ErrorPart | Failure, *, same_dialect: bool) -> OpenAIError:
     """Returns the error of a stream. An error that came in this dialect keeps its code; the code
     of any other becomes one that this dialect has, as a string."""
     error_class, extra = class_of(error), extra_of(error)
     code, type = error.code, ERROR_TYPES[error_class]
     if not isinstance(code, int) and not (same_dialect and code):
-        code = code_of(error, CLASSES[error_class].status, type, CODES, error_class)
+        code = code_of(error, CLASSES[error_class].status, type, OPENAI_CODES, error_class)
     if not same_dialect and code is not None:
         code = str(code)
-    return Error(error.message, type, extra.param, code)
+    return OpenAIError(error.message, type, extra.param, code)

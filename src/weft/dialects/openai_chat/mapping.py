@@ -7,8 +7,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft.calls import CallDelta
-from weft.dialects.envelope import signed
-from weft.dialects.faults import CLASSES, Extra, classify, is_word
+from weft.dialects.envelope import unwrap_signature
+from weft.dialects.error_classes import CLASSES, ErrorPartExtra, classify, is_known_code
 from weft.dialects.openai_chat import wire
 from weft.ids import Ids
 from weft.partial_json import mended
@@ -128,7 +128,7 @@ def signature_in(extra: Raw | UnsetType, host: str) -> tuple[str | None, str | N
     except ValueError:
         return None, None
     signatures = (one.thought_signature for one in vendors.values() if one.thought_signature)
-    return signed(next(signatures, None), host)
+    return unwrap_signature(next(signatures, None), host)
 
 
 def parse_usage(usage: wire.ChatUsage) -> Usage | None:
@@ -175,14 +175,16 @@ def parse_error(chunk: wire.ChatChunk) -> ErrorPart:
         None,
     )
     type = fields.get("type") if isinstance(fields.get("type"), str) else None
-    known = status is not None or is_word(code) or is_word(type)  # capture: error-of-type-error
+    known = (
+        status is not None or is_known_code(code) or is_known_code(type)
+    )  # capture: error-of-type-error
     return ErrorPart(
         "upstream",
         message if isinstance(message, str) else msgspec.json.encode(message).decode(),
         code=code,
         status=status,
         retryable=known and CLASSES[classify(status, code, type)].retryable,
-        extra=Raw(msgspec.json.encode(Extra(type=type))) if type else UNSET,
+        extra=Raw(msgspec.json.encode(ErrorPartExtra(type=type))) if type else UNSET,
     )
 
 

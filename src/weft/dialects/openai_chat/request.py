@@ -2,6 +2,6 @@
 
 from weft.dialects.openai_chat.requests.parse import parse
 from weft.dialects.openai_chat.requests.render import render
-from weft.dialects.requests import RequestCodec
+from weft.dialects.requests.codec import RequestCodec
 
 REQUEST = RequestCodec(parse, render)

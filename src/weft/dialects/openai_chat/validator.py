@@ -6,10 +6,10 @@ meant, so that one fault is one finding.
 
 from enum import Enum
 
-from weft.dialects.checking.once import JsonObject, Once, kind
-from weft.dialects.checking.untyped import Framing, count, fields, shown, text
 from weft.dialects.openai_chat.validation.state import ChatChoiceState
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter, json_type
+from weft.dialects.validation.untyped import FramingDetector, count, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
@@ -33,8 +33,8 @@ class ChatValidator:
     """Checks one response with all its choices."""
 
     def __init__(self, findings: Findings) -> None:
-        self._report = Once(findings)
-        self._framing = Framing()
+        self._report = Reporter(findings)
+        self._framing = FramingDetector()
         self._phase = _ChatStreamPhase.START
         self._error_at = 0
         self._usage_at: int | None = None
@@ -57,7 +57,7 @@ class ChatValidator:
             self._end_choices("[DONE]")
             self._phase = _ChatStreamPhase.DONE
         elif not isinstance(event, dict):
-            detail = f"data is {kind(event) if event is not None else 'no JSON'}"
+            detail = f"data is {json_type(event) if event is not None else 'no JSON'}"
             self._report("data-invalid", self._report.at, f"{detail}; expected an object or [DONE]")
         elif self._phase is _ChatStreamPhase.START and event.get("object") == COMPLETION_OBJECT:
             self._phase = _ChatStreamPhase.COMPLETION

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.base import Dialect, Mark
+from weft.dialects.base import Dialect, EventKey
 from weft.dialects.openai_responses.decoder import ResponsesDecoder
 from weft.dialects.openai_responses.encoder import ResponsesEncoder, body
 from weft.dialects.openai_responses.errors import read_error, write_error
@@ -118,7 +118,7 @@ def _sequence_number(frame: Frame) -> int | None:
     return _position(frame).sequence_number
 
 
-def _mark(frame: Frame) -> Mark | None:
+def _event_key(frame: Frame) -> EventKey | None:
     """Returns the event type, the item and the part it is about, and the id of an item it adds."""
     if frame.event.endswith(".delta"):
         return None
@@ -192,7 +192,7 @@ OPENAI_RESPONSES = Dialect(
     with_model=_with_model,
     ends=_is_terminator,
     number=_sequence_number,
-    mark=_mark,
+    event_key=_event_key,
     read_error=read_error,
     write_error=write_error,
     http=HTTP,

@@ -26,9 +26,9 @@ from msgspec import Raw
 from weft import large_json
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
-from weft.dialects.base import PassedOn
-from weft.dialects.envelope import Thought, sealed
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.base import PassthroughHistory
+from weft.dialects.envelope import ReasoningText, wrap_reasoning
+from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.calls import CallWriter
 from weft.dialects.openai_responses.encoding.items import (
     NO_ITEM,
@@ -44,6 +44,7 @@ from weft.dialects.openai_responses.encoding.items import (
 )
 from weft.dialects.openai_responses.encoding.snapshot import new_response
 from weft.dialects.openai_responses.errors import write_error
+from weft.dialects.openai_responses.extra import ItemExtra, ResponsesFinishExtra, without_identity
 from weft.dialects.openai_responses.mapping import INCOMPLETE_REASONS, usage_to_wire
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.wire import NAME
@@ -88,7 +89,7 @@ IMAGE_FORMATS = {
 
 
 _json = msgspec.json.Encoder().encode
-_decode_error = msgspec.json.Decoder(schema.ErrorBody).decode
+_decode_error = msgspec.json.Decoder(wire.ErrorBody).decode
 
 
 class ResponsesEncoder:
@@ -117,7 +118,7 @@ class ResponsesEncoder:
         self._calls = CallWriter(self._items, fold)
         self._texts: dict[str, TextPartWriter] = {}
         self._reasonings: dict[str, ReasoningPartWriter] = {}
-        self._waiting: list[schema.Annotation] = []
+        self._waiting: list[Raw] = []
         """Annotations that came before their text."""
         self._upstream_id = ""
         self._usage: Usage | None = None
@@ -142,14 +143,16 @@ class ResponsesEncoder:
         """Returns nothing: the finish part ends the stream."""
         return []
 
-    def resume(self, passed_on: PassedOn) -> None:
+    def resume(self, passed_on: PassthroughHistory) -> None:
         """Continues after the upstream's own events, with their numbers, indexes and ids. Open
         parts are continued, and nothing is written twice.
         """
         self._calls.resume()
-        sent = frozenset(mark[:3] for mark in passed_on.marks)
+        sent = frozenset(mark[:3] for mark in passed_on.event_keys)
         self._events.sent = sent
-        self._items.resume({mark[3]: mark[1] for mark in passed_on.marks if len(mark) == 4}, sent)
+        self._items.resume(
+            {mark[3]: mark[1] for mark in passed_on.event_keys if len(mark) == 4}, sent
+        )
         for text in self._texts.values():
             text.update_locator()
         self._events.number = passed_on.number + 1
@@ -196,7 +199,7 @@ class ResponsesEncoder:
         response.output = self._items.closed_items()
         response.usage = usage_to_wire(merged(self._usage, part.usage))
         if self._items.is_native:
-            finish = schema.decode_extra(part.extra, schema.ResponsesFinishExtra).response
+            finish = wire.decode_or_default(part.extra, ResponsesFinishExtra).response
             response.service_tier = (finish and finish.service_tier) or response.service_tier
         if self._error is not None and self._error.kind == "cancelled":
             self._incomplete("cancelled", "cancelled")
@@ -216,7 +219,7 @@ class ResponsesEncoder:
         there is no event for it.
         """
         self.response.status = status
-        self.response.incomplete_details = schema.IncompleteDetails(reason) if reason else None
+        self.response.incomplete_details = wire.IncompleteDetails(reason) if reason else None
         self._write_snapshot("response.incomplete")
 
     def _is_incomplete(self, part: Finish) -> bool:
@@ -249,7 +252,7 @@ class ResponsesEncoder:
         response.status = "completed"
         response.completed_at = max(self._context.now, response.created_at)
         if self._tool_session and self._calls.pending and part.reason == "tool-calls":
-            action = schema.RequiredAction(schema.SubmitToolOutputs(self._calls.pending))
+            action = wire.RequiredAction(wire.SubmitToolOutputs(self._calls.pending))
             response.status, response.completed_at = "incomplete", None
             response.required_action = action
             more = b',"required_action":%b' % _json(action)
@@ -268,7 +271,7 @@ class ResponsesEncoder:
         )
         self._events.write("error", NO_ITEM, flat, _json(detail))
         self.response.status = "failed"
-        self.response.error = schema.ResponseError(detail.code or detail.type, detail.message)
+        self.response.error = wire.ResponseError(detail.code or detail.type, detail.message)
         self._write_snapshot("response.failed")
 
     # Text
@@ -315,19 +318,16 @@ class ResponsesEncoder:
         self._events.write(type, text.position, text.locator, key, *large_json.pieces(whole))
         self._items.part_done(text.item)
 
-    def _take_text_end(
-        self, text: TextPartWriter, part: TextEnd, item_extra: schema.ItemExtra
-    ) -> None:
+    def _take_text_end(self, text: TextPartWriter, part: TextEnd, item_extra: ItemExtra) -> None:
         """Takes what only the end of a text has."""
         if part.signature is not None:
             self._items.not_carried(part.type, f"its signature is only for {part.origin}")
-        text.logprobs = item_extra.logprobs or text.logprobs
+        if item_extra.logprobs:
+            text.logprobs = Raw(_json(item_extra.logprobs))
         text.item.phase = item_extra.phase or text.item.phase
-        text.item.extra_fields |= schema.without_identity(item_extra.item)
+        text.item.extra_fields |= without_identity(item_extra.item)
         if self._items.is_native:
-            streamed = Counter(
-                bytes(annotation) for annotation in text.annotations if isinstance(annotation, Raw)
-            )
+            streamed = Counter(map(bytes, text.annotations))
             for annotation in part.annotations:
                 if streamed[bytes(annotation)]:
                     streamed[bytes(annotation)] -= 1
@@ -347,7 +347,7 @@ class ResponsesEncoder:
         else:
             self._waiting.append(annotation)
 
-    def _annotation(self, source: Source) -> schema.Annotation | None:
+    def _annotation(self, source: Source) -> Raw | None:
         """Returns the annotation of a source; None if it has no URL and no file."""
         if self._items.is_native and isinstance(source.raw, Raw):
             return source.raw
@@ -355,15 +355,25 @@ class ResponsesEncoder:
             if source.start is None or source.end is None:
                 reason = "its range is unknown; written as 0 to 0"
                 self._items.not_carried(source.type, reason)
-            title, start, end = source.title or "", source.start or 0, source.end or 0
-            return schema.AnnotationUrlCitation(source.url, title, start, end)
-        if source.file_id is not None:
-            return schema.AnnotationFileCitation(
-                source.file_id, source.title or "", source.end or 0
+            citation = wire.ResponsesAnnotation(
+                "url_citation",
+                source.url,
+                source.title or "",
+                start_index=source.start or 0,
+                end_index=source.end or 0,
             )
-        return None
+        elif source.file_id is not None:
+            citation = wire.ResponsesAnnotation(
+                "file_citation",
+                file_id=source.file_id,
+                filename=source.title or "",
+                index=wire.to_raw(source.end or 0),
+            )
+        else:
+            return None
+        return Raw(_json(citation))
 
-    def _annotate(self, text: TextPartWriter, annotation: schema.Annotation) -> None:
+    def _annotate(self, text: TextPartWriter, annotation: Raw) -> None:
         key = b',"annotation_index":%d,"annotation":' % len(text.annotations)
         text.annotations.append(annotation)
         event = "response.output_text.annotation.added"
@@ -384,7 +394,7 @@ class ResponsesEncoder:
         reasoning = self._reasonings[part.id]
         if reasoning.index is None:
             reasoning.assign_index()
-            empty = _json(reasoning.part_type.content(""))
+            empty = _json(reasoning.render())
             added = reasoning.part_type.part_event + ".added"
             self._events.write(added, reasoning.position, reasoning.locator, b',"part":', empty)
         self._events.delta(reasoning.delta_prefix, part.delta)
@@ -402,9 +412,7 @@ class ResponsesEncoder:
         reasoning.item.encrypted_content = (
             self._encrypted_content(part, reasoning) or reasoning.item.encrypted_content
         )
-        reasoning.item.extra_fields |= schema.without_identity(
-            self._items.item_extra(part.extra).item
-        )
+        reasoning.item.extra_fields |= without_identity(self._items.item_extra(part.extra).item)
         self._items.part_done(reasoning.item)
 
     def _encrypted_content(self, part: ReasoningEnd, reasoning: ReasoningPartWriter) -> str | None:
@@ -417,12 +425,12 @@ class ResponsesEncoder:
             before = [
                 earlier for earlier in item.parts if earlier is not reasoning and earlier.text
             ]
-            encrypted = sealed(
+            encrypted = wrap_reasoning(
                 part,
                 self._calls.model,
                 reasoning.start,
                 self._fold.reasoning(part.id),  # clients may not send the text back
-                tuple(Thought(earlier.start.kind, earlier.text) for earlier in before),
+                tuple(ReasoningText(earlier.start.kind, earlier.text) for earlier in before),
             )
         if signed and encrypted is None:
             self._items.not_carried(part.type, "the origin of its signature is unknown")
@@ -446,15 +454,15 @@ class ResponsesEncoder:
             return
         slot = self._items.allocate(None, "ig")
         self._write_fixed_item(
-            slot, Raw(_json(schema.ImageGenerationCall(slot.id, part.data, format)))
+            slot, Raw(_json(wire.ImageGenerationCall(slot.id, part.data, format)))
         )
 
     def _opaque(self, part: Opaque) -> None:
-        id = schema.decode_extra(part.raw, schema.ItemIdentity).id
+        id = wire.decode_or_default(part.raw, wire.Identity).id
         if part.origin != NAME:
             self._items.not_carried(part.type, f"{part.kind} belongs to {part.origin}")
         elif part.kind.startswith("response.audio."):
-            fields = schema.parse_object(part.raw) or {}
+            fields = wire.parse_object(part.raw) or {}
             body = {key: fields[key] for key in fields if key not in ("type", "sequence_number")}
             if body:
                 self._events.write(part.kind, NO_ITEM, _json(body)[1:-1])

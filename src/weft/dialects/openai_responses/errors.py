@@ -3,9 +3,9 @@
 Errors are written with the types of the specification. The original API's types are read as well.
 """
 
-from weft.dialects import coded
-from weft.dialects.coded import STATUSES, read_error
-from weft.dialects.faults import CLASSES, ErrorClass
+from weft.dialects import openai_errors
+from weft.dialects.error_classes import CLASSES, ErrorClass
+from weft.dialects.openai_errors import STATUSES, read_error
 from weft.parts import ErrorPart
 
 __all__ = ["STATUSES", "read_error", "write_error"]
@@ -25,9 +25,9 @@ TYPES: dict[ErrorClass, str] = {
 }
 """The `type` written for each class of error; `code` is more specific."""
 
-CODES = coded.CODES | {"invalid_prompt"}
+CODES = openai_errors.OPENAI_CODES | {"invalid_prompt"}
 
 
 def write_error(error: ErrorPart) -> tuple[int, bytes]:
     """Returns the HTTP status and the body for an error."""
-    return coded.write_error(error, TYPES, CODES)
+    return openai_errors.write_error(error, TYPES, CODES)

@@ -3,12 +3,11 @@
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.faults import CLASSES, Extra, classify
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.error_classes import CLASSES, ErrorPartExtra, classify
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.errors import STATUSES
 from weft.partial_json import whole_characters
-from weft.parts import ErrorKind, ErrorPart, FinishReason, Json, Usage
+from weft.parts import ErrorKind, ErrorPart, FinishReason, Usage
 
 FINISH_REASONS: dict[str, FinishReason] = {
     "max_output_tokens": "length",
@@ -21,8 +20,6 @@ INCOMPLETE_REASONS: dict[FinishReason, str | None] = {
     "pause": None,
 }
 """Finish reasons of an incomplete response, and its `incomplete_details.reason`."""
-
-_USAGE_FIELDS = frozenset(wire.ResponsesUsage.__struct_fields__)
 
 
 def usage_from_wire(usage: wire.ResponsesUsage) -> Usage | None:
@@ -40,43 +37,31 @@ def usage_from_wire(usage: wire.ResponsesUsage) -> Usage | None:
     return None if known == Usage() else known
 
 
-def usage_to_wire(usage: Usage | None) -> schema.ResponseUsage | None:
+def usage_to_wire(usage: Usage | None) -> wire.ResponsesUsage | None:
     """Returns None unless input and output tokens are both known: zero is never made up."""
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
-    total, cache_write = usage.total_tokens, usage.cache_write_tokens
-    return schema.ResponseUsage(
+    total = usage.total_tokens
+    return wire.ResponsesUsage(
         usage.input_tokens,
         usage.output_tokens,
         usage.input_tokens + usage.output_tokens if total is None else total,
-        schema.InputTokensDetails(
-            usage.cache_read_tokens or 0, UNSET if cache_write is None else cache_write
-        ),
-        schema.OutputTokensDetails(usage.reasoning_tokens or 0),
+        wire.ResponsesTokenDetails(usage.cache_read_tokens or 0, usage.cache_write_tokens),
+        wire.ResponsesTokenDetails(reasoning_tokens=usage.reasoning_tokens or 0),
     )
 
 
 def error_from_wire(error: wire.ResponsesError, kind: ErrorKind = "upstream") -> ErrorPart:
     """Returns the error part. The class of the error decides its status and whether to retry."""
     error_class = kind if kind == "cancelled" else classify(None, error.code, error.type)
-    extra = Extra(type=error.type, param=error.param if isinstance(error.param, str) else None)
+    extra = ErrorPartExtra(
+        type=error.type, param=error.param if isinstance(error.param, str) else None
+    )
     return ErrorPart(
         kind,
         error.message or error.type or "unknown error",
         code=whole_characters(error.code) if isinstance(error.code, str) else error.code,
         status=STATUSES.get(error_class, CLASSES[error_class].status),
         retryable=CLASSES[error_class].retryable,
-        extra=UNSET if extra == Extra() else Raw(msgspec.json.encode(extra)),
+        extra=UNSET if extra == ErrorPartExtra() else Raw(msgspec.json.encode(extra)),
     )
-
-
-def finish_extra(response: wire.ResponseObject) -> Json:
-    """Returns the fields of the terminal response that no part has a field for."""
-    reasoning, usage = wire.object_fields(response.reasoning), wire.object_fields(response.usage)
-    fields = wire.present_fields(
-        service_tier=response.service_tier,
-        conversation=response.conversation,
-        reasoning=response.reasoning if "context" in reasoning else UNSET,
-        usage=response.usage if usage.keys() - _USAGE_FIELDS else UNSET,
-    )
-    return wire.raw_object({"response": wire.raw_object(fields)}) if fields else UNSET

@@ -8,8 +8,6 @@ mistake is reported once.
 from collections.abc import Callable
 from enum import Enum
 
-from weft.dialects.checking.once import JsonObject, Once, kind, plain
-from weft.dialects.checking.untyped import Framing, count, elements, fields, shown, text
 from weft.dialects.openai_responses.validation.required import (
     CALL_VALUES,
     EVENTS,
@@ -20,6 +18,8 @@ from weft.dialects.openai_responses.validation.required import (
 )
 from weft.dialects.openai_responses.validation.state import TrackedItem
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter, json_type, quote_word
+from weft.dialects.validation.untyped import FramingDetector, count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
 
@@ -52,9 +52,9 @@ class ResponsesValidator:
     """Validates one response, streamed or as a body."""
 
     def __init__(self, findings: Findings) -> None:
-        self._report = Once(findings)
+        self._report = Reporter(findings)
         self._shapes = ShapeValidator(self._report)
-        self._framing = Framing()
+        self._framing = FramingDetector()
         self._phase = _StreamPhase.NOT_STARTED
         self._seen: dict[str, int] = {}
         """Event types, and the event at which each came first."""
@@ -82,7 +82,7 @@ class ResponsesValidator:
             self._phase = _StreamPhase.DONE
             self._report_unnamed()
         elif not isinstance(event, dict):
-            detail = f"data is {kind(event) if event is not None else 'not JSON'}"
+            detail = f"data is {json_type(event) if event is not None else 'not JSON'}"
             self._report("data-invalid", self._report.at, f"{detail}; expected an object or [DONE]")
         elif (
             self._phase is _StreamPhase.NOT_STARTED
@@ -111,7 +111,7 @@ class ResponsesValidator:
             )
 
     def _last_event(self) -> str:
-        return plain(next(reversed(self._seen), "nothing"))
+        return quote_word(next(reversed(self._seen), "nothing"))
 
     # Frames
 
@@ -120,7 +120,9 @@ class ResponsesValidator:
             if self._first_unnamed is None:
                 self._first_unnamed = self._report.at
         elif type and frame.event != type:
-            detail = f"event: {plain(frame.event)} with type {shown(type)}; expected the type there"
+            detail = (
+                f"event: {quote_word(frame.event)} with type {shown(type)}; expected the type there"
+            )
             self._report("event-name-differs", frame.event, detail)
         self._report_unnamed()
 
@@ -157,10 +159,10 @@ class ResponsesValidator:
 
     def _check_number(self, event: JsonObject, type: str) -> None:
         number = count(event.get("sequence_number"))
-        subject = f"{plain(type or 'the event')} has sequence_number"
+        subject = f"{quote_word(type or 'the event')} has sequence_number"
         if number is None:
             detail = f"{subject} {shown(event.get('sequence_number'))}; expected an integer"
-            self._report("number-missing", type, detail)
+            self._report("number-missing", "", detail)
             return
         expected = self._highest + 1
         detail = f"{subject} {shown(number)}; expected {shown(expected)}"
@@ -179,9 +181,8 @@ class ResponsesValidator:
         """Checks that the event may come at this point of the stream."""
         if self._phase in (_StreamPhase.ENDED, _StreamPhase.BODY):
             rule = "terminal-repeated" if type in TERMINAL_EVENTS else "after-terminal"
-            detail = (
-                f"{plain(type)} came after {self._terminal or 'a response body'}; expected [DONE]"
-            )
+            after = self._terminal or "a response body"
+            detail = f"{quote_word(type)} came after {after}; expected [DONE]"
             self._report(rule, "", detail)
         elif self._phase is _StreamPhase.NOT_STARTED and type in EVENTS:
             self._phase = _StreamPhase.OPEN
@@ -441,7 +442,7 @@ def _streamed_field(type: str) -> StreamedField:
 def _name(frame: Frame, event: JsonValue) -> str:
     if frame.data == DONE:
         return "[DONE]"
-    return plain(text(fields(event).get("type")) or frame.event or "an event without a type")
+    return quote_word(text(fields(event).get("type")) or frame.event or "an event without a type")
 
 
 _Handler = Callable[[ResponsesValidator, str, JsonObject], None]

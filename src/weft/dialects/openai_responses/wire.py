@@ -1,20 +1,19 @@
-"""The shapes that the decoder reads: every field is optional, unknown fields are skipped.
+"""The shapes of events, items and parts, read and written.
 
-Fields whose type depends on the item (`arguments` is a string or an object, and so is `error`) stay
-raw here and are decoded where the item type is known.
+Every field of what is read is optional, and unknown fields are skipped. Fields whose type depends
+on the item (`arguments` is a string or an object, and so is `error`) stay raw here and are decoded
+where the item type is known. The response object that is written is in `encoding/snapshot.py`.
 """
 
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.assembler import Buffer
-from weft.dialects.base import Salvage
-from weft.parts import Json, ToolCall
-from weft.request import Request
+from weft.parts import Json
+
+ShapeT = TypeVar("ShapeT", bound=msgspec.Struct)
 
 NAME: Final = "openai-responses"
 
@@ -29,7 +28,7 @@ STREAMED_FIELDS = frozenset(
 NULL = Raw(b"null")
 
 
-class ResponsesAnnotation(msgspec.Struct):
+class ResponsesAnnotation(msgspec.Struct, omit_defaults=True):
     type: str | None = None
     url: str | None = None
     title: str | None = None
@@ -37,9 +36,10 @@ class ResponsesAnnotation(msgspec.Struct):
     filename: str | None = None
     start_index: int | None = None
     end_index: int | None = None
+    index: Json = UNSET
 
 
-class ResponsesPart(msgspec.Struct):
+class ResponsesPart(msgspec.Struct, omit_defaults=True):
     """A content part or a summary part."""
 
     type: str | None = None
@@ -49,14 +49,14 @@ class ResponsesPart(msgspec.Struct):
     logprobs: Json = UNSET
 
 
-class TypeOnly(msgspec.Struct):
-    """The type of an object."""
+class Identity(msgspec.Struct):
+    """The fields that identify an object."""
 
     type: str | None = None
+    id: str | None = None
 
 
 class ResponsesCaller(msgspec.Struct):
-    type: str | None = None
     caller_id: str | None = None
 
 
@@ -108,25 +108,8 @@ class ResponsesItem(msgspec.Struct):
         """Whether the item failed. Any other status is a success, `in_progress` included."""
         return self.status in ("incomplete", "failed")
 
-    def start_extra(self, call: ToolCall) -> Json:
-        """Returns the `extra` of a tool-params-start: fields known at the start that it has no
-        field for.
-        """
-        own_call_id = call.provider_executed and self.call_id != call.id
-        return item_extra(
-            present_fields(
-                call_id=self.call_id if own_call_id else None,
-                namespace=self.namespace,
-                caller=self.caller,
-                environment=self.environment,
-                execution=self.execution,
-                server_label=self.server_label,
-                approval_request_id=self.approval_request_id,
-            )
-        )
 
-
-class ResponsesTokenDetails(msgspec.Struct):
+class ResponsesTokenDetails(msgspec.Struct, omit_defaults=True):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
@@ -147,7 +130,7 @@ class ResponsesError(msgspec.Struct):
     param: str | int | None = None
 
 
-class IncompleteReason(msgspec.Struct):
+class IncompleteDetails(msgspec.Struct):
     reason: str | None = None
 
 
@@ -165,7 +148,7 @@ class ResponseObject(msgspec.Struct):
     created_at: int | None = None
     store: bool | None = None
     status: str | None = None
-    incomplete_details: IncompleteReason | None = None
+    incomplete_details: IncompleteDetails | None = None
     error: ResponsesError | str | None = None
     usage: Json = UNSET
     output: list[Raw] | None = None
@@ -175,14 +158,7 @@ class ResponseObject(msgspec.Struct):
     reasoning: Json = UNSET
 
 
-class CommandOutput(NamedTuple):
-    """The output of one command so far."""
-
-    stdout: Buffer
-    stderr: Buffer
-
-
-class CommandOutputDelta(msgspec.Struct):
+class CommandOutputDelta(msgspec.Struct, omit_defaults=True):
     """More output of one command."""
 
     stdout: str | None = None
@@ -216,6 +192,88 @@ class ResponsesEvent(msgspec.Struct, gc=False):
     message: str | None = None
     code: str | int | None = None
     choices: Json = UNSET
+
+
+# What is written
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class ResponseOutputMessage(msgspec.Struct, tag="message", tag_field="type"):
+    id: str
+    status: Status
+    content: list[ResponsesPart | Raw]
+    role: str = "assistant"
+    phase: str | UnsetType = UNSET
+
+
+class ResponseReasoningItem(msgspec.Struct, tag="reasoning", tag_field="type"):
+    id: str
+    status: Status
+    summary: list[ResponsesPart]
+    content: list[ResponsesPart] | UnsetType = UNSET
+    encrypted_content: str | UnsetType = UNSET
+
+
+class ImageGenerationCall(msgspec.Struct, tag="image_generation_call", tag_field="type"):
+    id: str
+    result: str
+    output_format: str
+    status: str = "completed"
+
+
+Fields = dict[str, Raw | str]
+"""The fields of an object whose keys depend on the type of call."""
+
+RenderedItem = ResponseOutputMessage | ResponseReasoningItem | Fields | Raw
+"""An item of `output`. A call has the fields of its params and its result."""
+
+
+class ResponseError(msgspec.Struct):
+    code: str
+    message: str
+
+
+class ErrorDetail(msgspec.Struct):
+    type: str
+    code: str | None
+    message: str
+    param: str | None = None
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of an error response."""
+
+    error: ErrorDetail
+
+
+class PendingFunction(msgspec.Struct):
+    name: str
+    arguments: str
+
+
+class PendingCustom(msgspec.Struct):
+    name: str
+    input: str
+
+
+class PendingCall(msgspec.Struct):
+    id: str
+    type: str
+    function: PendingFunction | UnsetType = UNSET
+    custom: PendingCustom | UnsetType = UNSET
+
+
+class SubmitToolOutputs(msgspec.Struct):
+    tool_calls: list[PendingCall]
+
+
+class RequiredAction(msgspec.Struct):
+    submit_tool_outputs: SubmitToolOutputs
+    type: str = "submit_tool_outputs"
+
+
+# Raw JSON
 
 
 class ObjectOnly(msgspec.Struct):
@@ -272,66 +330,17 @@ def raw_object(values: dict[str, Raw]) -> Raw:
     return one_line(Raw(msgspec.json.encode(values)))
 
 
-class DeclaredTools(NamedTuple):
-    """What the decoder needs to know about the tools that the model was given."""
-
-    names: frozenset[str]
-    any_hosted: bool
-    """Whether the provider executes some tool, and no tool can be loaded later."""
-    shell_in_container: bool | None
-    """Whether shell commands run in a container of the provider; None if there is no shell tool."""
-
-
-_CLIENT_TOOLS = frozenset({"function", "custom"})
-_LOADING_TOOLS = frozenset({"namespace", "tool_search"})
-"""Tools that load further tools, whose names are not known beforehand."""
-
-
-def declared_tools(
-    salvage: Salvage, listed: list[Raw] | None, request: Request | None
-) -> DeclaredTools | None:
-    """Returns the tools that the response lists, or else those of the request; None if neither has
-    any.
-    """
-    tools = [salvage.item(raw, ResponsesTool) for raw in listed or ()]
-    if not tools and request is not None:
-        tools = [
-            ResponsesTool(tool.kind, tool.name, salvage.item(tool.raw, ResponsesTool).environment)
-            for tool in request.tools
-        ]
-    if not tools:
+def parse_object(text: str | bytes | Raw) -> Fields | None:
+    """Returns the fields of a JSON object; None for anything else."""
+    try:
+        return {**_decode_fields(text)}
+    except (ValueError, RecursionError):
         return None
-    types = {tool.type for tool in tools}
-    shells = [is_container(salvage, tool.environment) for tool in tools if tool.type == "shell"]
-    return DeclaredTools(
-        frozenset(tool.name for tool in tools if tool.name),
-        bool(types - _CLIENT_TOOLS) and not types & _LOADING_TOOLS,
-        any(shells) if shells else None,
-    )
 
 
-def is_container(salvage: Salvage, environment: Json) -> bool:
-    """Whether this environment is a container of the provider."""
-    return (salvage.item(environment, TypeOnly).type or "").startswith("container")
-
-
-def remaining_fields(item: Raw | None, mapped: Iterable[str]) -> dict[str, Raw]:
-    """Returns the fields of an item that its parts do not hold. Status `completed` is the default
-    and left out.
-    """
-    remaining = object_fields(item or UNSET)
-    for key in mapped:
-        remaining.pop(key, None)
-    if bytes(remaining.get("status", NULL)) == b'"completed"':
-        del remaining["status"]
-    return remaining
-
-
-def unmapped_extra(item: Raw | None, mapped: Iterable[str]) -> Json:
-    """Returns an `extra` with the fields of an item that its parts do not hold."""
-    return item_extra(remaining_fields(item, mapped))
-
-
-def item_extra(fields: dict[str, Raw]) -> Json:
-    """Returns an `extra` that keeps these item fields for the encoder, if there are any."""
-    return raw_object({"item": raw_object(fields)}) if fields else UNSET
+def decode_or_default(raw: Json, shape: type[ShapeT]) -> ShapeT:
+    """Decodes a raw value; an empty shape if it does not fit."""
+    try:
+        return msgspec.json.decode(raw, type=shape) if isinstance(raw, Raw) else shape()
+    except (ValueError, RecursionError):
+        return shape()

@@ -50,7 +50,7 @@ TOKENS = Markup(
 )
 
 
-class _Body(msgspec.Struct):
+class _JsonCall(msgspec.Struct):
     name: str
     arguments: Raw
 
@@ -158,7 +158,7 @@ class MarkupCalls:
 
     def _read(self, body: str) -> tuple[str, str, str]:
         if self._markup.separator is None:
-            call = msgspec.json.decode(body, type=_Body)
+            call = msgspec.json.decode(body, type=_JsonCall)
             return self._ids.mint("call"), call.name, bytes(call.arguments).decode()
         head, separator, arguments = body.partition(self._markup.separator)
         name = head.strip().partition(".")[2].rpartition(":")[0]

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET
 
 from weft.assembler import Buffer
-from weft.dialects.asking.parallel import WRAPPERS, WrappedCall, wrapped_calls
+from weft.dialects.requests.multi_tool_use import WRAPPERS, WrappedCall, parse_wrapped_calls
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
@@ -30,7 +30,7 @@ from weft.parts import (
 _replace = msgspec.structs.replace
 
 
-class _Waiting:
+class _HeldWrapper:
     """A wrapper that was announced and is not known to be one."""
 
     __slots__ = ("end", "params", "start")
@@ -48,7 +48,7 @@ class ParallelCalls:
         self._tools = frozenset(tools)
         self._wrappers = WRAPPERS - self._tools
         self._findings = findings
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _HeldWrapper] = {}
 
     @property
     def passes(self) -> bool:
@@ -79,7 +79,7 @@ class ParallelCalls:
     def _start(self, part: ToolParamsStart, out: list[Part]) -> None:
         ours = part.name in self._wrappers and part.format == "json" and not part.provider_executed
         if ours and part.id not in self._waiting:
-            self._waiting[part.id] = _Waiting(part)
+            self._waiting[part.id] = _HeldWrapper(part)
         else:
             out.append(part)
 
@@ -120,7 +120,7 @@ class ParallelCalls:
     def _uses(self, params: str) -> list[WrappedCall] | None:
         """What is wrapped; None if that is anything but calls of declared tools."""
         try:
-            uses = wrapped_calls(params)
+            uses = parse_wrapped_calls(params)
         except ValueError:
             return None
         names = [use.name for use in uses]
@@ -136,7 +136,7 @@ class ParallelCalls:
             call = _replace(call, signature=None, origin=None, extra=UNSET)
         out.append(call)
 
-    def _leave(self, wrapper: _Waiting, out: list[Part]) -> None:
+    def _leave(self, wrapper: _HeldWrapper, out: list[Part]) -> None:
         """Hands over what waited, as it came."""
         out.append(wrapper.start)
         if wrapper.params.length:

@@ -26,10 +26,10 @@ from weft.parts import (
 )
 
 _OPENER, _CLOSER = "<think>", "</think>"
-_BLANKS = " \t\r\n"
+_WHITESPACE = " \t\r\n"
 
 
-class _Where(Enum):
+class _TagState(Enum):
     BEFORE = "before"  # no answer text yet: a tag may come
     THINKING = "thinking"
     AFTER = "after"  # right behind the closing tag: newlines are dropped
@@ -44,7 +44,7 @@ class ThinkTags:
         self._ids = ids
         self._findings = findings
         self._implicit = implicit
-        self._where = _Where.BEFORE
+        self._where = _TagState.BEFORE
         self._tag = _OPENER
         self._start: TextStart | None = None  # the text part that is held back
         self._held = Buffer()
@@ -65,12 +65,12 @@ class ThinkTags:
     @property
     def passes(self) -> bool:
         """Whether the text is plain: no tag can come any more."""
-        return self._where is _Where.PLAIN
+        return self._where is _TagState.PLAIN
 
     @property
     def holding(self) -> bool:
         """Whether a text that may be a tag waits, or some of one."""
-        began = self._where is _Where.BEFORE and self._start is not None
+        began = self._where is _TagState.BEFORE and self._start is not None
         return began or self._held.length > 0
 
     def finish(self) -> list[Part]:
@@ -81,7 +81,7 @@ class ThinkTags:
 
     def _reasoning(self, part: ReasoningStart, out: list[Part]) -> None:
         """Reasoning has a field of its own, so no opening tag is one."""
-        if self._where is _Where.BEFORE:
+        if self._where is _TagState.BEFORE:
             self._tag = _CLOSER
         out.append(part)
 
@@ -96,24 +96,24 @@ class ThinkTags:
             out.append(part)
             return
         self._held.add(part.delta)
-        if self._where is _Where.BEFORE:
+        if self._where is _TagState.BEFORE:
             self._look_for_tag(out)
-        if self._where is _Where.THINKING:
+        if self._where is _TagState.THINKING:
             self._look_for_closer(out)
-        if self._where is _Where.AFTER:
+        if self._where is _TagState.AFTER:
             self._held.set(self._held.text.lstrip("\r\n"))
             if self._held.length:
                 self._plain(out)
 
     def _look_for_tag(self, out: list[Part]) -> None:
-        text = self._held.text.lstrip(_BLANKS)
+        text = self._held.text.lstrip(_WHITESPACE)
         if text.startswith(self._tag):
             self._held.set(text[len(self._tag) :])
             if self._tag is _OPENER:
                 self._think(out)
             else:
                 self._findings.note("think-closer-dropped", f"{_CLOSER} without an opening tag")
-                self._where = _Where.AFTER
+                self._where = _TagState.AFTER
         elif not self._tag.startswith(text):
             self._no_tag(out)
 
@@ -125,7 +125,7 @@ class ThinkTags:
 
     def _think(self, out: list[Part]) -> None:
         self._findings.note("think-tags", "reasoning stood inside the text")
-        self._where = _Where.THINKING
+        self._where = _TagState.THINKING
         self._thought = self._ids.local("reasoning")
         out.append(ReasoningStart(self._thought, "raw"))
 
@@ -134,7 +134,7 @@ class ThinkTags:
         if closer:
             self._say(before, out)
             self._held.set(after)
-            self._where = _Where.AFTER
+            self._where = _TagState.AFTER
             out.append(ReasoningEnd(self._thought))
         else:
             keep = _overlap(before)
@@ -147,7 +147,7 @@ class ThinkTags:
 
     def _plain(self, out: list[Part]) -> None:
         """The rest is text as it stands."""
-        self._where = _Where.PLAIN
+        self._where = _TagState.PLAIN
         if self._start is not None:
             out.append(self._start)
             if self._held.length:
@@ -159,9 +159,9 @@ class ThinkTags:
             out.append(part)
             return
         self._let_go(out)
-        if self._where is _Where.PLAIN:
+        if self._where is _TagState.PLAIN:
             out.append(part)
-        self._where, self._start = _Where.PLAIN, None
+        self._where, self._start = _TagState.PLAIN, None
 
     def _last(self, part: Part, out: list[Part]) -> None:
         """An error or a finish: no text may follow, so what is held goes first."""
@@ -170,13 +170,13 @@ class ThinkTags:
 
     def _let_go(self, out: list[Part]) -> None:
         """Says what is held. Where it is text, the rest is plain; where not, the text is cut."""
-        if self._where is _Where.BEFORE and self._start is not None:
+        if self._where is _TagState.BEFORE and self._start is not None:
             self._no_tag(out)
-        if self._where is _Where.THINKING:
+        if self._where is _TagState.THINKING:
             self._say(self._held.text, out)
             out.append(ReasoningEnd(self._thought))
-        if self._where is not _Where.PLAIN:
-            self._where = _Where.CUT
+        if self._where is not _TagState.PLAIN:
+            self._where = _TagState.CUT
             self._held.set("")
 
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages.requests import schema
+from weft.dialects.anthropic_messages.requests.options import SOURCE_PATHS
 from weft.dialects.anthropic_messages.requests.parse_messages import (
     holds_foreign_signature,
     parse_content,
@@ -18,11 +19,10 @@ from weft.dialects.anthropic_messages.requests.parse_messages import (
 )
 from weft.dialects.anthropic_messages.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.anthropic_messages.wire import NAME
-from weft.dialects.asking.bridging import is_object
-from weft.dialects.asking.leftovers import MESSAGE, kept, left
-from weft.dialects.asking.verbatim import verbatim
-from weft.dialects.asking.wording import legible
-from weft.dialects.requests import Parsed, Places, read
+from weft.dialects.requests.codec import Parsed, SourcePaths
+from weft.dialects.requests.fields import check_body, is_json_object, read_object
+from weft.dialects.requests.passthrough import with_source
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect, remaining
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import (
@@ -52,10 +52,10 @@ _json = msgspec.json.Encoder().encode
 
 def parse(body: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no request of this API can have."""
-    legible(body)
-    source = read(body, schema.MessagesRequest)
-    places = Places(schema.FIELD_PATHS)
-    extra = left(body, schema.MessagesRequest)
+    check_body(body)
+    source = read_object(body, schema.MessagesRequest)
+    places = SourcePaths(SOURCE_PATHS)
+    extra = remaining(body, schema.MessagesRequest)
     messages, source_messages = _parse_messages(source, context.origin or NAME, places)
     tool_choice, parallel = parse_tool_choice(source.tool_choice, extra)
     cache, unknown = schema.parse_cache_control(source.cache_control, "")
@@ -79,11 +79,11 @@ def parse(body: bytes, context: Context) -> Parsed:
         user=metadata.user_id if metadata else None,
         cache=cache,
     )
-    request = msgspec.structs.replace(request, extra=kept(extra, unknown))
+    request = msgspec.structs.replace(request, extra=collect(extra, unknown))
     pairs = zip(messages, source_messages, strict=True)
     first = next((message for message, raw in pairs if raw is not None), None)
     if first is None or first.role != "system":  # one at the head is rendered into `system`
-        request = verbatim(request, body, source_messages)
+        request = with_source(request, body, source_messages)
     return Parsed(request, places)
 
 
@@ -92,13 +92,13 @@ def _parse_nested(raw: Json, shape: type[S], path: str, extra: dict[str, Raw]) -
     present = schema.non_null(raw)
     if present is None:
         return None
-    parsed = read(present, shape, path)
-    extra |= left(present, shape, under=path)
+    parsed = read_object(present, shape, path)
+    extra |= remaining(present, shape, under=path)
     return parsed
 
 
 def _parse_messages(
-    body: schema.MessagesRequest, origin: str, places: Places
+    body: schema.MessagesRequest, origin: str, places: SourcePaths
 ) -> tuple[tuple[Message, ...], list[Raw | None]]:
     """Returns the messages, and for each the bytes it may be sent in again, if there are any."""
     messages: list[Message] = []
@@ -112,12 +112,12 @@ def _parse_messages(
     for index, raw in enumerate(body.messages):
         path, canonical = f"messages[{index}]", f"messages[{len(messages)}]"
         places.add(canonical, path)
-        if read(raw, schema.RoleField, path).role not in _ROLES:
+        if read_object(raw, schema.RoleField, path).role not in _ROLES:
             places.add(f"{canonical}.content[0]", f"{path}.role")
-            messages.append(Message("user", (OpaqueContent(NAME, MESSAGE, raw),)))
+            messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
             sources.append(raw)
             continue
-        message = read(raw, schema.MessageParam, path)
+        message = read_object(raw, schema.MessageParam, path)
         if message.content is None and message.role != "system":
             raise BadRequest(f"{path}.content", "is required")
         content = message.content or []
@@ -125,7 +125,7 @@ def _parse_messages(
         for number, (_, block_path) in enumerate(parsed):
             places.add(f"{canonical}.content[{number}]", block_path)
         blocks = tuple(block for block, _ in parsed)
-        extra = kept(left(raw, schema.MessageParam))
+        extra = collect(remaining(raw, schema.MessageParam))
         messages.append(Message(message.role, blocks, extra=extra))
         sources.append(None if holds_foreign_signature(content) else raw)
     return tuple(messages), sources
@@ -136,18 +136,18 @@ def _parse_output_format(config: schema.OutputConfig | None, extra: dict[str, Ra
     raw = schema.non_null(config.format if config else UNSET)
     if raw is None:
         return OutputFormat()
-    if read(raw, schema.TypeField, path).type != "json_schema":
+    if read_object(raw, schema.TypeField, path).type != "json_schema":
         extra[path] = raw
         return OutputFormat()
-    output_format = read(raw, schema.JsonOutputFormat, path)
-    extra |= left(raw, schema.JsonOutputFormat, under=path)
-    if not is_object(output_format.schema):
+    output_format = read_object(raw, schema.JsonOutputFormat, path)
+    extra |= remaining(raw, schema.JsonOutputFormat, under=path)
+    if not is_json_object(output_format.schema):
         raise BadRequest(f"{path}.schema", "expected an object")
     return OutputFormat("json-schema", schema=output_format.schema)
 
 
 def _parse_reasoning(
-    raw: Json, config: schema.OutputConfig | None, extra: dict[str, Raw], places: Places
+    raw: Json, config: schema.OutputConfig | None, extra: dict[str, Raw], places: SourcePaths
 ) -> ReasoningOptions | None:
     requested = config.effort if config else None
     effort = _EFFORTS.get(requested)
@@ -156,7 +156,7 @@ def _parse_reasoning(
     present = schema.non_null(raw)
     if present is None:
         return None if effort is None else ReasoningOptions(effort)
-    thinking = read(present, schema.ThinkingConfigParam, "thinking")
+    thinking = read_object(present, schema.ThinkingConfigParam, "thinking")
     summary = _SUMMARIES.get(thinking.display)
     unknown: dict[str, Raw] = {}
     if thinking.display not in _SUMMARIES:
@@ -165,17 +165,17 @@ def _parse_reasoning(
         case "enabled":
             if thinking.budget_tokens is None:
                 raise BadRequest("thinking.budget_tokens", "is required with type enabled")
-            rest = kept(left(present, schema.ThinkingConfigParam), unknown)
+            rest = collect(remaining(present, schema.ThinkingConfigParam), unknown)
             return ReasoningOptions(effort, thinking.budget_tokens, False, summary, rest)
         case "adaptive":
-            rest = kept(left(present, schema.TypeField, "display"), unknown)
+            rest = collect(remaining(present, schema.TypeField, "display"), unknown)
             return ReasoningOptions(effort, None, True, summary, rest)
         case "disabled":
             places.add("reasoning.effort", "thinking.type")
-            rest_fields = left(present, schema.TypeField)
+            rest_fields = remaining(present, schema.TypeField)
             if effort is not None:  # it then applies to the answer, and is kept for this API only
                 rest_fields["effort"] = Raw(_json(effort))
-            return ReasoningOptions("none", extra=kept(rest_fields))
+            return ReasoningOptions("none", extra=collect(rest_fields))
         case _:  # a type that only this API has
             extra["thinking"] = present
             return None if effort is None else ReasoningOptions(effort)

@@ -8,10 +8,9 @@ from msgspec import Raw
 
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
-from weft.dialects.asking.bridging import holds_envelope, is_object
-from weft.dialects.asking.leftovers import kept, left
-from weft.dialects.envelope import Sealed, opened, restored, with_proof
-from weft.dialects.requests import read
+from weft.dialects.envelope import Envelope, is_envelope, restore_reasoning, unwrap, with_signature
+from weft.dialects.requests.fields import is_json_object, read_object
+from weft.dialects.requests.unknown_fields import collect, remaining
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -49,24 +48,24 @@ def parse_content(
     if isinstance(content, str):
         return [(TextContent(content), f"{path}.content")]
     parsed: list[tuple[AnyContent, str]] = []
-    signatures: dict[str, Sealed] = {}
+    signatures: dict[str, Envelope] = {}
     for index, raw in enumerate(content):
         block_path = f"{path}.content[{index}]"
-        block_type = read(raw, schema.TypeField, block_path).type
+        block_type = read_object(raw, schema.TypeField, block_path).type
         if _BLOCK_ROLES.get(block_type, role) != role:
             detail = f"{block_type} blocks are not allowed in {role} messages"
             raise BadRequest(f"{block_path}.type", detail)
-        block: AnyContent | Sealed | None = None
+        block: AnyContent | Envelope | None = None
         if block_type in _RESULT_PARSERS:
             block = _RESULT_PARSERS[block_type](raw, block_path)
         elif block_type in _PARSERS:
             block = _PARSERS[block_type](raw, block_path, origin)
         if block is None:
             block = _opaque(raw, block_type)
-        if isinstance(block, Sealed):
-            signatures[block.proof.call or ""] = block
+        if isinstance(block, Envelope):
+            signatures[block.state.call or ""] = block
         elif isinstance(block, CallContent) and block.id in signatures:
-            parsed.append((with_proof(block, signatures[block.id]), block_path))
+            parsed.append((with_signature(block, signatures[block.id]), block_path))
         else:
             parsed.append((block, block_path))
     return parsed
@@ -78,12 +77,12 @@ def holds_foreign_signature(content: str | list[Raw]) -> bool:
     """
     if isinstance(content, str):
         return False
-    blocks = [read(raw, schema.SignatureFields) for raw in content]
-    return any(holds_envelope(block.signature) or holds_envelope(block.data) for block in blocks)
+    blocks = [read_object(raw, schema.SignatureFields) for raw in content]
+    return any(is_envelope(block.signature) or is_envelope(block.data) for block in blocks)
 
 
 def parse_system_block(raw: Raw, path: str) -> AnyContent:
-    block_type = read(raw, schema.TypeField, path).type
+    block_type = read_object(raw, schema.TypeField, path).type
     return _text(raw, path) if block_type == "text" else _opaque(raw, block_type)
 
 
@@ -95,29 +94,31 @@ def _opaque(raw: Raw, block_type: str) -> OpaqueContent:
 
 
 def _text(raw: Raw, path: str) -> TextContent:
-    block = read(raw, schema.TextBlockParam, path)
+    block = read_object(raw, schema.TextBlockParam, path)
     cache, unknown = schema.parse_cache_control(block.cache_control, path)
     return TextContent(
-        block.text, cache=cache, extra=kept(left(raw, schema.TextBlockParam), unknown)
+        block.text, cache=cache, extra=collect(remaining(raw, schema.TextBlockParam), unknown)
     )
 
 
 def _source_type(raw: Raw, path: str) -> str:
-    source = read(raw, schema.SourceField, path).source
-    return read(source, schema.TypeField, f"{path}.source").type
+    source = read_object(raw, schema.SourceField, path).source
+    return read_object(source, schema.TypeField, f"{path}.source").type
 
 
 def _unknown_in_source(raw: Raw, shape: type[msgspec.Struct]) -> dict[str, Raw]:
-    return left(read(raw, schema.SourceField).source, shape, under="source")
+    return remaining(read_object(raw, schema.SourceField).source, shape, under="source")
 
 
 def _image(raw: Raw, path: str) -> ImageContent | None:
     if _source_type(raw, path) not in schema.IMAGE_SOURCES:
         return None
-    block = read(raw, schema.ImageBlockParam, path)
+    block = read_object(raw, schema.ImageBlockParam, path)
     source = block.source
     cache, unknown = schema.parse_cache_control(block.cache_control, path)
-    extra = kept(left(raw, schema.ImageBlockParam), _unknown_in_source(raw, type(source)), unknown)
+    extra = collect(
+        remaining(raw, schema.ImageBlockParam), _unknown_in_source(raw, type(source)), unknown
+    )
     match source:
         case schema.Base64Source(media_type, data):
             return ImageContent(media_type, data, cache=cache, extra=extra)
@@ -129,11 +130,11 @@ def _image(raw: Raw, path: str) -> ImageContent | None:
 def _document(raw: Raw, path: str) -> FileContent | None:
     if _source_type(raw, path) not in schema.DOCUMENT_SOURCES:
         return None
-    block = read(raw, schema.DocumentBlockParam, path)
+    block = read_object(raw, schema.DocumentBlockParam, path)
     title, source = block.title, block.source
     cache, unknown = schema.parse_cache_control(block.cache_control, path)
-    extra = kept(
-        left(raw, schema.DocumentBlockParam), _unknown_in_source(raw, type(source)), unknown
+    extra = collect(
+        remaining(raw, schema.DocumentBlockParam), _unknown_in_source(raw, type(source)), unknown
     )
     match source:
         case schema.Base64Source(media_type, data):
@@ -150,12 +151,12 @@ def _document(raw: Raw, path: str) -> FileContent | None:
 
 def _search_result(raw: Raw, path: str) -> TextContent | None:
     """As text, which every target accepts; None if citations of it are enabled."""
-    block = read(raw, schema.SearchResultBlockParam, path)
+    block = read_object(raw, schema.SearchResultBlockParam, path)
     if block.citations and block.citations.enabled:
         return None
     passages = "\n".join(passage.text for passage in block.content)
     text = f"{block.title}\n{block.source}\n{passages}"
-    return TextContent(text, extra=kept({"search_result": raw}))
+    return TextContent(text, extra=collect({"search_result": raw}))
 
 
 _RESULT_PARSERS: dict[str, Callable[[Raw, str], ResultPart | None]] = {
@@ -170,29 +171,29 @@ _RESULT_PARSERS: dict[str, Callable[[Raw, str], ResultPart | None]] = {
 
 
 def _thinking(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, schema.ThinkingBlockParam, path)
-    extra = kept(left(raw, schema.ThinkingBlockParam))
-    envelope = opened(block.signature)
+    block = read_object(raw, schema.ThinkingBlockParam, path)
+    extra = collect(remaining(raw, schema.ThinkingBlockParam))
+    envelope = unwrap(block.signature)
     if envelope is not None:
-        return restored(envelope, block.thinking, "raw", extra)
+        return restore_reasoning(envelope, block.thinking, "raw", extra)
     signer = origin if block.signature else None
     return ReasoningContent(block.thinking, signature=block.signature, origin=signer, extra=extra)
 
 
-def _redacted_thinking(raw: Raw, path: str, origin: str) -> AnyContent | Sealed:
-    block = read(raw, schema.RedactedThinkingBlockParam, path)
-    envelope = opened(block.data)
+def _redacted_thinking(raw: Raw, path: str, origin: str) -> AnyContent | Envelope:
+    block = read_object(raw, schema.RedactedThinkingBlockParam, path)
+    envelope = unwrap(block.data)
     if envelope is None:
-        extra = kept(left(raw, schema.RedactedThinkingBlockParam))
+        extra = collect(remaining(raw, schema.RedactedThinkingBlockParam))
         return ReasoningContent(redacted=block.data, origin=origin, extra=extra)
-    return envelope if envelope.proof.call is not None else restored(envelope, "", "raw")
+    return envelope if envelope.state.call is not None else restore_reasoning(envelope, "", "raw")
 
 
 def _tool_use(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, schema.ToolUseBlockParam, path)
-    if not is_object(block.input):
+    block = read_object(raw, schema.ToolUseBlockParam, path)
+    if not is_json_object(block.input):
         raise BadRequest(f"{path}.input", "expected an object")
-    extra = left(raw, schema.ToolUseBlockParam)
+    extra = remaining(raw, schema.ToolUseBlockParam)
     caller = extra.get("caller")
     if caller is not None and msgspec.json.format(bytes(caller), indent=-1) == _DIRECT_CALLER:
         del extra["caller"]  # the default: every call that the model itself made has it
@@ -203,21 +204,21 @@ def _tool_use(raw: Raw, path: str, origin: str) -> AnyContent:
         bytes(block.input).decode(),
         kind=block.type if executed else "function",
         provider_executed=executed,
-        extra=kept(extra),
+        extra=collect(extra),
     )
 
 
 def _tool_result(raw: Raw, path: str, origin: str) -> AnyContent:
-    block = read(raw, schema.ToolResultBlockParam, path)
+    block = read_object(raw, schema.ToolResultBlockParam, path)
     cache, unknown = schema.parse_cache_control(block.cache_control, path)
-    extra = left(raw, schema.ToolResultBlockParam) | unknown
+    extra = remaining(raw, schema.ToolResultBlockParam) | unknown
     content: list[ResultPart] = []
     if isinstance(block.content, str):
         content = [TextContent(block.content)] if block.content else []
     elif block.content:
         for index, part in enumerate(block.content):
             part_path = f"{path}.content[{index}]"
-            parser = _RESULT_PARSERS.get(read(part, schema.TypeField, part_path).type)
+            parser = _RESULT_PARSERS.get(read_object(part, schema.TypeField, part_path).type)
             parsed = parser(part, part_path) if parser else None
             if parsed is not None:
                 content.append(parsed)
@@ -228,11 +229,11 @@ def _tool_result(raw: Raw, path: str, origin: str) -> AnyContent:
         tuple(content),
         is_error=bool(block.is_error),
         cache=cache,
-        extra=kept(extra),
+        extra=collect(extra),
     )
 
 
-_PARSERS: dict[str, Callable[[Raw, str, str], AnyContent | Sealed]] = {
+_PARSERS: dict[str, Callable[[Raw, str, str], AnyContent | Envelope]] = {
     "thinking": _thinking,
     "redacted_thinking": _redacted_thinking,
     "tool_use": _tool_use,

@@ -7,9 +7,9 @@ from msgspec import UNSET, Raw
 
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
-from weft.dialects.asking.bridging import is_object
-from weft.dialects.asking.leftovers import kept, left
-from weft.dialects.requests import Places, read
+from weft.dialects.requests.codec import SourcePaths
+from weft.dialects.requests.fields import is_json_object, read_object
+from weft.dialects.requests.unknown_fields import collect, remaining
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Tool, ToolChoice, ToolMode
@@ -25,11 +25,11 @@ _MCP_TOOLSET = "mcp_toolset"
 _json = msgspec.json.Encoder().encode
 
 
-def parse_tools(body: schema.MessagesRequest, places: Places) -> tuple[Tool, ...]:
+def parse_tools(body: schema.MessagesRequest, places: SourcePaths) -> tuple[Tool, ...]:
     """Returns client tools, server tools, and one tool for each MCP server."""
     servers: dict[str, tuple[int, Raw]] = {}
     for index, raw in enumerate(body.mcp_servers or ()):
-        name = read(raw, schema.McpServer, f"mcp_servers[{index}]").name
+        name = read_object(raw, schema.McpServer, f"mcp_servers[{index}]").name
         if name in servers:
             raise BadRequest(f"mcp_servers[{index}].name", f"duplicate server name {name}")
         servers[name] = (index, raw)
@@ -37,11 +37,11 @@ def parse_tools(body: schema.MessagesRequest, places: Places) -> tuple[Tool, ...
     for index, raw in enumerate(body.tools or ()):
         path = f"tools[{index}]"
         places.add(f"{path}.parameters", f"{path}.input_schema")
-        tool_type = read(raw, schema.ToolFields, path).type
+        tool_type = read_object(raw, schema.ToolFields, path).type
         if tool_type in (None, "custom"):
             tools.append(_client_tool(raw, path))
         elif tool_type == _MCP_TOOLSET:
-            name = read(raw, schema.McpToolset, path).mcp_server_name
+            name = read_object(raw, schema.McpToolset, path).mcp_server_name
             _, server = servers.pop(name, (0, None))
             tools.append(_mcp_tool(server, raw, path))
         else:
@@ -57,11 +57,11 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | No
     present = schema.non_null(raw)
     if present is None:
         return None, None
-    if read(present, schema.TypeField, "tool_choice").type not in _MODES:
+    if read_object(present, schema.TypeField, "tool_choice").type not in _MODES:
         extra["tool_choice"] = present
         return None, None
-    choice = read(present, schema.ToolChoiceParam, "tool_choice")
-    extra |= left(present, schema.ToolChoiceParam, under="tool_choice")
+    choice = read_object(present, schema.ToolChoiceParam, "tool_choice")
+    extra |= remaining(present, schema.ToolChoiceParam, under="tool_choice")
     if (choice.type == "tool") != (choice.name is not None):
         detail = "required with type tool, and not allowed with any other type"
         raise BadRequest("tool_choice.name", detail)
@@ -70,8 +70,8 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | No
 
 
 def _client_tool(raw: Raw, path: str) -> Tool:
-    tool = read(raw, schema.ClientToolParam, path)
-    if not is_object(tool.input_schema):
+    tool = read_object(raw, schema.ClientToolParam, path)
+    if not is_json_object(tool.input_schema):
         raise BadRequest(f"{path}.input_schema", "expected an object")
     cache, unknown = schema.parse_cache_control(tool.cache_control, path)
     return Tool(
@@ -80,20 +80,20 @@ def _client_tool(raw: Raw, path: str) -> Tool:
         parameters=tool.input_schema,
         strict=tool.strict,
         cache=cache,
-        extra=kept(left(raw, schema.ClientToolParam), unknown),
+        extra=collect(remaining(raw, schema.ClientToolParam), unknown),
     )
 
 
 def _server_tool(raw: Raw, path: str) -> Tool:
     """Options without a canonical field stay in `extra`, for renderers of other dialects."""
-    fields = read(raw, schema.ToolFields, path)
+    fields = read_object(raw, schema.ToolFields, path)
     cache, unknown = schema.parse_cache_control(fields.cache_control, path)
     tool_type = fields.type or ""
     name = fields.name or tool_type
     versioned = _SERVER_TOOL.fullmatch(tool_type)
     if versioned is None:
         return Tool(name, tool_type, cache=cache, raw=raw, origin=NAME)
-    tool = read(raw, schema.ServerToolParam, path)
+    tool = read_object(raw, schema.ServerToolParam, path)
     hosted = Hosted(
         tuple(tool.allowed_domains or ()),
         tuple(tool.blocked_domains or ()),
@@ -107,20 +107,20 @@ def _server_tool(raw: Raw, path: str) -> Tool:
         hosted=hosted,
         raw=raw,
         origin=NAME,
-        extra=kept(left(raw, schema.ServerToolParam), unknown),
+        extra=collect(remaining(raw, schema.ServerToolParam), unknown),
     )
 
 
 def _mcp_tool(server_raw: Raw | None, toolset_raw: Raw | None, path: str) -> Tool:
     """An MCP server and its toolset as one hosted tool; either object may be missing."""
-    server = read(server_raw, schema.McpServer, path) if server_raw is not None else None
-    toolset = read(toolset_raw, schema.McpToolset, path) if toolset_raw is not None else None
+    server = read_object(server_raw, schema.McpServer, path) if server_raw is not None else None
+    toolset = read_object(toolset_raw, schema.McpToolset, path) if toolset_raw is not None else None
     cache, unknown = schema.parse_cache_control(toolset.cache_control if toolset else UNSET, path)
     allowed_tools, extra = _allowed_tools(server, toolset)
     if toolset_raw is not None:
-        extra |= left(toolset_raw, schema.McpToolset)
+        extra |= remaining(toolset_raw, schema.McpToolset)
     if server_raw is not None:
-        extra |= left(server_raw, schema.McpServer)
+        extra |= remaining(server_raw, schema.McpServer)
     name = server.name if server else (toolset.mcp_server_name if toolset else "")
     hosted = Hosted(
         server_label=name,
@@ -138,7 +138,7 @@ def _mcp_tool(server_raw: Raw | None, toolset_raw: Raw | None, path: str) -> Too
         hosted=hosted,
         raw=Raw(_json(declaration)),
         origin=NAME,
-        extra=kept(extra, unknown),
+        extra=collect(extra, unknown),
     )
 
 

@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw
 
-from weft.dialects.asking.leftovers import left
-from weft.dialects.requests import Losses, read
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import read_object
+from weft.dialects.requests.unknown_fields import remaining
 from weft.parts import Json
 from weft.request import Cache
 
@@ -37,24 +38,6 @@ SERVER_TOOLS = {
     "code_execution": "code-execution",
 }
 """Versioned server tools by the prefix of their type, with their canonical kind."""
-
-FIELD_PATHS = {
-    "instructions": "system",
-    "max_output_tokens": "max_tokens",
-    "stop": "stop_sequences",
-    "sampling.temperature": "temperature",
-    "sampling.top_p": "top_p",
-    "sampling.top_k": "top_k",
-    "reasoning": "thinking",
-    "reasoning.effort": "output_config.effort",
-    "reasoning.summary": "thinking.display",
-    "output": "output_config.format",
-    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-    "tool_choice.mode": "tool_choice.type",
-    "user": "metadata.user_id",
-    "cache": "cache_control",
-}
-"""The path in a body of each canonical field that is called something else there."""
 
 Count = Annotated[int, Meta(ge=0)]
 MessageRole = Literal["user", "assistant", "system"]
@@ -322,11 +305,11 @@ def parse_cache_control(raw: Json, path: str) -> tuple[Cache | None, dict[str, R
     present = non_null(raw)
     if present is None:
         return None, {}
-    control = read(present, CacheControl, f"{path}.cache_control".lstrip("."))
+    control = read_object(present, CacheControl, f"{path}.cache_control".lstrip("."))
     cache = _TTLS.get(control.ttl)
     if control.type != "ephemeral" or cache is None:
         return None, {"cache_control": present}
-    return cache, left(present, CacheControl, under="cache_control")
+    return cache, remaining(present, CacheControl, under="cache_control")
 
 
 def render_cache_control(cache: Cache | None, path: str, losses: Losses, *, ttl: bool) -> Json:

@@ -7,9 +7,9 @@ calls again.
 import re
 from collections.abc import Callable
 
-from weft.dialects.checking.once import JsonObject, Once
-from weft.dialects.checking.untyped import count, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter
+from weft.dialects.validation.untyped import count, fields, parse_json, shown, text
 
 TRUNCATED_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 """Stop reasons with which the arguments of a call may be truncated."""
@@ -88,7 +88,7 @@ class ValidatedBlock:
 class ValidatedBlocks:
     """Checks the blocks of one message."""
 
-    def __init__(self, report: Report, report_once: Once) -> None:
+    def __init__(self, report: Report, report_once: Reporter) -> None:
         self._report = report
         self._report_once = report_once
         self._tool_uses = ValidatedToolUses(report)
@@ -117,7 +117,9 @@ class ValidatedBlocks:
         self._next = max(self._next, index + 1)
         self._stopped.pop(index, None)
         self._open[index] = self._check_fields(index, block)
-        if block.get("type") == "tool_use" and fields(block.get("input")) and _is_direct(block):
+        # Calls that code makes have their input at the start.
+        direct = text(fields(block.get("caller")).get("type")) in ("", "direct")
+        if block.get("type") == "tool_use" and fields(block.get("input")) and direct:
             value = shown(block.get("id"))
             detail = f"tool_use {value} starts with its input; expected {{}}, and deltas"
             self._report("tool-input-filled", detail)
@@ -276,14 +278,9 @@ class ValidatedToolUses:
                 self._report("tool-input-json", f"{detail}; expected one JSON object")
 
 
-def _is_direct(block: JsonObject) -> bool:
-    """Whether the model itself made the call. Calls made by code have their input at the start."""
-    return text(fields(block.get("caller")).get("type")) in ("", "direct")
-
-
 def _is_object(joined: str) -> bool:
     """Whether the arguments are a JSON object; no text at all is an empty one."""
     try:
-        return not joined.strip() or isinstance(parsed(joined), dict)
+        return not joined.strip() or isinstance(parse_json(joined), dict)
     except ValueError:
         return False

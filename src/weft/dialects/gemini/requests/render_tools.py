@@ -10,14 +10,24 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.bridging import FREE, Names, schema_of, unasked
-from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing, written
-from weft.dialects.asking.wording import described
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.passthrough import GeminiPassthrough
 from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests import Losses
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.tools import (
+    FREE_TEXT_SCHEMA,
+    custom_tool_description,
+    report_no_approval,
+    schema_keywords,
+)
+from weft.dialects.requests.unknown_fields import (
+    ESSENTIAL_FOR_TOOLS,
+    report_missing_tool,
+    report_unknown,
+)
 from weft.parts import Json
 from weft.request import Hosted, Request, Tool, ToolChoice, ToolMode
 
@@ -31,13 +41,17 @@ class GeminiToolRenderer:
     """Renders the tools of one request. Consecutive functions share one entry of `tools`."""
 
     def __init__(
-        self, request: Request, context: Context, losses: Losses, names: Names, *, native: bool
+        self,
+        request: Request,
+        context: Context,
+        losses: Losses,
+        names: ToolNameMap,
+        passthrough: GeminiPassthrough,
     ) -> None:
-        """`native`: the request came in this dialect."""
         self._request = request
         self._losses = losses
         self._names = names
-        self._native = native
+        self._passthrough = passthrough
         self._quirks = quirks_of(context)
         self.entries: list[Raw] = []
         self.bridged: frozenset[str] = frozenset()
@@ -51,7 +65,7 @@ class GeminiToolRenderer:
 
     def _flush_functions(self) -> None:
         if self._functions:
-            entry = schema.ToolEntry(function_declarations=Raw(_json(self._functions)))
+            entry = schema.ToolEntry(function_declarations=self._functions)
             self.entries.append(Raw(_json(entry)))
             self._functions = []
 
@@ -62,8 +76,8 @@ class GeminiToolRenderer:
     # Tool choice
 
     def choice(self) -> schema.FunctionCallingConfig | None:
-        chosen = self._request.tool_choice
-        if not self._native and not self.entries:
+        chosen, native = self._request.tool_choice, self._passthrough.native
+        if not native and not self.entries:
             if chosen not in (None, ToolChoice()):
                 self._losses.warned("tool_choice", "left out: there are no tools")
             if self._request.parallel_tool_calls is False:
@@ -71,20 +85,20 @@ class GeminiToolRenderer:
             return None
         if self._request.parallel_tool_calls is False:
             self._report_parallel_calls(chosen)
-        strict = self._has_strict and not self._native
+        strict = self._has_strict and not native
         if chosen is None:
             return schema.FunctionCallingConfig("VALIDATED") if strict else None
         if chosen.kind not in _CLIENT_KINDS:
             self._losses.refused("tool_choice", f"a {chosen.kind} tool cannot be forced")
             return None
         if chosen.name is not None:
-            name = self._names.chosen(chosen.name, "tool_choice.name")
+            name = self._names.rename_chosen(chosen.name, "tool_choice.name")
             return schema.FunctionCallingConfig("ANY", [name])
         mode = _MODES[chosen.mode]
         if mode == "AUTO" and (chosen.allowed or strict):
             mode = "VALIDATED"
         allowed = [
-            self._names.chosen(name, f"tool_choice.allowed[{index}]")
+            self._names.rename_chosen(name, f"tool_choice.allowed[{index}]")
             for index, name in enumerate(chosen.allowed)
         ]
         return schema.FunctionCallingConfig(mode, allowed or None)
@@ -103,41 +117,35 @@ class GeminiToolRenderer:
     def _declare(self, tool: Tool, path: str) -> None:
         if tool.cache is not None:
             self._losses.warned(f"{path}.cache", f"left out: {NAME} has no cache control")
-        if tool.origin == NAME and self._native and isinstance(tool.raw, Raw):
-            self._add_entry(tool.raw)
+        if (entry := self._passthrough.tool_entry(tool)) is not None:
+            self._add_entry(entry)
         elif tool.kind == "function":
-            self._declare_function(tool, path)
+            name = self._names.rename(tool.name, tool.namespace, path)
+            function = schema.FunctionDeclaration(name, tool.description)
+            if tool.strict:
+                self._has_strict = True
+                detail = "mode VALIDATED is used, which enforces the schemas of all calls"
+                self._losses.adapted(f"{path}.strict", detail)
+            self._set_parameters(function, tool.parameters, path)
+            self._functions.append(self._passthrough.declaration(function, tool, path))
         elif tool.kind == "custom":
             self._losses.adapted(path, "its free text is passed as an object with the key input")
             self.bridged |= {tool.name}
-            name = self._names.spell(tool.name, tool.namespace, path)
-            declaration = schema.FunctionDeclaration(name, described(tool, path, self._losses))
-            self._set_parameters(declaration, FREE, path)
-            self._functions.append(Raw(_json(declaration)))
+            name = self._names.rename(tool.name, tool.namespace, path)
+            description = custom_tool_description(tool, path, self._losses)
+            function = schema.FunctionDeclaration(name, description)
+            self._set_parameters(function, FREE_TEXT_SCHEMA, path)
+            self._functions.append(Raw(_json(function)))
         elif tool.kind in _HOSTED_TOOLS:
             _HOSTED_TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
-            missing(tool, path, self._losses, NAME)
-
-    def _declare_function(self, tool: Tool, path: str) -> None:
-        name = self._names.spell(tool.name, tool.namespace, path)
-        declaration = schema.FunctionDeclaration(name, tool.description)
-        if tool.strict:
-            self._has_strict = True
-            detail = "mode VALIDATED is used, which enforces the schemas of all calls"
-            self._losses.adapted(f"{path}.strict", detail)
-        self._set_parameters(declaration, tool.parameters, path)
-        if self._native:
-            self._functions.append(written(declaration, tool.extra))
-            return
-        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
-        self._functions.append(Raw(_json(declaration)))
+            report_missing_tool(tool, path, self._losses, NAME)
 
     def _set_parameters(
         self, declaration: schema.FunctionDeclaration, parameters: Json, path: str
     ) -> None:
         """Sets the schema; a tool without parameters has none."""
-        if not isinstance(parameters, Raw) or not schema_of(parameters):
+        if not isinstance(parameters, Raw) or not schema_keywords(parameters):
             return
         if self._quirks.json_schema:
             declaration.parameters_json_schema = parameters
@@ -162,7 +170,7 @@ class GeminiToolRenderer:
         if hosted.context_size is not None:
             self._losses.dropped(f"{path}.hosted.context_size", NAME)
         options = schema.SearchOptions(list(hosted.blocked_domains) or None)
-        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         self._add_entry(Raw(_json({schema.SEARCH: options})))
 
     def _without_options(self, tool: Tool, hosted: Hosted, path: str) -> None:
@@ -173,7 +181,7 @@ class GeminiToolRenderer:
             blocked_domains=bool(hosted.blocked_domains),
             max_uses=hosted.max_uses is not None,
         )
-        drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         self._add_entry(Raw(_json({_HOSTED_KEYS[tool.kind]: {}})))
 
     def _mcp(self, tool: Tool, hosted: Hosted, path: str) -> None:
@@ -181,12 +189,12 @@ class GeminiToolRenderer:
             self._losses.refused(path, f"{NAME} needs the URL of an MCP server")
             return
         self._refuse_options(path, allowed_tools=bool(hosted.allowed_tools))
-        unasked(tool, path, self._losses, NAME)
+        report_no_approval(tool, path, self._losses, NAME)
         token = hosted.authorization
         headers = {"Authorization": f"Bearer {token}"} if token else None
         transport = schema.StreamableHttpTransport(hosted.server_url, headers)
-        server = schema.McpServerEntry(hosted.server_label or tool.name, Raw(_json(transport)))
-        self._add_entry(Raw(_json(schema.ToolEntry(mcp_servers=Raw(_json([server]))))))
+        server = schema.McpServerEntry(hosted.server_label or tool.name, transport)
+        self._add_entry(Raw(_json(schema.ToolEntry(mcp_servers=[Raw(_json(server))]))))
 
     def _refuse_options(self, path: str, **requested: bool) -> None:
         for option, is_set in requested.items():

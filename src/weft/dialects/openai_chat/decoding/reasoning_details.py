@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
-from weft.dialects.envelope import unsealed
+from weft.dialects.envelope import unwrap_reasoning_end
 from weft.dialects.openai_chat import wire
 from weft.dialects.openai_chat.wire import ChatReasoningDetail
 from weft.partial_json import whole_characters
@@ -93,7 +93,7 @@ class ReasoningDetails:
             origin=origin or wire.NAME,
             extra=Raw(msgspec.json.encode({"reasoning_details": details})),
         )
-        return unsealed(end)
+        return unwrap_reasoning_end(end)
 
 
 def text_of(details: Sequence[ChatReasoningDetail]) -> str:

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.envelope import sealed, sealed_call
+from weft.dialects.envelope import wrap_call_signature, wrap_reasoning
 from weft.dialects.openai_chat.mapping import (
     CALL_TYPES,
     CUT_FINISH_REASONS,
@@ -126,7 +126,7 @@ class ChatLossReporter:
         It is written once for each call, and with its first delta if it is known by then: some
         clients look nowhere else.
         """
-        envelope = sealed_call(part, self.model)
+        envelope = wrap_call_signature(part, self.model)
         if envelope is None:
             return UNSET
         self._signed.add(part.id)
@@ -142,7 +142,7 @@ class ChatLossReporter:
                 pass
         signed = bool(end.signature or end.encrypted or end.redacted)
         if signed or not self.same_dialect:
-            envelope = sealed(end, self.model, start, text)
+            envelope = wrap_reasoning(end, self.model, start, text)
             if envelope is not None:
                 index = self._envelopes
                 self._envelopes += 1

@@ -11,7 +11,6 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
 from weft.assembler import Response
-from weft.dialects.coded import Error
 from weft.dialects.openai_chat.encoding.delta_field import DeltaField
 from weft.dialects.openai_chat.errors import ChatErrorBody
 from weft.dialects.openai_chat.wire import (
@@ -23,6 +22,7 @@ from weft.dialects.openai_chat.wire import (
     ChatToolCall,
     ChatUsage,
 )
+from weft.dialects.openai_errors import OpenAIError
 from weft.parts import Json, ParamsFormat, ToolCall
 from weft.sse import Event
 
@@ -104,7 +104,7 @@ class ChunkWriter:
     def annotations(self, annotations: list[ChatAnnotation], out: list[Event]) -> None:
         out.append(self._delta(b'{"annotations":%b}' % _json(annotations)))
 
-    def error(self, error: Error, usage: ChatUsage | UnsetType, out: list[Event]) -> None:
+    def error(self, error: OpenAIError, usage: ChatUsage | UnsetType, out: list[Event]) -> None:
         out.append(Event("", _json(ChatErrorBody(error, usage))))
 
     def finish(
@@ -179,7 +179,7 @@ class CompletionWriter:
     def annotations(self, annotations: list[ChatAnnotation], out: list[Event]) -> None:
         self._message.annotations = annotations
 
-    def error(self, error: Error, usage: ChatUsage | UnsetType, out: list[Event]) -> None:
+    def error(self, error: OpenAIError, usage: ChatUsage | UnsetType, out: list[Event]) -> None:
         """Writes nothing: the body of a failed response is its error alone."""
 
     def finish(

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from weft.dialects.asking.verbatim import Meaning
-from weft.dialects.asking.wording import Refused, Warned
+from weft.dialects.requests.openai_family import RefusedFields, WarnedFields
+from weft.dialects.requests.passthrough import FieldGetters
 from weft.request import Request
 
 
@@ -115,21 +115,21 @@ WIRE_PATHS: dict[str, str] = {
 }
 """The path of each option in a body."""
 
-RENDERED_FROM: Meaning = {
+RENDERED_FROM: FieldGetters = {
     option.wire: attrgetter(option.canonical, *option.depends_on)
     for option in reversed(OPTIONS)
     if option.wire is not None and "." not in option.wire
 }
 """What of a request each key of a body is rendered from."""
 
-REFUSED: Refused = tuple(
+REFUSED: RefusedFields = tuple(
     (option.canonical, option.is_set, option.instead)
     for option in OPTIONS
     if option.is_set is not None and option.instead is not None
 )
 """Options without which the request would mean something else."""
 
-DROPPED: Warned = tuple(
+DROPPED: WarnedFields = tuple(
     (option.canonical, option.is_set)
     for option in OPTIONS
     if option.is_set is not None and option.instead is None

@@ -6,15 +6,16 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import kept
-from weft.dialects.asking.verbatim import verbatim
-from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.options import WIRE_PATHS
 from weft.dialects.openai_chat.requests.parse_messages import ChatMessageParser
 from weft.dialects.openai_chat.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
+from weft.dialects.requests.codec import Parsed, SourcePaths
+from weft.dialects.requests.fields import check_body, fields_of, other_fields, read_object
+from weft.dialects.requests.openai_family import CACHE_OF_RETENTION
+from weft.dialects.requests.passthrough import with_source
+from weft.dialects.requests.unknown_fields import collect, without_empty
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
@@ -24,8 +25,8 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 def parse(data: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no server of this dialect could answer."""
-    legible(data)
-    body = read(data, schema.ChatRequestBody)
+    check_body(data)
+    body = read_object(data, schema.ChatRequestBody)
     places = _places(body)
     parser = ChatMessageParser(context, places)
     for number, raw in enumerate(body.messages):
@@ -56,33 +57,33 @@ def parse(data: bytes, context: Context) -> Parsed:
         user=body.user,
         safety_identifier=body.safety_identifier,
         prompt_cache_key=body.prompt_cache_key,
-        cache=RETAINED.get(body.prompt_cache_retention or ""),
+        cache=CACHE_OF_RETENTION.get(body.prompt_cache_retention or ""),
     )
-    request = msgspec.structs.replace(request, extra=kept(extra))
-    return Parsed(verbatim(request, data, parser.sources), places)
+    request = msgspec.structs.replace(request, extra=collect(extra))
+    return Parsed(with_source(request, data, parser.sources), places)
 
 
-def _places(body: schema.ChatRequestBody) -> Places:
+def _places(body: schema.ChatRequestBody) -> SourcePaths:
     """Returns the paths of options in this body, which uses one of two keys for some."""
     paths = dict(WIRE_PATHS)
     if body.max_completion_tokens is None and body.max_tokens is not None:
         paths["max_output_tokens"] = "max_tokens"
     if body.top_logprobs is None:
         paths["sampling.logprobs"] = "logprobs"
-    return Places(paths)
+    return SourcePaths(paths)
 
 
 def _extra(data: bytes, body: schema.ChatRequestBody) -> dict[str, Raw]:
     """Returns the keys, and the values of known keys, that a canonical request has no field for."""
-    extra = keys_of(telling(unknown(data, schema.ChatRequestBody)))
+    extra = fields_of(without_empty(other_fields(data, schema.ChatRequestBody)))
     if extra.get("modalities") == Raw(b'["text"]'):  # the default
         del extra["modalities"]
-    options = schema.unless_null(keys_of(Raw(data)).get("stream_options", UNSET))
+    options = schema.unless_null(fields_of(Raw(data)).get("stream_options", UNSET))
     if isinstance(options, Raw):
-        unknown_options = unknown(options, schema.ChatStreamOptions)
+        unknown_options = other_fields(options, schema.ChatStreamOptions)
         extra |= {"stream_options": unknown_options} if isinstance(unknown_options, Raw) else {}
     retention = body.prompt_cache_retention
-    if retention is not None and retention not in RETAINED:
+    if retention is not None and retention not in CACHE_OF_RETENTION:
         extra["prompt_cache_retention"] = schema.to_raw(retention)
     return extra
 
@@ -106,13 +107,13 @@ def _output_format(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     raw = schema.unless_null(raw)
     if not isinstance(raw, Raw):
         return OutputFormat()
-    type = read(raw, schema.ChatTypeProbe, "response_format").type
+    type = read_object(raw, schema.ChatTypeProbe, "response_format").type
     if type == "json_object":
         return OutputFormat("json")
     if type != "json_schema":
         extra |= {} if type == "text" else {"response_format": raw}
         return OutputFormat()
-    output = read(raw, schema.ChatResponseFormat, "response_format").json_schema
+    output = read_object(raw, schema.ChatResponseFormat, "response_format").json_schema
     if output is None:
         raise BadRequest("response_format.json_schema", "missing; expected an object")
     return OutputFormat(

@@ -7,12 +7,14 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import MESSAGE, kept
-from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
-from weft.dialects.envelope import Sealed, opened, restored
+from weft.dialects.envelope import Envelope, restore_reasoning, unwrap
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME, read_extra_content
-from weft.dialects.requests import Places, keys_of, read, unknown
+from weft.dialects.requests.codec import SourcePaths
+from weft.dialects.requests.data_urls import parse_data_url
+from weft.dialects.requests.fields import fields_of, other_fields, read_object
+from weft.dialects.requests.openai_family import cache_of_breakpoint, keep_breakpoint
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect, without_empty
 from weft.errors import BadRequest
 from weft.request import (
     AnyContent,
@@ -39,7 +41,7 @@ _ROLES: dict[str, Role] = {"user": "user", "developer": "developer", "system": "
 class ChatMessageParser:
     """Parses messages in order: results refer to earlier calls."""
 
-    def __init__(self, context: Context, places: Places) -> None:
+    def __init__(self, context: Context, places: SourcePaths) -> None:
         self.messages: list[Message] = []
         self.sources: list[Raw | None] = []
         """The bytes of each message; None if they must not be sent again as they are."""
@@ -52,25 +54,25 @@ class ChatMessageParser:
         """Calls in the deprecated form, which has no ids, until their results come."""
 
     def add(self, raw: Raw, path: str) -> None:
-        role = read(raw, schema.ChatRoleProbe, path).role
+        role = read_object(raw, schema.ChatRoleProbe, path).role
         parse = self._PARSERS.get(role)
         source: Raw | None = raw
         if parse is not None:
             message, source = parse(self, raw, path)
         else:  # a role that only a host of this dialect may know
             self._places.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
-            message = Message("user", (OpaqueContent(self._origin, MESSAGE, raw),))
+            message = Message("user", (OpaqueContent(self._origin, UNKNOWN_ROLE, raw),))
         self.messages.append(message)
         self.sources.append(source)
 
     def _input(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        body = read(raw, schema.ChatInputMessage, path)
+        body = read_object(raw, schema.ChatInputMessage, path)
         content = self._content(body.content, path, f"messages[{len(self.messages)}].content")
-        extra = telling(unknown(raw, schema.ChatInputMessage))
+        extra = without_empty(other_fields(raw, schema.ChatInputMessage))
         return Message(_ROLES[body.role], content, body.name, extra=extra), raw
 
     def _assistant(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        body = read(raw, schema.ChatAssistantMessage, path)
+        body = read_object(raw, schema.ChatAssistantMessage, path)
         contents: list[tuple[AnyContent, str]] = []
         key = "reasoning" if body.reasoning else "reasoning_details"
         key = "reasoning_content" if body.reasoning_content else key
@@ -93,15 +95,15 @@ class ChatMessageParser:
         for number, (_, where) in enumerate(contents):
             self._places.add(f"messages[{len(self.messages)}].content[{number}]", where)
         content = tuple(one for one, _ in contents)
-        extra = telling(unknown(raw, schema.ChatAssistantMessage))
+        extra = without_empty(other_fields(raw, schema.ChatAssistantMessage))
         message = Message("assistant", content, body.name, extra=extra)
-        details = [read(one, schema.ChatDetailParam) for one in body.reasoning_details or ()]
-        calls = [keys_of(one).get("extra_content") for one in body.tool_calls or ()]
+        details = [read_object(one, schema.ChatDetailParam) for one in body.reasoning_details or ()]
+        calls = [fields_of(one).get("extra_content") for one in body.tool_calls or ()]
         enveloped = any(map(_envelopes, details)) or any(map(_call_envelope, calls))
         return message, None if enveloped else raw  # no envelope may reach an upstream
 
     def _tool(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        body = read(raw, schema.ChatToolMessage, path)
+        body = read_object(raw, schema.ChatToolMessage, path)
         where = f"messages[{len(self.messages)}].content[0]"
         content = self._content(body.content, path, f"{where}.content")
         self._places.add(where, path)
@@ -114,19 +116,21 @@ class ChatMessageParser:
             () if content == (TextContent(""),) else readable,
             kind="custom" if body.tool_call_id in self._custom_calls else "function",
             name=body.name,
-            extra=kept({} if complete else {"content": schema.to_raw(body.content)}),
+            extra=collect({} if complete else {"content": schema.to_raw(body.content)}),
         )
-        return Message("tool", (result,), extra=telling(unknown(raw, schema.ChatToolMessage))), raw
+        return Message(
+            "tool", (result,), extra=without_empty(other_fields(raw, schema.ChatToolMessage))
+        ), raw
 
     def _function(self, raw: Raw, path: str) -> tuple[Message, Raw | None]:
-        body = read(raw, schema.ChatFunctionMessage, path)
+        body = read_object(raw, schema.ChatFunctionMessage, path)
         call = next((one for one in self._function_calls if one.name == body.name), None)
         if call is not None:
             self._function_calls.remove(call)
         self._places.add(f"messages[{len(self.messages)}].content[0]", path)
         content = (TextContent(body.content),) if body.content else ()
         result = ResultContent(call.id if call else "", content, name=body.name)
-        extra = telling(unknown(raw, schema.ChatFunctionMessage))
+        extra = without_empty(other_fields(raw, schema.ChatFunctionMessage))
         return Message("tool", (result,), extra=extra), raw
 
     _PARSERS: ClassVar[
@@ -156,7 +160,7 @@ class ChatMessageParser:
         parts: list[AnyContent] = []
         for number, raw in enumerate(content):
             where = f"{path}[{number}]"
-            type = read(raw, schema.ChatTypeProbe, where).type
+            type = read_object(raw, schema.ChatTypeProbe, where).type
             parse = _PART_PARSERS.get(type or "")
             if parse is not None:
                 parts.append(parse(raw, where))
@@ -168,34 +172,34 @@ class ChatMessageParser:
         return parts
 
     def _call(self, raw: Raw, path: str) -> CallContent | OpaqueContent:
-        type = read(raw, schema.ChatTypeProbe, path).type
+        type = read_object(raw, schema.ChatTypeProbe, path).type
         if type not in (None, "function", "custom"):
             return OpaqueContent(self._origin, f"{UNKNOWN_CALL}{type}", raw)
-        extra = keys_of(telling(unknown(raw, schema.ChatFunctionCallParam, "custom")))
+        extra = fields_of(without_empty(other_fields(raw, schema.ChatFunctionCallParam, "custom")))
         envelope = _call_envelope(extra.get("extra_content"))
         if envelope is not None:
             del extra["extra_content"]
         if type == "custom":
-            custom = read(raw, schema.ChatCustomCallParam, path)
+            custom = read_object(raw, schema.ChatCustomCallParam, path)
             self._custom_calls.add(custom.id)
             call = CallContent(
                 custom.id, custom.custom.name, custom.custom.input, kind="custom", format="text"
             )
         else:
-            function = read(raw, schema.ChatFunctionCallParam, path)
+            function = read_object(raw, schema.ChatFunctionCallParam, path)
             call = CallContent(function.id, function.function.name, function.function.arguments)
         return msgspec.structs.replace(
             call,
-            signature=envelope.proof.signature if envelope else None,
+            signature=envelope.state.signature if envelope else None,
             origin=envelope.origin if envelope else None,
-            extra=kept(extra),
+            extra=collect(extra),
         )
 
     def _reasoning(self, body: schema.ChatAssistantMessage, path: str) -> list[ReasoningContent]:
         """Parses the reasoning of a message: one, or one for each envelope in it."""
         raws = body.reasoning_details or []
         details = [
-            read(raw, schema.ChatDetailParam, f"{path}.reasoning_details[{number}]")
+            read_object(raw, schema.ChatDetailParam, f"{path}.reasoning_details[{number}]")
             for number, raw in enumerate(raws)
         ]
         text = body.reasoning_content or body.reasoning
@@ -204,7 +208,7 @@ class ChatMessageParser:
         text = text or "".join(one.text or one.summary or "" for one in details)
         envelopes = [envelope for one in details for envelope in _envelopes(one)]
         if envelopes:
-            return [restored(envelope, text, "raw") for envelope in envelopes]
+            return [restore_reasoning(envelope, text, "raw") for envelope in envelopes]
         reasoning = ReasoningContent(
             text,
             signature=next((one.signature for one in details if one.signature), None),
@@ -218,17 +222,17 @@ class ChatMessageParser:
 # Envelopes: signatures of other dialects that Weft gave to the client, see `dialects/envelope.py`
 
 
-def _envelopes(detail: schema.ChatDetailParam) -> list[Sealed]:
-    found = (opened(text) for text in (detail.signature, detail.data))
+def _envelopes(detail: schema.ChatDetailParam) -> list[Envelope]:
+    found = (unwrap(text) for text in (detail.signature, detail.data))
     return [envelope for envelope in found if envelope]
 
 
-def _call_envelope(extra_content: Raw | None) -> Sealed | None:
+def _call_envelope(extra_content: Raw | None) -> Envelope | None:
     try:
         vendors = read_extra_content(extra_content) if extra_content is not None else {}
     except ValueError:
         return None
-    found = (opened(one.thought_signature) for one in vendors.values())
+    found = (unwrap(one.thought_signature) for one in vendors.values())
     return next((envelope for envelope in found if envelope), None)
 
 
@@ -236,57 +240,61 @@ def _call_envelope(extra_content: Raw | None) -> Sealed | None:
 
 
 def _text(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.ChatTextPart, path)
-    extra = with_mark(telling(unknown(raw, schema.ChatTextPart)), part.prompt_cache_breakpoint)
-    return TextContent(part.text, cache=cache_of(part.prompt_cache_breakpoint), extra=extra)
+    part = read_object(raw, schema.ChatTextPart, path)
+    extra = keep_breakpoint(
+        without_empty(other_fields(raw, schema.ChatTextPart)), part.prompt_cache_breakpoint
+    )
+    return TextContent(
+        part.text, cache=cache_of_breakpoint(part.prompt_cache_breakpoint), extra=extra
+    )
 
 
 def _refusal(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.ChatRefusalPart, path)
-    extra = telling(unknown(raw, schema.ChatRefusalPart))
+    part = read_object(raw, schema.ChatRefusalPart, path)
+    extra = without_empty(other_fields(raw, schema.ChatRefusalPart))
     return TextContent(part.refusal, refusal=True, extra=extra)
 
 
 def _image(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.ChatImagePart, path)
-    data = inline(part.image_url.url)
+    part = read_object(raw, schema.ChatImagePart, path)
+    data = parse_data_url(part.image_url.url)
     extra = schema.unknown_fields(raw, schema.ChatImagePart, "image_url", schema.ChatImageUrl)
     return ImageContent(
         media_type=data.media_type if data else None,
         data=data.data if data else None,
         url=None if data else part.image_url.url,
         detail=part.image_url.detail,
-        cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(extra, part.prompt_cache_breakpoint),
+        cache=cache_of_breakpoint(part.prompt_cache_breakpoint),
+        extra=keep_breakpoint(extra, part.prompt_cache_breakpoint),
     )
 
 
 def _audio(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.ChatAudioPart, path)
+    part = read_object(raw, schema.ChatAudioPart, path)
     audio = part.input_audio
     extra = schema.unknown_fields(raw, schema.ChatAudioPart, "input_audio", schema.ChatInputAudio)
     return FileContent(
         _MEDIA_TYPES.get(audio.format, f"audio/{audio.format}"),
         audio.data,
-        cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(extra, part.prompt_cache_breakpoint),
+        cache=cache_of_breakpoint(part.prompt_cache_breakpoint),
+        extra=keep_breakpoint(extra, part.prompt_cache_breakpoint),
     )
 
 
 def _file(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.ChatFilePart, path)
+    part = read_object(raw, schema.ChatFilePart, path)
     file = part.file
     if file.file_data is None and file.file_id is None:
         raise BadRequest(f"{path}.file", "expected `file_data` or `file_id`")
-    data = inline(file.file_data or "")
+    data = parse_data_url(file.file_data or "")
     extra = schema.unknown_fields(raw, schema.ChatFilePart, "file", schema.ChatFileData)
     return FileContent(
         data.media_type if data else None,
         data.data if data else file.file_data,
         file_id=file.file_id,
         filename=file.filename,
-        cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(extra, part.prompt_cache_breakpoint),
+        cache=cache_of_breakpoint(part.prompt_cache_breakpoint),
+        extra=keep_breakpoint(extra, part.prompt_cache_breakpoint),
     )
 
 

@@ -7,7 +7,8 @@ from msgspec import UNSET, Raw
 
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.requests import Places, read
+from weft.dialects.requests.codec import SourcePaths
+from weft.dialects.requests.fields import fields_of, read_object
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Tool, ToolChoice, ToolMode
@@ -15,7 +16,7 @@ from weft.request import Hosted, Tool, ToolChoice, ToolMode
 MODES: dict[str, ToolMode] = {mode: mode for mode in get_args(ToolMode)}
 
 
-def parse_tools(body: schema.ChatRequestBody, places: Places) -> tuple[Tool, ...]:
+def parse_tools(body: schema.ChatRequestBody, places: SourcePaths) -> tuple[Tool, ...]:
     """Returns the tools of all three keys, and records the place of each."""
     tools: list[Tool] = []
     for number, raw in enumerate(body.tools or ()):
@@ -31,24 +32,24 @@ def parse_tools(body: schema.ChatRequestBody, places: Places) -> tuple[Tool, ...
         places.add(f"tools[{len(tools)}]", "web_search_options")
         location: Json = UNSET
         if search.user_location is not None:
-            near = msgspec.structs.asdict(search.user_location.approximate)
-            flat = schema.ChatFlatLocation(search.user_location.type, **near)
-            location = schema.to_raw(flat)
+            # The other dialects have it without the object in it.
+            approximate = fields_of(schema.to_raw(search.user_location.approximate))
+            location = schema.to_raw({"type": search.user_location.type, **approximate})
         hosted = Hosted(context_size=search.search_context_size, location=location)
         tools.append(Tool("web_search", "web-search", hosted=hosted, origin=NAME))
     return tuple(tools)
 
 
 def _tool(raw: Raw, path: str) -> Tool:
-    type = read(raw, schema.ChatTypeProbe, path).type
+    type = read_object(raw, schema.ChatTypeProbe, path).type
     if type == "function":
-        function = read(raw, schema.ChatFunctionTool, path).function
+        function = read_object(raw, schema.ChatFunctionTool, path).function
         extra = schema.unknown_fields(
             raw, schema.ChatFunctionTool, "function", schema.ChatFunctionDefinition
         )
         return _function_tool(function, extra)
     if type == "custom":
-        custom = read(raw, schema.ChatCustomTool, path).custom
+        custom = read_object(raw, schema.ChatCustomTool, path).custom
         extra = schema.unknown_fields(
             raw, schema.ChatCustomTool, "custom", schema.ChatCustomDefinition
         )
@@ -93,10 +94,10 @@ def parse_tool_choice(body: schema.ChatRequestBody, extra: dict[str, Raw]) -> To
 
 def _choice_object(raw: Raw) -> ToolChoice | None:
     """Returns None for an unknown type of choice, or of one of the tools that are allowed."""
-    type = read(raw, schema.ChatTypeProbe, "tool_choice").type
+    type = read_object(raw, schema.ChatTypeProbe, "tool_choice").type
     if type not in ("function", "custom", "allowed_tools"):
         return None
-    choice = read(raw, schema.ChatToolChoice, "tool_choice")
+    choice = read_object(raw, schema.ChatToolChoice, "tool_choice")
     if type != "allowed_tools":
         tool = choice.function if type == "function" else choice.custom
         if tool is None:
@@ -109,7 +110,9 @@ def _choice_object(raw: Raw) -> ToolChoice | None:
         raise BadRequest("tool_choice.allowed_tools.tools", "expected at least one tool")
     names: list[str] = []
     for number, entry in enumerate(allowed.tools):
-        one = read(entry, schema.ChatToolChoice, f"tool_choice.allowed_tools.tools[{number}]")
+        one = read_object(
+            entry, schema.ChatToolChoice, f"tool_choice.allowed_tools.tools[{number}]"
+        )
         tool = one.function or one.custom
         if tool is None:
             return None

@@ -4,15 +4,14 @@ from msgspec import Raw
 
 from weft import large_json
 from weft.context import Context
-from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.verbatim import fields_as_said, said_by
 from weft.dialects.openai_chat.requests import schema
-from weft.dialects.openai_chat.requests.options import RENDERED_FROM
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.requests.render_messages import render_messages
 from weft.dialects.openai_chat.requests.render_options import ChatOptionRenderer, rejected_stops
 from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
-from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.requests import Losses, Rendered, keys_of
+from weft.dialects.requests.codec import Losses, Rendered
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
 from weft.request import Request
 
 _NULL = Raw(b"null")
@@ -22,24 +21,25 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     """Returns the body. A body of this dialect keeps its own bytes, where the request was not
     changed and nothing got lost.
     """
-    names = Names(request, "a-zA-Z0-9_-", 64, losses)
-    messages = render_messages(request, context, names, losses)
+    names = ToolNameMap(request, "a-zA-Z0-9_-", 64, losses)
+    passthrough = ChatPassthrough(request, context)
+    messages = render_messages(request, context, passthrough, names, losses)
     before = len(losses.found)
-    options = ChatOptionRenderer(request, context, losses)
-    tools = ChatToolRenderer(request, context, names, losses)
-    fields = keys_of(schema.to_raw(options.body(messages, tools)))
+    options = ChatOptionRenderer(request, context, passthrough, losses)
+    tools = ChatToolRenderer(request, context, passthrough, names, losses)
+    fields = fields_of(schema.to_raw(options.body(messages, tools)))
     for key, value in options.unknown_fields().items():
         if key == "stream_options" and key in fields:
-            fields[key] = schema.to_raw(keys_of(value) | keys_of(fields[key]))
+            fields[key] = schema.to_raw(fields_of(value) | fields_of(fields[key]))
         else:
             fields.setdefault(key, value)
     if len(losses.found) == before:
-        fields = fields_as_said(said_by(request, NAME), request, fields, RENDERED_FROM)
+        fields = passthrough.fields(fields)
     fields["messages"] = schema.to_raw(messages)
     if request.stream:
         # Weft needs the usage for its records; the client gets it only if it asked for it.
         sent = fields.get("stream_options", _NULL)
-        stream_options = {} if sent == _NULL else keys_of(sent)
+        stream_options = {} if sent == _NULL else fields_of(sent)
         fields["stream_options"] = schema.to_raw({"include_usage": True} | stream_options)
     body = large_json.write(fields)
-    return Rendered(body, names.restored, tools.bridged, rejected_stops(request))
+    return Rendered(body, names.originals, tools.bridged, rejected_stops(request))

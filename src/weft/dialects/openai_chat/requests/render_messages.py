@@ -11,18 +11,25 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.arranging import source_of, whole_message
-from weft.dialects.asking.bridging import Names, arguments
-from weft.dialects.asking.leftovers import drop_beside, unheard
-from weft.dialects.asking.turns import Placed, Turn, merged, spoken, turns
-from weft.dialects.asking.verbatim import messages_as_said, said_by
-from weft.dialects.asking.wording import MARK, Kin, data_url, image_url, plain_text
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.parse_messages import UNKNOWN_CALL
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.wire import NAME, extra_content
-from weft.dialects.requests import Losses, keys_of, origins
-from weft.parts import Json
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.data_urls import data_url, image_url, text_of_file
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.openai_family import BREAKPOINT_KEY, OpenAIFamilyOptions
+from weft.dialects.requests.tools import arguments_object
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    merge_neighbours,
+    message_turns,
+    paired_turns,
+)
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
 from weft.request import (
     CallContent,
     FileContent,
@@ -41,29 +48,31 @@ _AUDIO_FORMATS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "
 _MOVED = "The images and files of this result are in the next message."
 
 
-def render_messages(request: Request, context: Context, names: Names, losses: Losses) -> list[Raw]:
+def render_messages(
+    request: Request,
+    context: Context,
+    passthrough: ChatPassthrough,
+    names: ToolNameMap,
+    losses: Losses,
+) -> list[Raw]:
     """Returns the messages; what has no place in them is in the losses."""
-    renderer = _ChatMessageRenderer(request, context, names, losses)
-    if request.dialect != NAME:
+    renderer = _ChatMessageRenderer(request, context, passthrough, names, losses)
+    if not passthrough.same_dialect:
         renderer.report_losses()
-        return [raw for turn in _turns(request, losses) for raw in renderer.render(turn)]
-    sources = messages_as_said(said_by(request, NAME), request)
+    turns = message_turns if passthrough.same_dialect else _turns
     messages: list[Raw] = []
-    for turn in spoken(request, losses):
-        source = source_of(turn, sources)
-        if source is not None and renderer.passes(turn):
-            messages.append(source)
-        else:
-            messages += renderer.render(turn)
+    for turn in turns(request, losses):
+        source = passthrough.message(turn)
+        messages += renderer.render(turn) if source is None else [source]
     return messages
 
 
 def _turns(request: Request, losses: Losses) -> list[Turn]:
     """Returns the turns of another dialect's request; those of one role in a row are one."""
     found: list[Turn] = []
-    for role, group in groupby(turns(request, losses), key=lambda turn: turn.role):
+    for role, group in groupby(paired_turns(request, losses), key=lambda turn: turn.role):
         run = list(group)
-        found += run if role in ("system", "developer") else merged(run)
+        found += run if role in ("system", "developer") else merge_neighbours(run)
     if found and found[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
         detail = f"{NAME} cannot continue a message of the assistant; end with a user message"
         losses.refused(found[-1].path, detail)
@@ -71,18 +80,22 @@ def _turns(request: Request, losses: Losses) -> list[Turn]:
 
 
 class _ChatMessageRenderer:
-    """Renders turns as messages.
+    """Renders turns as messages."""
 
-    `same_dialect`: the request came in this dialect. `native`: it did, or it came in none.
-    """
-
-    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
+    def __init__(
+        self,
+        request: Request,
+        context: Context,
+        passthrough: ChatPassthrough,
+        names: ToolNameMap,
+        losses: Losses,
+    ) -> None:
         self._request = request
         self._quirks = quirks_of(context)
-        self._same_dialect = request.dialect == NAME
-        self._native = self._same_dialect or request.dialect is None
-        self._origins = origins(context, NAME, native=self._same_dialect)
-        self._family = Kin(request, NAME, schema.SIBLING, losses)
+        self._passthrough = passthrough
+        self._same_dialect = passthrough.same_dialect
+        self._native = passthrough.native
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
         self._names = names
         self._losses = losses
 
@@ -94,23 +107,10 @@ class _ChatMessageRenderer:
                 self._losses.adapted(f"{path}.phase", f"{NAME} has no phases")
             if message.item_id is not None:
                 self._losses.adapted(f"{path}.item_id", f"{NAME} has no item ids")
-            drop_beside(message.extra, path, self._losses, NAME)
-            self._family.note(message.content, path)
-
-    def passes(self, turn: Turn) -> bool:
-        """Whether a message of this dialect is sent in its own bytes: the host knows its role, and
-        its reasoning came from this host.
-        """
-        if turn.role == "developer" and not self._quirks.developer_role:
-            return False
-        reasonings = (
-            one.content for one in turn.contents if isinstance(one.content, ReasoningContent)
-        )
-        return all(reasoning.origin in self._origins for reasoning in reasonings)
+            report_dropped_extras(message.extra, path, self._losses, NAME)
+            self._family.report_extras(message.content, path)
 
     def render(self, turn: Turn) -> list[Raw]:
-        if self._same_dialect and (whole := whole_message(turn)) is not None:
-            return [whole]
         if turn.role == "assistant":
             return self._assistant(turn)
         if turn.role == "user":
@@ -127,24 +127,15 @@ class _ChatMessageRenderer:
         return [self._message(turn, schema.ChatInputMessage(role, content, turn.name))]
 
     def _message(self, turn: Turn, message: schema.ChatParam) -> Raw:
-        return self._with_extra(message, turn.message.extra if turn.message else UNSET)
-
-    def _with_extra(self, value: schema.ChatParam, extra: Json = UNSET) -> Raw:
-        """Returns a shape with the unknown fields that came with it in this dialect."""
-        if not self._same_dialect or extra is UNSET:
-            return schema.to_raw(value)
-        fields = keys_of(schema.to_raw(value))
-        for key, more in keys_of(extra).items():
-            inner = key in fields
-            fields[key] = schema.to_raw(keys_of(more) | keys_of(fields[key])) if inner else more
-        return schema.to_raw(fields)
+        extra = turn.message.extra if turn.message else UNSET
+        return self._passthrough.with_extra(message, extra)
 
     # User messages and results
 
     def _user(self, turn: Turn) -> list[Raw]:
         messages: list[Raw] = []
         moved: list[Raw] = []
-        rest: list[Placed] = []
+        rest: list[LocatedContent] = []
         for placed in turn.contents:
             if isinstance(placed.content, ResultContent):
                 messages.append(self._result(placed.path, placed.content, turn, moved))
@@ -159,10 +150,10 @@ class _ChatMessageRenderer:
 
     def _result(self, path: str, result: ResultContent, turn: Turn, moved: list[Raw]) -> Raw:
         """Renders a result; its images and files are added to `moved`."""
-        texts: list[Placed] = []
+        texts: list[LocatedContent] = []
         before = len(moved)
         for number, content in enumerate(result.content):
-            placed = Placed(f"{path}.content[{number}]", content)
+            placed = LocatedContent(f"{path}.content[{number}]", content)
             if isinstance(content, TextContent):
                 texts.append(placed)
             else:
@@ -170,11 +161,16 @@ class _ChatMessageRenderer:
                 part = self._part(placed)
                 moved += [part] if part is not None else []
         if len(moved) > before:
-            texts.append(Placed(path, TextContent(_MOVED)))
+            texts.append(LocatedContent(path, TextContent(_MOVED)))
         if result.is_error:
             self._losses.adapted(f"{path}.is_error", "marked by `Error: ` before the text")
-            texts = _with_error_prefix(path, texts)
-        text = self._content(self._family.marked(path, texts, result.cache))
+            match texts:
+                case [LocatedContent(where, TextContent() as first), *rest]:
+                    prefixed = msgspec.structs.replace(first, text=f"Error: {first.text}")
+                    texts = [LocatedContent(where, prefixed), *rest]
+                case _:
+                    texts = [LocatedContent(path, TextContent("Error"))]
+        text = self._content(self._family.move_breakpoint(path, texts, result.cache))
         message = schema.ChatToolMessage("tool", text or "", result.id)
         message.name = result.name if self._same_dialect else None
         return self._message(turn, message)
@@ -183,7 +179,7 @@ class _ChatMessageRenderer:
 
     def _assistant(self, turn: Turn) -> list[Raw]:
         message = schema.ChatAssistantMessage("assistant", name=turn.name)
-        texts: list[Placed] = []
+        texts: list[LocatedContent] = []
         calls: list[Raw] = []
         for placed in turn.contents:
             match placed.content:
@@ -196,8 +192,8 @@ class _ChatMessageRenderer:
                 case ImageContent() | FileContent():
                     detail = f"files of the assistant are not available on {NAME}; move them"
                     self._losses.refused(placed.path, f"{detail} to a user message")
-                case OpaqueContent() as opaque if not self._is_own(opaque):
-                    unheard(opaque, placed.path, self._losses, NAME, ours=True)
+                case OpaqueContent() as opaque if not self._passthrough.knows(opaque):
+                    report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=True)
                 case OpaqueContent(kind=kind, raw=raw) if kind.startswith(UNKNOWN_CALL):
                     calls.append(raw)
                 case _:
@@ -211,13 +207,13 @@ class _ChatMessageRenderer:
             return []
         return [self._message(turn, message)]
 
-    def _add_texts(self, message: schema.ChatAssistantMessage, texts: list[Placed]) -> None:
+    def _add_texts(self, message: schema.ChatAssistantMessage, texts: list[LocatedContent]) -> None:
         refusals = [
             one
             for one in texts
             if isinstance(one.content, TextContent)
             and one.content.refusal
-            and not keys_of(one.content.extra)  # which only a part can have
+            and not fields_of(one.content.extra)  # which only a part can have
         ]
         if refusals and (len(texts) == 1 or not self._same_dialect):
             self._report_joined(refusals)
@@ -234,8 +230,8 @@ class _ChatMessageRenderer:
         self, path: str, reasoning: ReasoningContent, message: schema.ChatAssistantMessage
     ) -> None:
         """Adds reasoning in the fields in which its host wants it back; no other host gets it."""
-        fields = self._quirks.reasoning_back if reasoning.origin in self._origins else ()
-        details = _reasoning_details(reasoning, native=self._native)
+        fields = self._quirks.reasoning_back if self._passthrough.is_own(reasoning) else ()
+        details = self._passthrough.reasoning_details(reasoning)
         if "reasoning_content" in fields:
             message.reasoning_content = (message.reasoning_content or "") + reasoning.text
         elif "reasoning" in fields:
@@ -251,14 +247,14 @@ class _ChatMessageRenderer:
         if call.provider_executed:
             self._losses.warned(path, f"dropped: {NAME} has no hosted calls")
             return []
-        own = call.origin in self._origins
+        own = self._passthrough.is_own(call)
         if call.signature is not None and not own:
             self._losses.adapted(f"{path}.signature", "dropped: it is valid only at its origin")
         if call.item_id is not None:
             self._losses.adapted(f"{path}.item_id", f"{NAME} has no item ids")
         name = call.name
         if not self._same_dialect:
-            name = self._names.spell(call.name, call.namespace, path)
+            name = self._names.rename(call.name, call.namespace, path)
         rendered: schema.ChatParam
         if call.format == "text" and (self._native or self._quirks.custom_tools):
             custom = schema.ChatCustomParam(name, call.params)
@@ -266,20 +262,17 @@ class _ChatMessageRenderer:
         else:
             params = call.params or "{}"
             if call.format == "text":
-                params = bytes(arguments(call, path, self._losses)).decode()
+                params = bytes(arguments_object(call, path, self._losses)).decode()
             function = schema.ChatFunctionParam(name, params)
             rendered = schema.ChatFunctionCallParam(call.id, function)
-        raw = self._with_extra(rendered, call.extra)
+        raw = self._passthrough.with_extra(rendered, call.extra)
         if call.signature is None or not own:
             return [raw]
-        return [schema.to_raw(keys_of(raw) | {"extra_content": extra_content(call.signature)})]
-
-    def _is_own(self, opaque: OpaqueContent) -> bool:
-        return self._native and opaque.origin in self._origins
+        return [schema.to_raw(fields_of(raw) | {"extra_content": extra_content(call.signature)})]
 
     # Content
 
-    def _content(self, contents: list[Placed], between: str = "\n") -> str | list[Raw]:
+    def _content(self, contents: list[LocatedContent], between: str = "\n") -> str | list[Raw]:
         """Returns a string if there is only text: many hosts take parts only beside other parts.
 
         Several texts are joined by a newline; those of the assistant by nothing, as they are pieces
@@ -289,58 +282,62 @@ class _ChatMessageRenderer:
         if len(texts) < len(contents) or any(text.refusal for text in texts):
             return self._parts(contents)
         if self._same_dialect:
-            plain = len(texts) == 1 and texts[0].cache is None and not keys_of(texts[0].extra)
+            plain = len(texts) == 1 and texts[0].cache is None and not fields_of(texts[0].extra)
             return texts[0].text if plain else self._parts(contents)
         for placed, text in zip(contents, texts, strict=True):
             if text.cache is not None:
-                path = self._family.marked_at(placed.path)
+                path = self._family.breakpoint_path(placed.path)
                 self._losses.warned(f"{path}.cache", "dropped: a string has no cache breakpoint")
-            if self._family.kin and MARK in keys_of(text.extra):
-                self._losses.dropped(f"{placed.path}.{MARK}", NAME)
+            if self._family.in_family and BREAKPOINT_KEY in fields_of(text.extra):
+                self._losses.dropped(f"{placed.path}.{BREAKPOINT_KEY}", NAME)
         self._report_joined(contents)
         return between.join(_texts(contents))
 
-    def _report_joined(self, contents: list[Placed]) -> None:
+    def _report_joined(self, contents: list[LocatedContent]) -> None:
         if len(_texts(contents)) > 1:
             for placed in contents:
                 if _texts([placed]):
                     self._losses.adapted(placed.path, "joined with the other texts of its message")
 
-    def _parts(self, contents: list[Placed]) -> list[Raw]:
+    def _parts(self, contents: list[LocatedContent]) -> list[Raw]:
         parts = [self._part(placed) for placed in contents]
         return [part for part in parts if part is not None]
 
-    def _part(self, placed: Placed) -> Raw | None:
+    def _part(self, placed: LocatedContent) -> Raw | None:
         match placed.content:
             case TextContent(refusal=True) as refusal:
-                return self._with_extra(schema.ChatRefusalPart(refusal.text), refusal.extra)
+                return self._passthrough.with_extra(
+                    schema.ChatRefusalPart(refusal.text), refusal.extra
+                )
             case TextContent() as text:
-                mark = self._family.mark(text, placed.path)
-                return self._with_extra(schema.ChatTextPart(text.text, mark), text.extra)
+                mark = self._family.breakpoint(text, placed.path)
+                return self._passthrough.with_extra(
+                    schema.ChatTextPart(text.text, mark), text.extra
+                )
             case ImageContent() as image:
                 return self._image(placed.path, image)
             case FileContent() as file:
                 return self._file(placed.path, file)
-            case OpaqueContent() as opaque if self._is_own(opaque):
+            case OpaqueContent() as opaque if self._passthrough.knows(opaque):
                 return opaque.raw
             case OpaqueContent() as opaque:
-                unheard(opaque, placed.path, self._losses, NAME, ours=False)
+                report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=False)
             case other:
                 self._losses.refused(placed.path, f"{type(other).__name__} is not allowed here")
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:
-        url, mark = image_url(image), self._family.mark(image, path)
+        url, mark = image_url(image), self._family.breakpoint(image, path)
         if url is None:
             self._losses.refused(f"{path}.file_id", f"images by id are not available on {NAME}")
             return None
-        self._family.fetched(image, path)
+        self._family.report_media_type(image, path)
         part = schema.ChatImagePart(schema.ChatImageUrl(url, image.detail), mark)
-        return self._with_extra(part, image.extra)
+        return self._passthrough.with_extra(part, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
         media_type = file.media_type or ""
-        mark = self._family.mark(file, path)
+        mark = self._family.breakpoint(file, path)
         if file.url is not None:
             self._losses.refused(f"{path}.url", f"files by URL are not available on {NAME}")
             return None
@@ -357,40 +354,17 @@ class _ChatMessageRenderer:
         if media_type.startswith("audio/") and file.data is not None:
             format = _AUDIO_FORMATS.get(media_type, media_type.removeprefix("audio/"))
             audio = schema.ChatAudioPart(schema.ChatInputAudio(file.data, format), mark)
-            return self._with_extra(audio, file.extra)
-        text = None if self._native else plain_text(file)
+            return self._passthrough.with_extra(audio, file.extra)
+        text = None if self._native else text_of_file(file)
         if text is not None:
             self._losses.adapted(path, "a plain text document is sent as text")
-            return self._with_extra(schema.ChatTextPart(text, mark))
+            return schema.to_raw(schema.ChatTextPart(text, mark))
         data = file.data if file.data is None or not media_type else data_url(media_type, file.data)
         part = schema.ChatFilePart(schema.ChatFileData(data, file.file_id, file.filename), mark)
-        return self._with_extra(part, file.extra)
+        return self._passthrough.with_extra(part, file.extra)
 
 
-def _reasoning_details(reasoning: ReasoningContent, *, native: bool) -> list[Raw]:
-    """Returns the details as the host sent them, or one with the signature of an envelope."""
-    details = keys_of(reasoning.extra).get("reasoning_details") if native else None
-    if details is not None:
-        return msgspec.json.decode(details, type=list[Raw])
-    if reasoning.signature is not None:
-        signature = reasoning.signature
-        detail = schema.ChatDetailParam("reasoning.text", reasoning.text, signature=signature)
-        return [schema.to_raw(detail)]
-    if reasoning.encrypted is not None:
-        detail = schema.ChatDetailParam("reasoning.encrypted", data=reasoning.encrypted)
-        return [schema.to_raw(detail)]
-    return []
-
-
-def _texts(contents: list[Placed]) -> list[str]:
+def _texts(contents: list[LocatedContent]) -> list[str]:
     """Returns the texts that are not empty."""
     texts = [one.content.text for one in contents if isinstance(one.content, TextContent)]
     return [text for text in texts if text]
-
-
-def _with_error_prefix(path: str, texts: list[Placed]) -> list[Placed]:
-    match texts:
-        case [Placed(where, TextContent() as first), *rest]:
-            prefixed = msgspec.structs.replace(first, text=f"Error: {first.text}")
-            return [Placed(where, prefixed), *rest]
-    return [Placed(path, TextContent("Error"))]

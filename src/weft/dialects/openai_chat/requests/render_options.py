@@ -3,15 +3,17 @@
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.bridging import effort_of
-from weft.dialects.asking.leftovers import drop, drop_beside
-from weft.dialects.asking.wording import FAMILY, Kin
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.options import DROPPED, REFUSED
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
 from weft.dialects.openai_chat.wire import NAME
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.openai_family import FAMILY_FIELDS, OpenAIFamilyOptions
+from weft.dialects.requests.reasoning import effort_for_budget
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
 from weft.parts import Json
 from weft.request import Request
 
@@ -29,18 +31,20 @@ def rejected_stops(request: Request) -> tuple[str, ...]:
 class ChatOptionRenderer:
     """Renders the options of one request."""
 
-    def __init__(self, request: Request, context: Context, losses: Losses) -> None:
-        self._quirks = quirks_of(context)
+    def __init__(
+        self, request: Request, context: Context, passthrough: ChatPassthrough, losses: Losses
+    ) -> None:
         self._request = request
-        self._family = Kin(request, NAME, schema.SIBLING, losses)
-        self._native = self._family.own
+        self._quirks = quirks_of(context)
+        self._native = passthrough.native
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
         self._losses = losses
 
     def body(self, messages: list[Raw], tools: ChatToolRenderer) -> schema.ChatRequestBody:
         """Returns the body, without what came in fields unknown to Weft."""
         request, sampling, family = self._request, self._request.sampling, self._family
         if not self._native:
-            family.unavailable(REFUSED, DROPPED)
+            family.report_unavailable(REFUSED, DROPPED)
         limit = request.max_output_tokens
         deprecated = self._quirks.token_limit == "max_tokens"
         return schema.ChatRequestBody(
@@ -59,21 +63,21 @@ class ChatOptionRenderer:
             seed=sampling.seed,
             logprobs=None if sampling.logprobs is None else True,
             top_logprobs=sampling.logprobs or None,
-            logit_bias=keys_of(sampling.logit_bias) or None,
+            logit_bias=fields_of(sampling.logit_bias) or None,
             stop=self._stop(),
             n=request.choices if request.choices > 1 else None,
             response_format=_unless_none(self._response_format()),
             verbosity=request.verbosity,
-            reasoning_effort=family.effort(effort_of),
+            reasoning_effort=family.effort(effort_for_budget),
             stream=request.stream or None,
             stream_options=schema.ChatStreamOptions(True) if request.include_usage else None,
-            store=request.store if family.kin else None,
+            store=request.store if family.in_family else None,
             metadata=family.metadata(),
             user=family.user(),
             safety_identifier=family.safety_identifier(),
             prompt_cache_key=request.prompt_cache_key,
-            prompt_cache_retention=family.retention(),
-            service_tier=family.tier(),
+            prompt_cache_retention=family.cache_retention(),
+            service_tier=family.service_tier(),
         )
 
     def unknown_fields(self) -> dict[str, Raw]:
@@ -81,13 +85,17 @@ class ChatOptionRenderer:
         dialect, else those that both dialects of the family have."""
         reasoning = self._request.reasoning
         beside_effort = reasoning.extra if reasoning else UNSET
-        extra = keys_of(self._request.extra)
+        extra = fields_of(self._request.extra)
         if self._native:
-            return extra | keys_of(beside_effort)
-        drop_beside(beside_effort, "reasoning", self._losses, NAME)
-        shared = {key: value for key, value in extra.items() if key in FAMILY and self._family.kin}
-        lost = {key: extra[key] for key in extra.keys() - shared}
-        drop(schema.to_raw(lost), "", self._losses, NAME)
+            return extra | fields_of(beside_effort)
+        report_dropped_extras(beside_effort, "reasoning", self._losses, NAME)
+        shared = {
+            key: value
+            for key, value in extra.items()
+            if key in FAMILY_FIELDS and self._family.in_family
+        }
+        lost = {key: value for key, value in extra.items() if key not in shared}
+        report_unknown(schema.to_raw(lost), "", self._losses, NAME)
         return shared
 
     def _parallel_tool_calls(self) -> bool | None:
@@ -112,7 +120,7 @@ class ChatOptionRenderer:
             return None
         if output.kind == "json":
             return schema.ChatResponseFormat("json_object")
-        name, strict = self._family.shape()
+        name, strict = self._family.output_format()
         json_schema = schema.ChatJsonSchema(name, output.description, output.schema, strict)
         return schema.ChatResponseFormat("json_schema", json_schema)
 

@@ -7,9 +7,10 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.asking.leftovers import kept
-from weft.dialects.asking.wording import Breakpoint, Grammar, telling
-from weft.dialects.requests import keys_of, unknown
+from weft.dialects.requests.fields import fields_of, other_fields
+from weft.dialects.requests.openai_family import CacheBreakpoint
+from weft.dialects.requests.tools import Grammar
+from weft.dialects.requests.unknown_fields import collect, without_empty
 from weft.parts import Json
 
 SIBLING = "openai-responses"
@@ -35,7 +36,7 @@ class ChatTypeProbe(ChatParam):
 
 class ChatTextPart(ChatTaggedParam, tag="text"):
     text: str
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ChatRefusalPart(ChatTaggedParam, tag="refusal"):
@@ -49,7 +50,7 @@ class ChatImageUrl(ChatParam):
 
 class ChatImagePart(ChatTaggedParam, tag="image_url"):
     image_url: ChatImageUrl
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ChatInputAudio(ChatParam):
@@ -59,7 +60,7 @@ class ChatInputAudio(ChatParam):
 
 class ChatAudioPart(ChatTaggedParam, tag="input_audio"):
     input_audio: ChatInputAudio
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ChatFileData(ChatParam):
@@ -70,7 +71,7 @@ class ChatFileData(ChatParam):
 
 class ChatFilePart(ChatTaggedParam, tag="file"):
     file: ChatFileData
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 # Messages
@@ -206,16 +207,6 @@ class ChatUserLocation(ChatParam):
     approximate: ChatApproximateLocation
 
 
-class ChatFlatLocation(ChatParam):
-    """A location as the other dialects have it, without the object in it."""
-
-    type: str = ""
-    city: str | None = None
-    country: str | None = None
-    region: str | None = None
-    timezone: str | None = None
-
-
 class ChatWebSearchOptions(ChatParam):
     search_context_size: str | None = None
     user_location: ChatUserLocation | None = None
@@ -277,9 +268,9 @@ class ChatRequestBody(ChatParam, kw_only=True):
 
 def unknown_fields(raw: Raw, outer: type[ChatParam], key: str, inner: type[ChatParam]) -> Json:
     """Returns the fields of an object, and of the object under `key` in it, that no shape has."""
-    fields = keys_of(telling(unknown(raw, outer)))
-    inside = telling(unknown(keys_of(raw)[key], inner))
-    return kept({**fields, key: inside} if isinstance(inside, Raw) else fields)
+    fields = fields_of(without_empty(other_fields(raw, outer)))
+    inside = without_empty(other_fields(fields_of(raw)[key], inner))
+    return collect({**fields, key: inside} if isinstance(inside, Raw) else fields)
 
 
 def unless_null(raw: Json) -> Json:

@@ -1,8 +1,8 @@
 """The state of one choice while its stream is validated: its message, its calls and its end."""
 
-from weft.dialects.checking.once import JsonObject, Once, kind
-from weft.dialects.checking.untyped import count, elements, fields, parsed, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter, json_type
+from weft.dialects.validation.untyped import count, elements, fields, parse_json, shown, text
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 CUT_REASONS = frozenset({"length", "content_filter"})
@@ -33,7 +33,7 @@ class ChatCallState:
 class ChatChoiceState:
     """One choice, from its first chunk to its end."""
 
-    def __init__(self, report: Once, index: int) -> None:
+    def __init__(self, report: Reporter, index: int) -> None:
         self._report = report
         self._index = index
         self._chunks = 0
@@ -92,7 +92,7 @@ class ChatChoiceState:
                 continue
             if not isinstance(value, str):
                 detail = f"{self} has {shown(value)} as {key}; expected text or null"
-                self._report("content-type", (self, key), f"{detail}, not {kind(value)}")
+                self._report("content-type", (self, key), f"{detail}, not {json_type(value)}")
             self._fields.add(key)
             self._check_not_finished(key)
         if text(delta.get("reasoning")) and text(delta.get("reasoning_content")):
@@ -228,7 +228,7 @@ def _is_empty(choice: JsonObject) -> bool:
 
 def _is_json(params: str) -> bool:
     try:
-        parsed(params)
+        parse_json(params)
     except ValueError:
         return False
     return True

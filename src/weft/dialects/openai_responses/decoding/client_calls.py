@@ -12,7 +12,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
     DecoderState,
@@ -21,6 +20,7 @@ from weft.dialects.openai_responses.decoding.state import (
     params_delta,
     params_done,
 )
+from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.partial_json import whole_characters
 from weft.parts import ParamsFormat, ToolCall
@@ -72,7 +72,7 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
     call = msgspec.structs.replace(
         _call(state, item, wire_item),
         params=params or item.full_value or "",
-        extra=wire.unmapped_extra(raw, (*_MAPPED_FIELDS, call_format.params_field)),
+        extra=unmapped_extra(raw, (*_MAPPED_FIELDS, call_format.params_field)),
     )
     state.complete_call(item, call, wire_item)
 

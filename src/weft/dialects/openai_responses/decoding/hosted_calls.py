@@ -5,9 +5,6 @@ A hosted call has the id of its item; a call for the client has its call id. The
 once, when the item is done, because the ones at `added` are provisional.
 """
 
-from collections.abc import Iterable
-
-import msgspec
 from msgspec import Raw
 
 from weft.dialects.openai_responses import wire
@@ -19,17 +16,16 @@ from weft.dialects.openai_responses.decoding.state import (
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.extra import item_extra, unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.partial_json import whole_characters
-from weft.parts import Json, ToolResult
-
-_replace = msgspec.structs.replace
+from weft.parts import Json
 
 _EMPTY_OBJECT = "{}"
 
 
 def _extra(raw: Raw, *mapped: str) -> Json:
-    return wire.unmapped_extra(raw, ("id", "type", *mapped))
+    return unmapped_extra(raw, ("id", "type", *mapped))
 
 
 def _json_text(values: dict[str, Raw]) -> str:
@@ -44,8 +40,9 @@ def _image_added(
 ) -> None:
     """Emits the call of an image when its item is added, so that partial images can follow it."""
     if not item.announced:
-        call = state.new_call(item, item.id, "image_generation", wire_item, hosted=True)
-        state.emit_call(item, _replace(call, params=_EMPTY_OBJECT))
+        name = "image_generation"
+        call = state.new_call(item, item.id, name, wire_item, hosted=True, params=_EMPTY_OBJECT)
+        state.emit_call(item, call)
 
 
 def partial_image(state: DecoderState, item: DecodedItem, fields: dict[str, Raw]) -> None:
@@ -55,14 +52,7 @@ def partial_image(state: DecoderState, item: DecodedItem, fields: dict[str, Raw]
     _image_added(state, item, ResponsesItem())
     image = fields.get("partial_image_b64", wire.NULL)
     settings = {key: fields[key] for key in _PARTIAL_IMAGE_FIELDS if key in fields}
-    state.out.append(
-        ToolResult(
-            item.call_id,
-            wire.raw_object({"result": image}),
-            preliminary=True,
-            extra=wire.item_extra(settings),
-        )
-    )
+    state.emit_result(item, {"result": image}, item_extra(settings), preliminary=True)
 
 
 _PARTIAL_IMAGE_FIELDS = ("partial_image_index", "size", "quality", "background", "output_format")
@@ -73,8 +63,7 @@ def _image_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
     image = wire_item.result if isinstance(wire_item.result, Raw) else wire.NULL
     values = {"result": image, **wire.present_fields(error=wire_item.error)}
     failed = bytes(image) in (b"null", b'""') or "error" in values or wire_item.failed
-    mapped = ("result", "error") if "error" in values else ("result",)
-    state.out.append(state.result(item, values, _extra(raw, *mapped), is_error=failed))
+    state.emit_result(item, values, _extra(raw, *values), is_error=failed)
 
 
 # Searches
@@ -95,13 +84,15 @@ def _complete_search(
     state: DecoderState,
     item: DecodedItem,
     name: str,
-    params: dict[str, Raw],
+    query: dict[str, Raw],
     wire_item: ResponsesItem,
 ) -> None:
     """Emits the call of a search with its query. Some hosts write the query in `arguments`."""
-    text = _json_text(params) if params else state.text_or_json(wire_item.arguments, "arguments")
-    call = state.new_call(item, item.id, name, wire_item, hosted=True)
-    state.complete_named_call(item, _replace(call, params=text or _EMPTY_OBJECT), wire_item)
+    params = _json_text(query) if query else state.text_or_json(wire_item.arguments, "arguments")
+    call = state.new_call(
+        item, item.id, name, wire_item, hosted=True, params=params or _EMPTY_OBJECT
+    )
+    state.complete_named_call(item, call, wire_item)
 
 
 def _web_search_done(
@@ -112,8 +103,7 @@ def _web_search_done(
     has_sources = query.pop("sources", None) is not None
     params = {"action": wire.raw_object(query)} if has_sources else action
     _complete_search(state, item, "web_search", params, wire_item)
-    extra = _extra(raw, "action") if action else _extra(raw)
-    state.out.append(state.result(item, action, extra, is_error=wire_item.failed))
+    state.emit_result(item, action, _extra(raw, *action), is_error=wire_item.failed)
 
 
 def _file_search_done(
@@ -123,8 +113,7 @@ def _file_search_done(
     _complete_search(state, item, "file_search", query, wire_item)
     results = wire_item.results if isinstance(wire_item.results, Raw) else wire.NULL
     extra = _extra(raw, "queries", "results")
-    values = {**query, "results": results}
-    state.out.append(state.result(item, values, extra, is_error=wire_item.failed))
+    state.emit_result(item, {**query, "results": results}, extra, is_error=wire_item.failed)
 
 
 # Computer use
@@ -134,9 +123,8 @@ def _computer_added(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     if not item.announced and wire_item.call_id and wire_item.call_id not in state.items_by_call_id:
-        state.announce(
-            item, state.new_call(item, wire_item.call_id, "computer", wire_item), wire_item
-        )
+        call = state.new_call(item, wire_item.call_id, "computer", wire_item)
+        state.announce(item, call, wire_item)
 
 
 def _computer_done(
@@ -145,20 +133,23 @@ def _computer_done(
     """Emits a computer call. A single `action` becomes a list of one. A call without a call id
     cannot be answered, so it is hosted.
     """
-    actions, single = (
-        wire.present_fields(actions=wire_item.actions),
-        wire.present_fields(action=wire_item.action),
-    )
+    actions = wire.present_fields(actions=wire_item.actions)
     if not actions:
-        values = b",".join(map(bytes, single.values()))
-        actions = {"actions": Raw(b"[%b]" % values)}
-    checks = wire.present_fields(pending_safety_checks=wire_item.pending_safety_checks)
-    params = {**actions, **checks, **wire.present_fields(status=wire_item.status)}
+        single = b",".join(map(bytes, wire.present_fields(action=wire_item.action).values()))
+        actions = {"actions": Raw(b"[%b]" % single)}
+    params = actions | wire.present_fields(
+        pending_safety_checks=wire_item.pending_safety_checks, status=wire_item.status
+    )
     mapped = [*params, "call_id"] if wire_item.call_id else [*params]
     call = state.new_call(
-        item, wire_item.call_id, "computer", wire_item, hosted=not wire_item.call_id
+        item,
+        wire_item.call_id,
+        "computer",
+        wire_item,
+        hosted=not wire_item.call_id,
+        params=_json_text(params),
+        extra=_extra(raw, *mapped),
     )
-    call = _replace(call, params=_json_text(params), extra=_extra(raw, *mapped))
     state.complete_named_call(item, call, wire_item)
 
 
@@ -169,9 +160,8 @@ def _tool_search_added(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     """Announces a hosted search. The call id of a client search may change until it is done."""
-    if not item.announced and wire_item.execution == "server":
-        call = state.new_call(item, item.id, "tool_search", wire_item, hosted=True)
-        state.announce(item, call, wire_item)
+    if wire_item.execution == "server":
+        _announce("tool_search")(state, item, wire_item, raw)
 
 
 def _tool_search_done(
@@ -179,19 +169,22 @@ def _tool_search_done(
 ) -> None:
     # capture: tool-searches
     is_client = wire_item.execution == "client" or (
-        wire_item.execution is None and wire_item.call_id
+        wire_item.execution is None and bool(wire_item.call_id)
     )
-    id, mapped = (
-        (wire_item.call_id, ("arguments", "call_id")) if is_client else (item.id, ("arguments",))
-    )
-    call = state.new_call(item, id, "tool_search", wire_item, hosted=not is_client)
     arguments = wire.present_fields(arguments=wire_item.arguments).get("arguments", Raw(b"{}"))
     params = bytes(wire.one_line(arguments)).decode()
     if params.startswith('"'):
         params = state.text_or_json(arguments, "arguments")
-    state.complete_named_call(
-        item, _replace(call, params=params, extra=_extra(raw, *mapped)), wire_item
+    call = state.new_call(
+        item,
+        wire_item.call_id if is_client else item.id,
+        "tool_search",
+        wire_item,
+        hosted=not is_client,
+        params=params,
+        extra=_extra(raw, "arguments", *(("call_id",) if is_client else ())),
     )
+    state.complete_named_call(item, call, wire_item)
     if not is_client:
         state.open_searches.append(item)
 
@@ -207,14 +200,7 @@ def _tool_search_output(
         id = state.open_searches.popleft().id if state.open_searches else item.id
         mapped = ("tools", "")
     tools = wire_item.tools if isinstance(wire_item.tools, Raw) else Raw(b"[]")
-    extra = _result_item_extra(item, raw, mapped)
-    state.out.append(state.result_item(id, {"tools": tools}, extra, is_error=wire_item.failed))
-
-
-def _result_item_extra(item: DecodedItem, raw: Raw, mapped: Iterable[str]) -> Json:
-    """Returns the `extra` of a result that is an item of its own."""
-    remaining = wire.remaining_fields(raw, mapped)
-    return wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
+    state.emit_result_item(item, id, {"tools": tools}, raw, mapped, is_error=wire_item.failed)
 
 
 # Programs
@@ -225,9 +211,16 @@ def _program_done(
 ) -> None:
     code = whole_characters(wire_item.code or "")
     params = wire.present_fields(code=code, fingerprint=wire_item.fingerprint)
-    call = state.new_call(item, wire_item.call_id, "program", wire_item, hosted=True)
-    extra = _extra(raw, "call_id", "code", "fingerprint")
-    state.complete_call(item, _replace(call, params=_json_text(params), extra=extra), wire_item)
+    call = state.new_call(
+        item,
+        wire_item.call_id,
+        "program",
+        wire_item,
+        hosted=True,
+        params=_json_text(params),
+        extra=_extra(raw, "call_id", "code", "fingerprint"),
+    )
+    state.complete_call(item, call, wire_item)
 
 
 def _program_output(
@@ -235,9 +228,8 @@ def _program_output(
 ) -> None:
     """Emits the result of a program, which usually began in an earlier response."""
     values = wire.present_fields(result=wire_item.result, status=wire_item.status)
-    extra = _result_item_extra(item, raw, ("call_id", *values))
-    id = wire_item.call_id or item.id
-    state.out.append(state.result_item(id, values, extra, is_error=wire_item.failed))
+    id, mapped = wire_item.call_id or item.id, ("call_id", *values)
+    state.emit_result_item(item, id, values, raw, mapped, is_error=wire_item.failed)
 
 
 ITEMS = {

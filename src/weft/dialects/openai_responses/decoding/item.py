@@ -6,7 +6,6 @@ from typing import NamedTuple
 from msgspec import UNSET, Raw
 
 from weft.assembler import Buffer
-from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.parts import Json, ToolCall
 
@@ -64,6 +63,13 @@ class AddedItem(NamedTuple):
     raw: Raw
 
 
+class CommandOutput(NamedTuple):
+    """The output of one command so far."""
+
+    stdout: Buffer
+    stderr: Buffer
+
+
 class DecodedItem:
     """One output item. Its parts are keyed by kind and index."""
 
@@ -104,7 +110,7 @@ class DecodedItem:
         self.has_encrypted_content = False
         """Whether it was added with encrypted content, which is final only when the item is
         done."""
-        self.command_outputs: dict[int, wire.CommandOutput] = {}
+        self.command_outputs: dict[int, CommandOutput] = {}
         """The output of each command so far."""
         self.output_length = 0
         """The length of that output."""

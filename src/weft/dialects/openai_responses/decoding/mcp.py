@@ -8,7 +8,7 @@ same id, which the request or this response tells. Any other MCP call has the id
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.base import Salvage
+from weft.dialects.frames import Salvage
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
 from weft.dialects.openai_responses.decoding.state import (
@@ -19,6 +19,7 @@ from weft.dialects.openai_responses.decoding.state import (
     params_delta,
     params_done,
 )
+from weft.dialects.openai_responses.extra import item_extra, remaining_fields
 from weft.dialects.openai_responses.wire import ResponsesItem
 from weft.parts import Json, ToolApprovalRequest, ToolCall
 from weft.request import CallContent, OpaqueContent, Request
@@ -66,10 +67,10 @@ def _known_approvals(state: DecoderState) -> dict[str, str]:
 
 def _extra(raw: Raw, *mapped: str) -> Json:
     """Returns the fields that the parts do not hold, and whether `approval_request_id` was null."""
-    remaining = wire.remaining_fields(raw, (*_MAPPED_FIELDS, *mapped))
+    remaining = remaining_fields(raw, (*_MAPPED_FIELDS, *mapped))
     if remaining.get("approval_request_id") != wire.NULL:
         remaining.pop("approval_request_id", None)
-    return wire.item_extra(remaining)
+    return item_extra(remaining)
 
 
 def _call(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, id: str) -> ToolCall:
@@ -112,9 +113,8 @@ def _call_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem,
         "arguments": wire.to_raw(arguments),
         **outcome,
     }
-    extra = _extra(raw, *outcome)
     failed = "error" in outcome or wire_item.failed
-    state.out.append(state.result(item, values, extra, is_error=failed))
+    state.emit_result(item, values, _extra(raw, *outcome), is_error=failed)
 
 
 def _request_done(

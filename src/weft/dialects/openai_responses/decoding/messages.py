@@ -16,6 +16,7 @@ from weft.dialects.openai_responses.decoding.item import (
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
+from weft.dialects.openai_responses.extra import remaining_fields
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
 from weft.parts import Opaque, Source, SourceKind, TextDelta, TextEnd, TextStart
@@ -189,7 +190,7 @@ def message_done(
     if item.stage is ItemStage.UNSEEN:  # it arrives at once
         complete = [part for part in item.parts.values() if part.full_text]
         state.out += [TextDelta(part.id, part.full_text or "") for part in complete]
-    remaining = wire.remaining_fields(raw, _MAPPED_FIELDS)
+    remaining = remaining_fields(raw, _MAPPED_FIELDS)
     late_phase = wire_item.phase if wire_item.phase != item.phase else None
     item_extra = {"item": wire.raw_object(remaining)} if remaining else {}
     end_texts(state, item, item_extra | wire.present_fields(phase=late_phase))

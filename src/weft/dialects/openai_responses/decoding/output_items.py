@@ -99,20 +99,6 @@ class OutputItems:
                 "item-id-contradicted", "", f"the id of item {item.id!r} changed to {id!r}"
             )
 
-    def _check_call_id(self, item: DecodedItem, wire_item: ResponsesItem) -> None:
-        """Reports a call id that differs between `added` and `done`, which the official client
-        rejects.
-        """
-        if item.added is None or item.stage is ItemStage.DONE:
-            return
-        added_call_id, done_call_id = item.added.wire_item.call_id, wire_item.call_id
-        # capture: call-id-only-at-the-end, tool-searches
-        if added_call_id != done_call_id:
-            detail = f"item {item.id!r} was added with call_id {added_call_id!r}"
-            detail += f", and is done with {done_call_id!r}"
-            changed = bool(added_call_id)
-            self._findings.once("call-id-changed" if changed else "call-id-late", item.id, detail)
-
     def _resolve(
         self, event: ResponsesEvent, wire_item: ResponsesItem, *, is_added: bool = False
     ) -> DecodedItem:
@@ -168,7 +154,15 @@ class OutputItems:
         if item.stage is ItemStage.UNSEEN:
             # capture: done-without-added
             self._findings.once("start-missing", item.id, f"item {item.id!r} was never added")
-        self._check_call_id(item, wire_item)
+        added = item.added.wire_item if item.added else wire_item
+        # The official client rejects a call id that differs between `added` and `done`.
+        # capture: call-id-only-at-the-end, tool-searches
+        if added.call_id != wire_item.call_id and item.stage is not ItemStage.DONE:
+            detail = f"item {item.id!r} was added with call_id {added.call_id!r}"
+            detail += f", and is done with {wire_item.call_id!r}"
+            self._findings.once(
+                "call-id-changed" if added.call_id else "call-id-late", item.id, detail
+            )
         self._finish_item(item, wire_item, raw)
 
     def _finish_item(self, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:

@@ -13,7 +13,7 @@ column. Raw reasoning takes the place of part 0 if there was no summary.
 
 from msgspec import Raw, UnsetType
 
-from weft.dialects.envelope import opened, unsealed
+from weft.dialects.envelope import unwrap, unwrap_reasoning_end
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import (
     DecodedItem,
@@ -22,6 +22,7 @@ from weft.dialects.openai_responses.decoding.item import (
     PartStage,
 )
 from weft.dialects.openai_responses.decoding.state import DecoderState, EventHandler, ItemHandlers
+from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import NAME, ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
 from weft.parts import ReasoningDelta, ReasoningEnd, ReasoningKind, ReasoningStart
@@ -127,9 +128,9 @@ def done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: 
             part = _open_reasoning(state, item, kind, index)
             part.full_text = part.full_text if text is None else whole_characters(text)
     encrypted = wire_item.encrypted_content or None
-    sealed = opened(encrypted) if isinstance(encrypted, str) else None
-    if sealed is not None and sealed.proof.call is not None:  # the signature of a call
-        state.call_signatures[sealed.proof.call] = sealed
+    envelope = unwrap(encrypted) if isinstance(encrypted, str) else None
+    if envelope is not None and envelope.state.call is not None:  # the signature of a call
+        state.call_signatures[envelope.state.call] = envelope
         encrypted = None
         if not item.parts:
             return
@@ -165,9 +166,9 @@ def end_reasoning(
             encrypted=encrypted,
             origin=(state.context.origin or NAME) if encrypted else None,
             whole=part.full_text if whole else None,
-            extra=wire.unmapped_extra(raw, _MAPPED_FIELDS),
+            extra=unmapped_extra(raw, _MAPPED_FIELDS),
         )
-        state.out.append(unsealed(end))
+        state.out.append(unwrap_reasoning_end(end))
 
 
 def _open_parts(item: DecodedItem) -> list[DecodedPart]:

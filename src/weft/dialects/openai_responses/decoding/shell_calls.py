@@ -9,13 +9,19 @@ from msgspec import Raw
 
 from weft.assembler import Buffer
 from weft.dialects.openai_responses import wire
-from weft.dialects.openai_responses.decoding.item import DecodedItem, PendingShellCall
+from weft.dialects.openai_responses.decoding.declared_tools import is_container
+from weft.dialects.openai_responses.decoding.item import (
+    CommandOutput,
+    DecodedItem,
+    PendingShellCall,
+)
 from weft.dialects.openai_responses.decoding.state import (
     DecoderState,
     EventHandler,
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.partial_json import whole_characters
 from weft.parts import ToolCall
@@ -27,10 +33,13 @@ def _call(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw, name: str
 ) -> ToolCall:
     action = wire.present_fields(action=wire_item.action).get("action", Raw(b"{}"))
-    return msgspec.structs.replace(
-        state.new_call(item, wire_item.call_id, name, wire_item),
+    return state.new_call(
+        item,
+        wire_item.call_id,
+        name,
+        wire_item,
         params=bytes(wire.raw_object({"action": action})).decode(),
-        extra=wire.unmapped_extra(raw, ("id", "type", "call_id", "action")),
+        extra=unmapped_extra(raw, ("id", "type", "call_id", "action")),
     )
 
 
@@ -41,7 +50,7 @@ def _local_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem
 def _shell_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     pending = PendingShellCall(item, _call(state, item, wire_item, raw, "shell"), wire_item)
     if wire.present_fields(environment=wire_item.environment):
-        _complete_call(state, pending, wire.is_container(state.salvage, wire_item.environment))
+        _complete_call(state, pending, is_container(state.salvage, wire_item.environment))
     elif (tools := state.declared_tools()) and tools.shell_in_container is not None:
         _complete_call(state, pending, tools.shell_in_container)
     else:
@@ -81,19 +90,18 @@ def _output_delta(state: DecoderState, item: DecodedItem, event: ResponsesEvent)
     """Emits the output so far as a preliminary result, whenever it grew by an eighth."""
     if not isinstance(event.delta, wire.CommandOutputDelta):
         return
-    output = item.command_outputs.setdefault(
-        event.command_index or 0, wire.CommandOutput(Buffer(), Buffer())
+    command = item.command_outputs.setdefault(
+        event.command_index or 0, CommandOutput(Buffer(), Buffer())
     )
-    output.stdout.add(event.delta.stdout or "")
-    output.stderr.add(event.delta.stderr or "")
+    command.stdout.add(event.delta.stdout or "")
+    command.stderr.add(event.delta.stderr or "")
     item.output_length = sum(
         command.stdout.length + command.stderr.length for command in item.command_outputs.values()
     )
     if item.name and item.output_length * 8 > item.emitted_length * 9:
         item.emitted_length = item.output_length
-        values = {"output": _output_so_far(item)}
-        extra = wire.item_extra(wire.present_fields(type=_OUTPUT, id=item.id))
-        state.out.append(state.result_item(item.name, values, extra, preliminary=True))
+        output = {"output": _output_so_far(item)}
+        state.emit_result_item(item, item.name, output, preliminary=True)
 
 
 def _output_so_far(item: DecodedItem) -> Raw:
@@ -111,10 +119,8 @@ def _output_done(
     state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw
 ) -> None:
     output = wire_item.output if isinstance(wire_item.output, Raw) else _output_so_far(item)
-    remaining = wire.remaining_fields(raw, ("call_id", "output"))
-    extra = wire.item_extra({**remaining, **wire.present_fields(type=item.type, id=item.id)})
-    id = wire_item.call_id or item.name or item.id
-    state.out.append(state.result_item(id, {"output": output}, extra, is_error=wire_item.failed))
+    id, mapped = wire_item.call_id or item.name or item.id, ("call_id", "output")
+    state.emit_result_item(item, id, {"output": output}, raw, mapped, is_error=wire_item.failed)
 
 
 ITEMS = {

@@ -16,19 +16,21 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.context import Context
-from weft.dialects.base import Salvage
-from weft.dialects.envelope import Sealed
+from weft.dialects.envelope import Envelope
+from weft.dialects.frames import Salvage, SurrogateJoiner
 from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.decoding.declared_tools import DeclaredTools, declared_tools
 from weft.dialects.openai_responses.decoding.item import (
     CallStage,
     DecodedItem,
     DecodedPart,
     PendingShellCall,
 )
+from weft.dialects.openai_responses.extra import item_extra, remaining_fields, start_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.findings import Findings
 from weft.ids import Claims
-from weft.partial_json import canonical, join_halves, parse, whole_characters
+from weft.partial_json import canonical, parse, whole_characters
 from weft.parts import (
     FinishReason,
     Json,
@@ -70,15 +72,15 @@ class DecoderState:
         self.approvals: dict[str, str] | None = None
         """Call ids by approval request id; None until they are needed."""
         self.pending_shell: PendingShellCall | None = None
-        self.call_signatures: dict[str, Sealed] = {}
+        self.call_signatures: dict[str, Envelope] = {}
         """Signatures of calls that are still to come, by call id."""
         self._call_ids = Claims()
         self._part_ids: dict[type[DeltaPart], Claims] = {
             TextDelta: Claims(),
             ReasoningDelta: Claims(),
         }
-        self._declared_tools: wire.DeclaredTools | UnsetType | None = UNSET
-        self._surrogates: dict[tuple[type[DeltaPart], str], str] = {}
+        self._declared_tools: DeclaredTools | UnsetType | None = UNSET
+        self._surrogates = SurrogateJoiner(findings)
 
     def take_metadata(self, response: wire.ResponseObject) -> None:
         """Takes over whether the response is stored, and its tools."""
@@ -88,7 +90,7 @@ class DecoderState:
     @property
     def holding(self) -> bool:
         """Whether something is held until a later event, for whatever item."""
-        if self.pending_shell is not None or self._surrogates:
+        if self.pending_shell is not None or self._surrogates.held:
             return True
         return (
             bool(self.call_signatures)
@@ -119,22 +121,17 @@ class DecoderState:
         """Emits a delta and returns its length. A trailing high surrogate is held back."""
         text = delta if isinstance(delta, str) else ""
         # capture: character-cut-in-two
-        if self._surrogates or not text.isascii():
-            text, held = join_halves(self._surrogates.pop((kind, id), ""), text)
-            if held:
-                self._surrogates[kind, id] = held
-                self.findings.once(
-                    "surrogate-lone", id, "a surrogate pair was split between two deltas"
-                )
+        if self._surrogates.held or not text.isascii():
+            text = self._surrogates.feed((kind, id), text)
         if text:
             self.out.append(kind(id, text))
         return len(text)
 
     def flush_surrogate(self, kind: type[DeltaPart], id: str) -> None:
         """Emits a replacement character for a high surrogate that was never completed."""
-        surrogate = self._surrogates.pop((kind, id), "") if self._surrogates else ""
-        if surrogate:
-            self.out.append(kind(id, whole_characters(surrogate)))
+        rest = self._surrogates.flush((kind, id))
+        if rest:
+            self.out.append(kind(id, rest))
 
     # Calls
 
@@ -147,13 +144,15 @@ class DecoderState:
         *,
         hosted: bool = False,
         format: ParamsFormat = "json",
+        params: str = "",
+        extra: Json = UNSET,
     ) -> ToolCall:
-        """Returns the call of an item, without params."""
-        sealed = self.call_signatures.get(id or "")
+        """Returns the call of an item."""
+        envelope = self.call_signatures.get(id or "")
         return ToolCall(
             id or item.id,
             name,
-            "",
+            params,
             kind=item.type or "",
             provider_executed=hosted,
             invalid="bad-arguments" if wire_item.failed and not hosted else None,
@@ -162,8 +161,9 @@ class DecoderState:
             namespace=wire_item.namespace,
             caller=self.salvage.item(wire_item.caller, wire.ResponsesCaller).caller_id,
             server_label=wire_item.server_label,
-            signature=sealed.proof.signature if sealed else None,
-            origin=sealed.origin if sealed else None,
+            signature=envelope.state.signature if envelope else None,
+            origin=envelope.origin if envelope else None,
+            extra=extra,
         )
 
     def announce(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> None:
@@ -178,7 +178,7 @@ class DecoderState:
             format=call.format,
             signature=call.signature,
             origin=call.origin,
-            extra=wire_item.start_extra(call),
+            extra=start_extra(wire_item, call),
         )
         self.out.append(start)
         # capture: deltas-before-their-item
@@ -240,8 +240,13 @@ class DecoderState:
     def _repeats_call(self, item: DecodedItem, call: ToolCall, wire_item: ResponsesItem) -> bool:
         """Whether another item announced this call. If so, that item's call is emitted."""
         first = self.items_by_call_id.get(call.id, item)
-        if first is item or not _is_same_call(first, call):
+        known = first.call
+        if first is item or known is None or known.name != call.name:
             return False
+        if first.call_stage is CallStage.CALLED and call.params not in ("", known.params):
+            params = canonical(known.params)
+            if params is None or params != canonical(call.params):
+                return False
         # capture: one-call-under-two-items
         detail = f"call {call.id!r} is repeated by item {item.id!r}"
         self.findings.once("call-repeated", call.id, detail)
@@ -273,32 +278,44 @@ class DecoderState:
         if not call_part.provider_executed and call_part.invalid is None:
             self.finish_reason = "tool-calls"
 
-    def result(
-        self, item: DecodedItem, values: dict[str, Raw], extra: Json, *, is_error: bool = False
-    ) -> ToolResult:
-        """Returns the result of a call that is part of the call's own item."""
-        return ToolResult(item.call_id, wire.raw_object(values), is_error, extra=extra)
-
-    def result_item(
+    def emit_result(
         self,
-        id: str,
+        item: DecodedItem,
         values: dict[str, Raw],
-        extra: Json = UNSET,
+        extra: Json,
         *,
         is_error: bool = False,
         preliminary: bool = False,
-    ) -> ToolResult:
-        """Returns the result of a call that is an item of its own. The call may be of an earlier
+    ) -> None:
+        """Emits the result of a call that is part of the call's own item."""
+        result = wire.raw_object(values)
+        self.out.append(ToolResult(item.call_id, result, is_error, preliminary, extra=extra))
+
+    def emit_result_item(
+        self,
+        item: DecodedItem,
+        call_id: str,
+        values: dict[str, Raw],
+        raw: Raw | None = None,
+        mapped: Iterable[str] = (),
+        *,
+        is_error: bool = False,
+        preliminary: bool = False,
+    ) -> None:
+        """Emits the result of a call that is an item of its own. The call may be of an earlier
         response.
         """
-        call_item = self.items_by_call_id.get(id)
-        return ToolResult(
-            call_item.call_id if call_item else id,
-            wire.raw_object(values),
-            is_error,
-            preliminary,
-            earlier=call_item is None,
-            extra=extra,
+        call_item = self.items_by_call_id.get(call_id)
+        identity = wire.present_fields(type=item.type, id=item.id)
+        self.out.append(
+            ToolResult(
+                call_item.call_id if call_item else call_id,
+                wire.raw_object(values),
+                is_error,
+                preliminary,
+                earlier=call_item is None,
+                extra=item_extra(remaining_fields(raw, mapped) | identity),
+            )
         )
 
     # Values
@@ -320,24 +337,13 @@ class DecoderState:
         self.findings.once("field-coerced", what, f"{what} is not a string")
         return bytes(wire.one_line(raw)).decode()
 
-    def declared_tools(self) -> wire.DeclaredTools | None:
+    def declared_tools(self) -> DeclaredTools | None:
         """Returns what is known about the tools of the model; None if nothing is."""
         if isinstance(self._declared_tools, UnsetType):
-            self._declared_tools = wire.declared_tools(
+            self._declared_tools = declared_tools(
                 self.salvage, self.listed_tools, self.context.request
             )
         return self._declared_tools
-
-
-def _is_same_call(first: DecodedItem, call: ToolCall) -> bool:
-    """Whether a call equals the one that an item announced or emitted."""
-    announced = first.call
-    if announced is None or announced.name != call.name:
-        return False
-    if first.call_stage is not CallStage.CALLED or call.params in ("", announced.params):
-        return True
-    canonical_params = canonical(announced.params)
-    return canonical_params is not None and canonical_params == canonical(call.params)
 
 
 EventHandler = Callable[[DecoderState, DecodedItem, ResponsesEvent], None]

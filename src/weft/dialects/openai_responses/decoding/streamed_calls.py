@@ -16,6 +16,7 @@ from weft.dialects.openai_responses.decoding.state import (
     ItemHandlers,
     ignored_events,
 )
+from weft.dialects.openai_responses.extra import unmapped_extra
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.partial_json import escape, whole_characters
 from weft.parts import ToolCall, ToolParamsDelta
@@ -120,23 +121,21 @@ def _emit_code_call(state: DecoderState, item: DecodedItem, code: str | None) ->
 def _code_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     mapped = ["id", "type", "outputs"]
     if not item.announced:
-        call = state.new_call(item, item.id, _CODE_TOOL, wire_item, hosted=True)
         streamed = wire_item.code is not None or item.streamed_text.length or item.full_value
         # capture: arguments-in-place-of-code
         params = "" if streamed else state.text_or_json(wire_item.arguments, "arguments")
-        if params:
-            call = _replace(call, params=params)
-        else:
+        if not params:
             item.streamed_text.add(_missing_tail(state, item, wire_item.code or item.full_value))
-            call = _replace(call, params=_params(item, _code_prefix(wire_item)))
+            params = _params(item, _code_prefix(wire_item))
             mapped += ["code", "container_id"]
+        call = state.new_call(item, item.id, _CODE_TOOL, wire_item, hosted=True, params=params)
         state.complete_call(item, call, wire_item)
     else:
         _emit_code_call(state, item, wire_item.code or item.full_value)
         mapped += ["code", "container_id"]
     values = {"outputs": wire_item.outputs if isinstance(wire_item.outputs, Raw) else wire.NULL}
-    extra = wire.unmapped_extra(raw, mapped)
-    state.out.append(state.result(item, values, extra, is_error=wire_item.failed))
+    extra = unmapped_extra(raw, mapped)
+    state.emit_result(item, values, extra, is_error=wire_item.failed)
 
 
 # Patches
@@ -173,11 +172,11 @@ def _diff_text_done(state: DecoderState, item: DecodedItem, event: ResponsesEven
 
 def _patch_done(state: DecoderState, item: DecodedItem, wire_item: ResponsesItem, raw: Raw) -> None:
     operation = state.salvage.item(wire_item.operation, wire.PatchOperation)
-    call = state.new_call(item, wire_item.call_id, _PATCH_TOOL, wire_item)
     mapped = ["id", "type", "call_id"]
     if not wire.object_fields(wire_item.operation).keys() - _OPERATION_FIELDS:
         mapped.append("operation")
-    call = _replace(call, extra=wire.unmapped_extra(raw, mapped))
+    extra = unmapped_extra(raw, mapped)
+    call = state.new_call(item, wire_item.call_id, _PATCH_TOOL, wire_item, extra=extra)
     if not item.announced:
         item.streamed_text.add(_missing_tail(state, item, operation.diff or item.full_value))
         prefix = _patch_prefix(call.id, operation)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.call_kinds import (
     CUSTOM,
     RESULT_ITEMS,
@@ -26,7 +26,8 @@ from weft.dialects.openai_responses.encoding.items import (
     delta_prefix,
 )
 from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
-from weft.dialects.openai_responses.output_schema import Fields, parse_object, without_identity
+from weft.dialects.openai_responses.extra import without_identity
+from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
 
@@ -107,7 +108,7 @@ class CallItem(OutputItem):
         self._scan.feed(delta)
         return self._scan.finished
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
+    def render(self, status: wire.Status) -> wire.RenderedItem:
         own = {"status": status, "call_id": self.public_call_id, "name": self.name}
         identity = {key: value for key, value in own.items() if key in self.kind.keys}
         head = {"type": self.kind.type, "id": self.id, **identity}
@@ -219,14 +220,14 @@ class CallResultItem(OutputItem):
         self.call_id = call_id
         self.type = type
         self.fields = {**RESULT_ITEMS.get(type, ("", {}))[1], **without_identity(item_fields)}
-        self.emitted: list[_CommandOutput] = []
+        self.emitted: list[wire.CommandOutputDelta] = []
         self.open = 1
 
     @property
     def close_policy(self) -> ClosePolicy:
         return ClosePolicy.NONE
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
+    def render(self, status: wire.Status) -> wire.RenderedItem:
         own_fields = {"type": self.type, "id": self.id, "status": status, "call_id": self.call_id}
         return {**{key: Raw(_json(value)) for key, value in own_fields.items()}, **self.fields}
 
@@ -235,13 +236,14 @@ class CallResultItem(OutputItem):
 
     def write_partial(self, events: EventWriter, result: Raw) -> None:
         """Writes the output since the last preliminary result."""
-        outputs = schema.decode_extra(result, _CommandOutputs).output
+        outputs = wire.decode_or_default(result, _CommandOutputs).output
         for index, now in enumerate(outputs):
-            before = self.emitted[index] if index < len(self.emitted) else _CommandOutput()
-            delta = _CommandOutput(
+            known = index < len(self.emitted)
+            before = self.emitted[index] if known else wire.CommandOutputDelta()
+            delta = wire.CommandOutputDelta(
                 _appended(before.stdout, now.stdout), _appended(before.stderr, now.stderr)
             )
-            if delta != _CommandOutput():
+            if delta != wire.CommandOutputDelta():
                 key = b',"command_index":%d,"delta":' % index
                 name = "response.shell_call_output_content.delta"
                 events.write(name, (self.index, index), self.locator, key, _json(delta))
@@ -251,7 +253,7 @@ class CallResultItem(OutputItem):
         """Takes the fields of the result, and finishes each command whose output was written
         before.
         """
-        outputs = schema.decode_extra(part.result, _RawCommandOutputs).output
+        outputs = wire.decode_or_default(part.result, _RawCommandOutputs).output
         for index, output in enumerate(outputs[: len(self.emitted)]):
             key = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"
@@ -259,9 +261,10 @@ class CallResultItem(OutputItem):
         self.fields = result_keys("output")({}, part.result) | without_identity(item_fields)
 
 
-def _appended(before: str, now: str) -> str:
-    """Returns what was appended; nothing if the beginning changed."""
-    return now[len(before) :] if now.startswith(before) else ""
+def _appended(before: str | None, now: str | None) -> str | None:
+    """Returns what was appended; None if that is nothing, or the beginning changed."""
+    old, new = before or "", now or ""
+    return (new[len(old) :] or None) if new.startswith(old) else None
 
 
 def _without_kept(fields: Fields, item_fields: Fields, streamed: StreamedParams | None) -> Fields:
@@ -289,13 +292,8 @@ def _call_labels(part: ToolCall, kind: CallKind) -> Fields:
     return {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
 
 
-class _CommandOutput(msgspec.Struct, omit_defaults=True):
-    stdout: str = ""
-    stderr: str = ""
-
-
 class _CommandOutputs(msgspec.Struct):
-    output: list[_CommandOutput] = []
+    output: list[wire.CommandOutputDelta] = []
 
 
 class _RawCommandOutputs(msgspec.Struct):

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.openai_responses import output_schema as schema
-from weft.dialects.openai_responses.output_schema import Fields, parse_object, without_identity
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.extra import without_identity
+from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.partial_json import parse
 
 _json = msgspec.json.Encoder().encode
@@ -143,7 +144,7 @@ _decode_blocks = msgspec.json.Decoder(list[_TextBlock]).decode
 
 
 def _search_action(params: str) -> Fields:
-    query = schema.decode_extra(Raw(params.encode()), _SearchParams).query
+    query = wire.decode_or_default(Raw(params.encode()), _SearchParams).query
     return {"action": Raw(_json({"type": "search", "query": query}))}
 
 
@@ -158,12 +159,12 @@ def _search_sources(call_fields: Fields, result: Raw) -> Fields:
 
 
 def _code_fields(params: str) -> Fields:
-    code = schema.decode_extra(Raw(params.encode()), _CodeParams).code
+    code = wire.decode_or_default(Raw(params.encode()), _CodeParams).code
     return {"container_id": Raw(b'""'), "code": Raw(_json(code))}
 
 
 def _code_outputs(call_fields: Fields, result: Raw) -> Fields:
-    execution = schema.decode_extra(result, _ExecutionResult)
+    execution = wire.decode_or_default(result, _ExecutionResult)
     printed = [text for text in (execution.output, execution.stdout, execution.stderr) if text]
     return {"outputs": Raw(_json([{"type": "logs", "logs": text} for text in printed]))}
 

@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
-from weft.dialects.envelope import sealed_call
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.envelope import wrap_call_signature
+from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.call_items import CallItem, CallPhase, CallResultItem
 from weft.dialects.openai_responses.encoding.call_kinds import (
     CALL_KINDS,
@@ -35,7 +35,8 @@ from weft.dialects.openai_responses.encoding.call_kinds import (
     provider_call_kind,
 )
 from weft.dialects.openai_responses.encoding.items import OutputWriter
-from weft.dialects.openai_responses.output_schema import Fields
+from weft.dialects.openai_responses.extra import without_identity
+from weft.dialects.openai_responses.wire import Fields
 from weft.parts import (
     Part,
     ToolApprovalRequest,
@@ -69,7 +70,7 @@ class CallWriter:
         """The model of the response."""
         self.deferred: CallItem | None = None
         """An item whose `added` waits for the next part, which may contain more of its fields."""
-        self.pending: list[schema.PendingCall] = []
+        self.pending: list[wire.PendingCall] = []
         """What the client must do: execute calls, and answer approval requests."""
         self.is_cut = False
         """Whether a call was cut off, which makes the response incomplete."""
@@ -101,12 +102,12 @@ class CallWriter:
         kind = self._kind(part)
         self._calls[part.id] = item = None
         if kind is not None:
-            envelope = None if part.provider_executed else sealed_call(part, self.model)
+            envelope = None if part.provider_executed else wrap_call_signature(part, self.model)
             if envelope is not None:
                 self._signed.add(part.id)
                 self._items.write_signature(envelope)
             slot = self._items.allocate(part.item_id, kind.id_prefix)
-            known_fields = schema.without_identity(self._items.item_extra(part.extra).item)
+            known_fields = without_identity(self._items.item_extra(part.extra).item)
             item = CallItem(slot, part, kind, known_fields)
             self._calls[part.id] = item
             self._items.register(item)
@@ -163,7 +164,7 @@ class CallWriter:
             interrupted = self._calls.get(part.id)
             if interrupted is not None:
                 interrupted.take_call(
-                    part, schema.without_identity(self._items.item_extra(part.extra).item)
+                    part, without_identity(self._items.item_extra(part.extra).item)
                 )
             return
         item = self._calls[part.id] if part.id in self._calls else self._announce_whole_call(part)
@@ -258,7 +259,7 @@ class CallWriter:
     def _finish_call(self, item: CallItem, part: ToolCall) -> None:
         if item is self._current:
             self._current = None
-        item.take_call(part, schema.without_identity(self._items.item_extra(part.extra).item))
+        item.take_call(part, without_identity(self._items.item_extra(part.extra).item))
         item.write_progress(self._items.events, item.kind.progress.called)
         self.is_cut = self.is_cut or part.invalid == "stream-failed"
         if part.signature is not None and part.id not in self._signed:
@@ -285,27 +286,25 @@ class CallWriter:
     def tool_result(self, part: ToolResult) -> None:
         item = self._calls.get(part.id)
         item_fields: Fields = {**(self._items.item_extra(part.extra).item or {})}
-        identity = schema.decode_extra(Raw(_json(item_fields)), schema.ItemIdentity)
+        identity = wire.decode_or_default(Raw(_json(item_fields)), wire.Identity)
         if identity.type is None and item is not None and item.kind.result_item is not None:
-            identity = schema.ItemIdentity(item.kind.result_item)
+            identity = wire.Identity(item.kind.result_item)
         if identity.type is not None:
             self._result_item(part, item_fields, identity)
         elif item is None or item.kind.result_to_fields is None:
             self._items.not_carried(part.type, "no item for the result of this call")
         elif part.preliminary:
-            item.write_partial(self._items.events, part, schema.without_identity(item_fields))
+            item.write_partial(self._items.events, part, without_identity(item_fields))
         else:
             item.take_result(
                 self._items.events,
                 part,
-                schema.without_identity(item_fields),
+                without_identity(item_fields),
                 is_native=self._items.is_native,
             )
             self._items.part_done(item)
 
-    def _result_item(
-        self, part: ToolResult, item_fields: Fields, identity: schema.ItemIdentity
-    ) -> None:
+    def _result_item(self, part: ToolResult, item_fields: Fields, identity: wire.Identity) -> None:
         """Writes a result item, and announces it with its first preliminary result."""
         item = self._outputs.get(part.id)
         if item is None:
@@ -328,18 +327,18 @@ class CallWriter:
         if item is None or item.kind is not CALL_KINDS["mcp_approval_request"]:
             self._items.not_carried(part.type, "only MCP calls have approval requests")
         else:
-            self.pending.append(schema.PendingCall(part.approval_id, item.kind.type))
+            self.pending.append(wire.PendingCall(part.approval_id, item.kind.type))
 
 
-def _pending_call(part: ToolCall, kind: CallKind) -> schema.PendingCall:
+def _pending_call(part: ToolCall, kind: CallKind) -> wire.PendingCall:
     """Returns the entry of a call in `required_action`. Built-in tools have their params in the
     item.
     """
     if kind is CUSTOM:
-        return schema.PendingCall(
-            part.id, "custom", custom=schema.PendingCustom(part.name, part.params)
+        return wire.PendingCall(
+            part.id, "custom", custom=wire.PendingCustom(part.name, part.params)
         )
     if kind is not FUNCTION:
-        return schema.PendingCall(part.id, kind.type)
-    function = schema.PendingFunction(part.name, part.params)
-    return schema.PendingCall(part.id, "function", function=function)
+        return wire.PendingCall(part.id, kind.type)
+    function = wire.PendingFunction(part.name, part.params)
+    return wire.PendingCall(part.id, "function", function=function)

@@ -11,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft import large_json
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.extra import ItemExtra
 from weft.dialects.openai_responses.wire import RAW_TEXT
 from weft.findings import Findings
 from weft.ids import Ids
@@ -65,7 +66,11 @@ class EventWriter:
         """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
         number = self.number
         self.number = number + 1
-        data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
+        if len(delta) > large_json.SLICE:
+            end = b',"sequence_number":%d}' % number
+            data = b"".join((prefix.data, *large_json.pieces(delta), end))
+        else:
+            data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
         self.out.append(Event(prefix.type, data, number))
 
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:
@@ -131,7 +136,7 @@ class OutputItem:
     def __init__(self, slot: ItemSlot, group: str | None = None) -> None:
         self.index = slot.output_index
         self.id = slot.id
-        self.done: schema.RenderedItem | None = None
+        self.done: wire.RenderedItem | None = None
         """The rendered item, once it is closed."""
         self.group = group
         """The `item_id` that its parts share."""
@@ -157,7 +162,7 @@ class OutputItem:
     def close_policy(self) -> ClosePolicy:
         return ClosePolicy.NEXT
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
+    def render(self, status: wire.Status) -> wire.RenderedItem:
         """Renders the item in its current state."""
         raise NotImplementedError
 
@@ -204,11 +209,9 @@ class OutputWriter:
         self._next_index = max(self._next_index, index + 1)
         return ItemSlot(index, id)
 
-    def item_extra(self, extra: Json) -> schema.ItemExtra:
+    def item_extra(self, extra: Json) -> ItemExtra:
         """Returns what the decoder of this dialect stored in `extra`."""
-        return (
-            schema.decode_extra(extra, schema.ItemExtra) if self.is_native else schema.ItemExtra()
-        )
+        return wire.decode_or_default(extra, ItemExtra) if self.is_native else ItemExtra()
 
     def not_carried(self, what: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {why}", f"{what}: {why}")
@@ -260,7 +263,7 @@ class OutputWriter:
         else:
             self.closable.append(item)
 
-    def close(self, item: OutputItem, status: schema.Status) -> None:
+    def close(self, item: OutputItem, status: wire.Status) -> None:
         item.done = item.render(status)
         self._write_item("done", item, item.done)
 
@@ -294,7 +297,7 @@ class OutputWriter:
     def open_items(self) -> list[OutputItem]:
         return [item for item in self._items if item.done is None]
 
-    def closed_items(self) -> list[schema.RenderedItem]:
+    def closed_items(self) -> list[wire.RenderedItem]:
         """Returns the closed items in the order of their indexes."""
         items = sorted(self._items, key=lambda item: item.index)
         return [item.done for item in items if item.done is not None]
@@ -322,7 +325,7 @@ class OutputWriter:
                 self.close(item, "completed")
         self.closable = [item for item in self.closable if item.done is None]
 
-    def _write_item(self, what: str, item: OutputItem, rendered: schema.RenderedItem) -> None:
+    def _write_item(self, what: str, item: OutputItem, rendered: wire.RenderedItem) -> None:
         index = b'"output_index":%d,"item":' % item.index
         self.events.write(
             f"response.output_item.{what}", item.position, index, *large_json.pieces(rendered)
@@ -335,14 +338,12 @@ class MessageOutputItem(OutputItem):
     def __init__(self, slot: ItemSlot, part: TextStart) -> None:
         super().__init__(slot, part.item_id)
         self.phase = part.phase
-        self.parts: list[schema.ResponseOutputText | schema.ResponseOutputRefusal | Raw] = []
-        self.extra_fields: schema.Fields = {}
+        self.parts: list[wire.ResponsesPart | Raw] = []
+        self.extra_fields: wire.Fields = {}
         """Fields that the decoder stored."""
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
-        message = schema.ResponseOutputMessage(
-            self.id, status, self.parts, phase=self.phase or UNSET
-        )
+    def render(self, status: wire.Status) -> wire.RenderedItem:
+        message = wire.ResponseOutputMessage(self.id, status, self.parts, phase=self.phase or UNSET)
         return _with_fields(message, self.extra_fields)
 
 
@@ -354,18 +355,18 @@ class ReasoningOutputItem(OutputItem):
         self.parts: list[ReasoningPartWriter] = []
         self.encrypted_content: str | None = None
         self.begins_raw = kind == "raw"
-        self.extra_fields: schema.Fields = {}
+        self.extra_fields: wire.Fields = {}
 
-    def parts_of(self, kind: ReasoningKind) -> list[schema.ReasoningContentPart]:
+    def parts_of(self, kind: ReasoningKind) -> list[wire.ResponsesPart]:
         """Renders the parts of that kind so far."""
         matching = [part for part in self.parts if part.part_type is REASONING_PART_TYPES[kind]]
         return [part.render() for part in matching if part.index is not None]
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
+    def render(self, status: wire.Status) -> wire.RenderedItem:
         """Renders the item. One that begins with raw reasoning is added with an empty `content`."""
         content = self.parts_of("raw")
         has_content = content or (self.begins_raw and status == "in_progress")
-        reasoning = schema.ResponseReasoningItem(
+        reasoning = wire.ResponseReasoningItem(
             self.id,
             status,
             self.parts_of("summary"),
@@ -389,10 +390,10 @@ class ReasoningOutputItem(OutputItem):
 
 
 def _with_fields(
-    item: schema.ResponseOutputMessage | schema.ResponseReasoningItem, fields: schema.Fields
-) -> schema.RenderedItem:
+    item: wire.ResponseOutputMessage | wire.ResponseReasoningItem, fields: wire.Fields
+) -> wire.RenderedItem:
     """Returns the item with the fields that the decoder stored."""
-    return {**(schema.parse_object(_json(item)) or {}), **fields} if fields else item
+    return {**(wire.parse_object(_json(item)) or {}), **fields} if fields else item
 
 
 class FixedOutputItem(OutputItem):
@@ -404,7 +405,7 @@ class FixedOutputItem(OutputItem):
         super().__init__(slot)
         self.raw = raw
 
-    def render(self, status: schema.Status) -> schema.RenderedItem:
+    def render(self, status: wire.Status) -> wire.RenderedItem:
         return self.raw
 
 
@@ -417,8 +418,8 @@ class TextPartWriter:
         self.item = item
         self.index = len(item.parts)
         self.refusal = refusal
-        self.annotations: list[schema.Annotation] = []
-        self.logprobs: list[Raw] = []
+        self.annotations: list[Raw] = []
+        self.logprobs = Raw(b"[]")
         self.update_locator()
 
     @property
@@ -435,16 +436,18 @@ class TextPartWriter:
                 "response.output_text.delta", self.locator + b',"logprobs":[]'
             )
 
-    def render(self, text: str) -> schema.ResponseOutputText | schema.ResponseOutputRefusal:
+    def render(self, text: str) -> wire.ResponsesPart:
         if self.refusal:
-            return schema.ResponseOutputRefusal(text)
-        return schema.ResponseOutputText(text, self.annotations, self.logprobs)
+            return wire.ResponsesPart("refusal", refusal=text)
+        return wire.ResponsesPart(
+            "output_text", text, annotations=self.annotations, logprobs=self.logprobs
+        )
 
 
 class ReasoningPartType(NamedTuple):
     """How a kind of reasoning is written."""
 
-    content: type[schema.SummaryTextContent] | type[schema.ReasoningTextContent]
+    type: str
     index_key: bytes
     text_event: str
     part_event: str
@@ -452,14 +455,12 @@ class ReasoningPartType(NamedTuple):
 
 REASONING_PART_TYPES: dict[ReasoningKind, ReasoningPartType] = {
     "summary": ReasoningPartType(
-        schema.SummaryTextContent,
+        "summary_text",
         b"summary_index",
         "response.reasoning_summary_text",
         "response.reasoning_summary_part",
     ),
-    "raw": ReasoningPartType(
-        schema.ReasoningTextContent, b"content_index", RAW_TEXT, "response.content_part"
-    ),
+    "raw": ReasoningPartType("reasoning_text", b"content_index", RAW_TEXT, "response.content_part"),
 }
 
 
@@ -481,8 +482,8 @@ class ReasoningPartWriter:
         self.delta_prefix = DeltaPrefix("", b"")
         item.parts.append(self)
 
-    def render(self) -> schema.ReasoningContentPart:
-        return self.part_type.content(self.text)
+    def render(self) -> wire.ResponsesPart:
+        return wire.ResponsesPart(self.part_type.type, self.text)
 
     @property
     def position(self) -> tuple[int, int]:

@@ -5,7 +5,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.openai_responses import output_schema as schema
+from weft.dialects.openai_responses import wire
+from weft.dialects.openai_responses.requests import schema
 from weft.parts import Json
 from weft.request import OutputFormat, Request, Tool, ToolChoice
 
@@ -14,8 +15,69 @@ T = TypeVar("T")
 _NULL = Raw(b"null")
 
 
+class EchoedFunctionTool(schema.FunctionToolParam, tag="function", omit_defaults=False):
+    """A function of the request, with all its keys."""
+
+
+class EchoedJsonSchema(schema.TextFormatParam, omit_defaults=False):
+    """The output format of the request, with all its keys."""
+
+
+class EchoedReasoning(msgspec.Struct):
+    effort: str | None = None
+    summary: str | None = None
+
+
+class ResponseConversation(msgspec.Struct):
+    """The conversation of a response. Open Responses has none; it is written if the request named
+    one.
+    """
+
+    id: str
+
+
+class ResponseResource(msgspec.Struct, kw_only=True):
+    """The response object of every snapshot. The specification requires all its keys, null where
+    there is no value.
+    """
+
+    id: str
+    object: str = "response"
+    created_at: int
+    completed_at: int | None = None
+    status: str = "in_progress"
+    incomplete_details: wire.IncompleteDetails | None = None
+    model: str
+    previous_response_id: str | None = None
+    instructions: str | None = None
+    output: list[wire.RenderedItem] = []
+    error: wire.ResponseError | None = None
+    tools: list[EchoedFunctionTool | Raw] = []
+    tool_choice: str | schema.ResponsesToolChoice = "auto"
+    truncation: str = "disabled"
+    parallel_tool_calls: bool = True
+    text: schema.TextParam
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    top_logprobs: int = 0
+    temperature: float = 1.0
+    reasoning: EchoedReasoning
+    usage: wire.ResponsesUsage | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    store: bool = False
+    background: bool = False
+    service_tier: str = "default"
+    metadata: dict[str, str]
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    conversation: ResponseConversation | UnsetType = UNSET
+    required_action: wire.RequiredAction | UnsetType | None = UNSET
+
+
 class _ConversationField(msgspec.Struct):
-    conversation: str | schema.ResponseConversation | None = None
+    conversation: str | ResponseConversation | None = None
 
 
 _decode_conversation = msgspec.json.Decoder(_ConversationField).decode
@@ -23,12 +85,12 @@ _decode_conversation = msgspec.json.Decoder(_ConversationField).decode
 
 def new_response(
     id: str, created: int, model: str, maybe_request: Request | None
-) -> schema.ResponseResource:
+) -> ResponseResource:
     """Returns the first snapshot. The encoder updates it."""
     request = maybe_request or Request(model)
     sampling = request.sampling
     reasoning = request.reasoning
-    return schema.ResponseResource(
+    return ResponseResource(
         id=id,
         created_at=created,
         model=model,
@@ -38,13 +100,13 @@ def new_response(
         tool_choice=_tool_choice(request.tool_choice),
         truncation=request.truncation or "disabled",
         parallel_tool_calls=_or(request.parallel_tool_calls, True),
-        text=schema.EchoedText(_format(request.output), request.verbosity or UNSET),
+        text=schema.TextParam(schema.to_raw(_format(request.output)), request.verbosity or None),
         top_p=_or(sampling.top_p, 1.0),
         presence_penalty=_or(sampling.presence_penalty, 0.0),
         frequency_penalty=_or(sampling.frequency_penalty, 0.0),
         top_logprobs=_or(sampling.logprobs, 0),
         temperature=_or(sampling.temperature, 1.0),
-        reasoning=schema.EchoedReasoning(
+        reasoning=EchoedReasoning(
             reasoning.effort if reasoning else None, reasoning.summary if reasoning else None
         ),
         max_output_tokens=request.max_output_tokens,
@@ -59,7 +121,7 @@ def new_response(
     )
 
 
-def _conversation(extra: Json) -> schema.ResponseConversation | UnsetType:
+def _conversation(extra: Json) -> ResponseConversation | UnsetType:
     """Returns the conversation that the request named, by id or as an object."""
     if not isinstance(extra, Raw):
         return UNSET
@@ -68,7 +130,7 @@ def _conversation(extra: Json) -> schema.ResponseConversation | UnsetType:
     except ValueError:  # not a conversation
         return UNSET
     return (
-        schema.ResponseConversation(conversation)
+        ResponseConversation(conversation)
         if isinstance(conversation, str)
         else conversation or UNSET
     )
@@ -78,29 +140,29 @@ def _or(value: T | None, default: T) -> T:
     return default if value is None else value
 
 
-def _tool(tool: Tool) -> schema.EchoedFunctionTool | Raw:
+def _tool(tool: Tool) -> EchoedFunctionTool | Raw:
     if tool.kind != "function" and isinstance(tool.raw, Raw):
         return tool.raw
     parameters = tool.parameters if isinstance(tool.parameters, Raw) else _NULL
-    return schema.EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
+    return EchoedFunctionTool(tool.name, tool.description, parameters, tool.strict)
 
 
-def _tool_choice(
-    choice: ToolChoice | None,
-) -> str | schema.EchoedToolName | schema.EchoedAllowedTools:
+def _tool_choice(choice: ToolChoice | None) -> str | schema.ResponsesToolChoice:
     if choice is None:
         return "auto"
     if choice.allowed:
-        tools = [schema.EchoedToolName("function", name) for name in choice.allowed]
-        return schema.EchoedAllowedTools(tools, choice.mode)
-    return choice.mode if choice.name is None else schema.EchoedToolName(choice.kind, choice.name)
+        tools = [schema.ToolReference("function", name) for name in choice.allowed]
+        return schema.ResponsesToolChoice("allowed_tools", tools=tools, mode=choice.mode)
+    if choice.name is None:
+        return choice.mode
+    return schema.ResponsesToolChoice(choice.kind, choice.name)
 
 
-def _format(output: OutputFormat) -> schema.EchoedTextFormat:
+def _format(output: OutputFormat) -> schema.TextFormatParam:
     """Returns the text format. The specification requires a null schema here and rejects the real
     one (a defect of its ResponseResource).
     """
     if output.kind == "json-schema":
         name = output.name or "output"
-        return schema.EchoedTextFormat("json_schema", name, output.description, None, output.strict)
-    return schema.EchoedTextFormat("json_object" if output.kind == "json" else "text")
+        return EchoedJsonSchema("json_schema", name, output.description, _NULL, output.strict)
+    return schema.TextFormatParam("json_object" if output.kind == "json" else "text")

@@ -6,15 +6,16 @@ import msgspec
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import kept, left
-from weft.dialects.asking.verbatim import verbatim
-from weft.dialects.asking.wording import RETAINED, legible, telling
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.fields import SOURCE_PATHS
+from weft.dialects.openai_responses.requests.options import WIRE_PATHS
 from weft.dialects.openai_responses.requests.parse_items import ResponsesItemParser
 from weft.dialects.openai_responses.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Parsed, Places, keys_of, read, unknown
+from weft.dialects.requests.codec import Parsed, SourcePaths
+from weft.dialects.requests.fields import check_body, fields_of, read_object
+from weft.dialects.requests.openai_family import CACHE_OF_RETENTION
+from weft.dialects.requests.passthrough import with_source
+from weft.dialects.requests.unknown_fields import collect, remaining
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
@@ -24,10 +25,10 @@ _EFFORTS: dict[str, Effort] = {effort: effort for effort in get_args(Effort)}
 
 def parse(data: bytes, context: Context) -> Parsed:
     """Parses a body. Raises BadRequest for one that no Responses server could answer."""
-    legible(data)
-    body = read(data, schema.ResponseCreateParams)
-    places = Places(SOURCE_PATHS)
-    items = ResponsesItemParser(context, places)
+    check_body(data)
+    body = read_object(data, schema.ResponseCreateParams)
+    paths = SourcePaths(WIRE_PATHS)
+    items = ResponsesItemParser(context, paths)
     if isinstance(body.input, str):
         items.add_text(body.input)
     for number, raw in enumerate(body.input if isinstance(body.input, list) else ()):
@@ -39,7 +40,7 @@ def parse(data: bytes, context: Context) -> Parsed:
         dialect=NAME,
         messages=tuple(items.messages),
         instructions=body.instructions,
-        tools=parse_tools(body, items.messages, places),
+        tools=parse_tools(body, items.messages, paths),
         tool_choice=parse_tool_choice(body.tool_choice, extra),
         parallel_tool_calls=body.parallel_tool_calls,
         max_tool_calls=body.max_tool_calls,
@@ -59,21 +60,21 @@ def parse(data: bytes, context: Context) -> Parsed:
         user=body.user,
         safety_identifier=body.safety_identifier,
         prompt_cache_key=body.prompt_cache_key,
-        cache=RETAINED.get(body.prompt_cache_retention or ""),
+        cache=CACHE_OF_RETENTION.get(body.prompt_cache_retention or ""),
     )
-    request = msgspec.structs.replace(request, extra=kept(extra))
-    return Parsed(verbatim(request, data, items.sources), places)
+    request = msgspec.structs.replace(request, extra=collect(extra))
+    return Parsed(with_source(request, data, items.sources), paths)
 
 
 def _extra(data: bytes, body: schema.ResponseCreateParams) -> dict[str, Raw]:
-    extra = keys_of(telling(unknown(data, schema.ResponseCreateParams)))
+    extra = fields_of(schema.extra_of(data, schema.ResponseCreateParams))
     if "stream_options" in extra:
-        read(extra["stream_options"], schema.ResponsesStreamOptions, "stream_options")
+        read_object(extra["stream_options"], schema.ResponsesStreamOptions, "stream_options")
     retention = body.prompt_cache_retention
-    if retention is not None and retention not in RETAINED:
+    if retention is not None and retention not in CACHE_OF_RETENTION:
         extra["prompt_cache_retention"] = schema.to_raw(retention)
     if body.text is not None:
-        extra |= left(keys_of(Raw(data))["text"], schema.TextParam, under="text")
+        extra |= remaining(fields_of(Raw(data))["text"], schema.TextParam, under="text")
     return extra
 
 
@@ -92,13 +93,13 @@ def _output(raw: Json, extra: dict[str, Raw]) -> OutputFormat:
     """Returns the output format. A format of unknown type goes to `extra`."""
     if not isinstance(raw, Raw) or bytes(raw) == b"null":
         return OutputFormat()
-    type = read(raw, schema.ItemHeader, "text.format").type
+    type = read_object(raw, schema.ItemHeader, "text.format").type
     if type == "json_object":
         return OutputFormat("json")
     if type != "json_schema":
         extra |= {} if type == "text" else {"text.format": raw}
         return OutputFormat()
-    format = read(raw, schema.TextFormatParam, "text.format")
+    format = read_object(raw, schema.TextFormatParam, "text.format")
     if format.name is None or not isinstance(format.schema, Raw):
         missing = "name" if format.name is None else "schema"
         raise BadRequest(
@@ -115,10 +116,10 @@ def _reasoning(data: bytes, param: schema.ReasoningParam | None) -> ReasoningOpt
     """
     if param is None:
         return None
-    extra = keys_of(telling(unknown(keys_of(Raw(data))["reasoning"], schema.ReasoningParam)))
+    extra = fields_of(schema.extra_of(fields_of(Raw(data))["reasoning"], schema.ReasoningParam))
     effort = _EFFORTS.get(param.effort or "")
     if param.effort and effort is None:
         extra["effort"] = schema.to_raw(param.effort)
     return ReasoningOptions(
-        effort, summary=param.summary or param.generate_summary, extra=kept(extra)
+        effort, summary=param.summary or param.generate_summary, extra=collect(extra)
     )

@@ -4,17 +4,26 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.leftovers import MESSAGE, kept
-from weft.dialects.asking.wording import cache_of, inline, telling, with_mark
-from weft.dialects.envelope import Proof, Sealed, all_restored, opened, opened_summary, with_proof
+from weft.dialects.envelope import (
+    Envelope,
+    ReasoningState,
+    restore_reasoning_item,
+    unwrap,
+    unwrap_summary,
+    with_signature,
+)
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Places, keys_of, read, unknown
+from weft.dialects.requests.codec import SourcePaths
+from weft.dialects.requests.data_urls import parse_data_url
+from weft.dialects.requests.fields import fields_of, read_object
+from weft.dialects.requests.openai_family import cache_of_breakpoint, keep_breakpoint
+from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
 from weft.errors import BadRequest
-from weft.parts import Json
+from weft.parts import Json, ReasoningKind
 from weft.request import (
     AnyContent,
     CallContent,
@@ -31,7 +40,6 @@ _EMPTY_TEXT = (TextContent(""),)
 _RESULT_CONTENT = (TextContent, ImageContent, FileContent)
 _ROLES = frozenset(get_args(schema.Role))
 _CLIENT_ITEMS = frozenset({"additional_tools", "compaction_trigger", "mcp_approval_response"})
-_ERROR_PREFIX = "Error: "
 _SUMMARY_PREFIX = "What was said before, summed up:\n\n"
 
 ParsedItem = tuple[Message, Raw | None]
@@ -41,65 +49,63 @@ ParsedItem = tuple[Message, Raw | None]
 class ResponsesItemParser:
     """Parses items into messages, with the source bytes they may be passed through as."""
 
-    def __init__(self, context: Context, places: Places) -> None:
+    def __init__(self, context: Context, paths: SourcePaths) -> None:
         self.messages: list[Message] = []
         self.sources: list[Raw | None] = []
         self._origin = context.origin or NAME
-        self._places = places
+        self._paths = paths
         self._call_ids: dict[str, str] = {}
         """Call ids by the ids of their items."""
-        self._call_signatures: dict[str, Sealed] = {}
+        self._call_signatures: dict[str, Envelope] = {}
         """Signatures of calls that are still to come, by call id."""
 
     def add_text(self, text: str) -> None:
         """Adds `input` given as a plain string: one user message."""
-        self._places.add("messages[0]", "input")
-        self._places.add("messages[0].content[0]", "input")
+        self._paths.add("messages[0]", "input")
+        self._paths.add("messages[0].content[0]", "input")
         self.messages.append(Message("user", (TextContent(text),)))
         self.sources.append(None)
 
     def add(self, raw: Raw, path: str) -> None:
-        header = read(raw, schema.ItemHeader, path)
+        header = read_object(raw, schema.ItemHeader, path)
         type = header.type or ("item_reference" if header.role is None and header.id else "message")
-        self._places.add(f"messages[{len(self.messages)}]", path)
+        self._paths.add(f"messages[{len(self.messages)}]", path)
         parser = self._PARSERS.get(type)
         parsed = parser(self, raw, path) if parser else self._opaque(raw, type)
         if parsed is None:
             return
         message, source = parsed
         for index in range(len(message.content) if type != "message" else 0):
-            self._places.add(f"messages[{len(self.messages)}].content[{index}]", path)
+            self._paths.add(f"messages[{len(self.messages)}].content[{index}]", path)
         self.messages.append(message)
         self.sources.append(source)
 
     def _opaque(self, raw: Raw, type: str) -> ParsedItem:
         """Returns an item of a type that is passed through without being interpreted."""
-        if type in schema.HOSTED_ITEMS:
-            return Message("assistant", (_hosted_call(raw, type),)), raw
-        from_client = type.endswith("_output") or type in _CLIENT_ITEMS or type == MESSAGE
+        from_client = type.endswith("_output") or type in _CLIENT_ITEMS or type == UNKNOWN_ROLE
         content = OpaqueContent(self._origin, type, raw)
         return Message("user" if from_client else "assistant", (content,)), raw
 
     def _message(self, raw: Raw, path: str) -> ParsedItem:
-        if read(raw, schema.MessageRole, path).role not in _ROLES:
-            self._places.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
-            return self._opaque(raw, MESSAGE)
-        param = read(raw, schema.MessageParam, path)
+        if read_object(raw, schema.MessageRole, path).role not in _ROLES:
+            self._paths.add(f"messages[{len(self.messages)}].content[0]", f"{path}.role")
+            return self._opaque(raw, UNKNOWN_ROLE)
+        param = read_object(raw, schema.InputMessageParam, path)
         message = Message(
             param.role,
             self._contents(param.content, path, "content"),
             item_id=param.id,
             phase=param.phase,
-            extra=_with_status(telling(unknown(raw, schema.MessageParam)), param.status),
+            extra=_with_status(schema.extra_of(raw, schema.InputMessageParam), param.status),
         )
         return message, raw
 
     def _function_call(self, raw: Raw, path: str) -> ParsedItem:
-        param = read(raw, schema.FunctionCallParam, path)
+        param = read_object(raw, schema.FunctionCallParam, path)
         return self._call(param, param.arguments, raw), raw
 
     def _custom_call(self, raw: Raw, path: str) -> ParsedItem:
-        param = read(raw, schema.CustomToolCallParam, path)
+        param = read_object(raw, schema.CustomToolCallParam, path)
         return self._call(param, param.input, raw), raw
 
     def _call(
@@ -116,17 +122,17 @@ class ResponsesItemParser:
             format="text" if is_custom else "json",
             item_id=param.id,
             namespace=param.namespace,
-            extra=_with_status(telling(unknown(raw, type(param))), param.status),
+            extra=_with_status(schema.extra_of(raw, type(param)), param.status),
         )
-        sealed = self._call_signatures.pop(call.id, None)
-        return Message("assistant", (call if sealed is None else with_proof(call, sealed),))
+        envelope = self._call_signatures.pop(call.id, None)
+        return Message("assistant", (call if envelope is None else with_signature(call, envelope),))
 
     def _function_output(self, raw: Raw, path: str) -> ParsedItem:
-        param = read(raw, schema.FunctionCallOutputParam, path)
+        param = read_object(raw, schema.FunctionCallOutputParam, path)
         return self._result(param, "function", param.name, raw, path)
 
     def _custom_output(self, raw: Raw, path: str) -> ParsedItem:
-        param = read(raw, schema.CustomToolCallOutputParam, path)
+        param = read_object(raw, schema.CustomToolCallOutputParam, path)
         return self._result(param, "custom", None, raw, path)
 
     def _result(
@@ -146,67 +152,84 @@ class ResponsesItemParser:
         known_id = self._call_ids.get(call_id, call_id)
         supported = tuple(content for content in contents if isinstance(content, _RESULT_CONTENT))
         content = () if contents == _EMPTY_TEXT else supported
-        extra = keys_of(telling(unknown(raw, type(param), "id")))
+        match content:
+            case (first, *rest) if is_error and first == TextContent(schema.ERROR_PREFIX):
+                content = tuple(rest)
+            case (TextContent(text=text) as first, *rest) if is_error:
+                without_prefix = text.removeprefix(schema.ERROR_PREFIX)
+                content = (msgspec.structs.replace(first, text=without_prefix), *rest)
+        extra = fields_of(schema.extra_of(raw, type(param), "id"))
         if len(supported) < len(contents):
             extra["output"] = schema.to_raw(param.output)
         result = ResultContent(
             known_id,
-            _without_error_prefix(content) if is_error else content,
+            content,
             kind=kind,
             name=name,
             is_error=is_error,
-            extra=_with_status(kept(extra), None if is_error else param.status),
+            extra=_with_status(collect(extra), None if is_error else param.status),
         )
         return Message("tool", (result,), item_id=param.id), raw if known_id == call_id else None
 
     def _reasoning(self, raw: Raw, path: str) -> ParsedItem | None:
         """Parses a reasoning item. Returns None for one that only carries a call's signature."""
-        param = read(raw, schema.ReasoningItemParam, path)
-        sealed = opened(param.encrypted_content)
-        if sealed is not None and sealed.proof.call is not None:
-            self._call_signatures[sealed.proof.call] = sealed
+        param = read_object(raw, schema.ReasoningItemParam, path)
+        envelope = unwrap(param.encrypted_content)
+        if envelope is not None and envelope.state.call is not None:
+            self._call_signatures[envelope.state.call] = envelope
             if not param.summary and not param.content:
                 return None
-            sealed = Sealed(sealed.origin, sealed.model, Proof())
-        extra = _with_status(telling(unknown(raw, schema.ReasoningItemParam)), param.status)
-        texts = [("summary", part.text) for part in param.summary]
+            envelope = Envelope(envelope.origin, envelope.model, ReasoningState())
+        if envelope is not None and envelope.state.text is not None:
+            return Message("assistant", restore_reasoning_item(envelope)), None
+        extra = _with_status(schema.extra_of(raw, schema.ReasoningItemParam), param.status)
+        if envelope is None:
+            state = ReasoningState(item_id=param.id, encrypted=param.encrypted_content)
+        else:
+            state = envelope.state
+        texts: list[tuple[ReasoningKind, str]] = [("summary", part.text) for part in param.summary]
         texts += [("raw", part.text) for part in param.content or ()]
         contents = [
             ReasoningContent(
-                text, "raw" if kind == "raw" else "summary", item_id=param.id, origin=self._origin
+                text,
+                kind,
+                item_id=state.item_id,
+                origin=envelope.origin if envelope else self._origin,
             )
             for kind, text in texts or [("summary", "")]
         ]
-        last = contents.pop()
-        if sealed is None:
-            contents.append(
-                msgspec.structs.replace(last, encrypted=param.encrypted_content, extra=extra)
-            )
-            return Message("assistant", tuple(contents)), raw
-        proof = sealed.proof
-        if proof.text is not None:
-            return Message("assistant", all_restored(sealed)), None
-        contents = [
-            msgspec.structs.replace(part, origin=sealed.origin, item_id=proof.item_id)
-            for part in (*contents, last)
-        ]
         contents[-1] = msgspec.structs.replace(
             contents[-1],
-            signature=proof.signature,
-            encrypted=proof.encrypted,
-            redacted=proof.redacted,
+            signature=state.signature,
+            encrypted=state.encrypted,
+            redacted=state.redacted,
+            extra=UNSET if envelope else extra,
         )
-        return Message("assistant", tuple(contents)), None
+        return Message("assistant", tuple(contents)), None if envelope else raw
 
     def _compaction(self, raw: Raw, path: str) -> ParsedItem:
         """Parses a compaction item. Our own summary becomes a user message; anybody else's can be
         read only by its origin and is passed through.
         """
-        param = read(raw, schema.CompactionParam, path)
-        summary = opened_summary(param.encrypted_content)
+        param = read_object(raw, schema.CompactionParam, path)
+        summary = unwrap_summary(param.encrypted_content)
         if summary is None:
             return self._opaque(raw, "compaction")
         return Message("user", (TextContent(_SUMMARY_PREFIX + summary),)), None
+
+    def _hosted_call(self, raw: Raw, path: str) -> ParsedItem:
+        """Parses a provider-executed call. Its params are all fields of its item."""
+        fields = fields_of(raw)
+        kind, id = _text(fields.pop("type")), _text(fields.pop("id", None))
+        call = CallContent(
+            id,
+            _text(fields.get("name")) or kind.removesuffix("_call"),
+            msgspec.json.encode(fields).decode(),
+            kind=kind,
+            item_id=id or None,
+            provider_executed=True,
+        )
+        return Message("assistant", (call,)), raw
 
     _PARSERS: ClassVar[
         Mapping[str, Callable[["ResponsesItemParser", Raw, str], ParsedItem | None]]
@@ -218,22 +241,23 @@ class ResponsesItemParser:
         "custom_tool_call_output": _custom_output,
         "reasoning": _reasoning,
         "compaction": _compaction,
+        **dict.fromkeys(schema.HOSTED_ITEMS, _hosted_call),
     }
 
     def _contents(self, content: str | list[Raw], path: str, key: str) -> tuple[AnyContent, ...]:
         """Parses content parts and records where each one came from."""
         base = f"messages[{len(self.messages)}].content"
         if key == "output":
-            self._places.add(f"{base}[0]", path)
+            self._paths.add(f"{base}[0]", path)
             base = f"{base}[0].content"
         if isinstance(content, str):
-            self._places.add(f"{base}[0]", f"{path}.{key}")
+            self._paths.add(f"{base}[0]", f"{path}.{key}")
             return (TextContent(content),)
         contents: list[AnyContent] = []
         for number, raw in enumerate(content):
             part_path = f"{path}.{key}[{number}]"
-            self._places.add(f"{base}[{number}]", part_path)
-            type = read(raw, schema.ItemHeader, part_path).type
+            self._paths.add(f"{base}[{number}]", part_path)
+            type = read_object(raw, schema.ItemHeader, part_path).type
             if type is None:
                 expected = ", ".join(_PART_PARSERS)
                 raise BadRequest(f"{part_path}.type", f"missing; expected one of {expected}")
@@ -248,22 +272,7 @@ def _with_status(extra: Json, status: str | None) -> Json:
     if status is None or status == "completed":
         return extra
     encoded = Raw(msgspec.json.encode(status))
-    return Raw(msgspec.json.encode({**keys_of(extra), "status": encoded}))
-
-
-def _hosted_call(raw: Raw, kind: str) -> CallContent:
-    """Returns a provider-executed call whose params are all fields of its item."""
-    fields = keys_of(raw)
-    fields.pop("type")
-    id = _text(fields.pop("id", None))
-    return CallContent(
-        id,
-        _text(fields.get("name")) or kind.removesuffix("_call"),
-        msgspec.json.encode(fields).decode(),
-        kind=kind,
-        item_id=id or None,
-        provider_executed=True,
-    )
+    return Raw(msgspec.json.encode({**fields_of(extra), "status": encoded}))
 
 
 def _text(raw: Raw | None) -> str:
@@ -273,71 +282,67 @@ def _text(raw: Raw | None) -> str:
         return ""
 
 
-def _without_error_prefix(
-    content: tuple[TextContent | ImageContent | FileContent, ...],
-) -> tuple[TextContent | ImageContent | FileContent, ...]:
-    """Removes the prefix that marks a failed result, which this dialect has no field for."""
-    match content:
-        case (first, *rest) if first == TextContent(_ERROR_PREFIX):
-            return tuple(rest)
-        case (TextContent(text=text) as first, *rest) if text.startswith(_ERROR_PREFIX):
-            return (msgspec.structs.replace(first, text=text.removeprefix(_ERROR_PREFIX)), *rest)
-    return content
-
-
 # Content parts
 
 
 def _input_text(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.InputTextParam, path)
-    extra = with_mark(telling(unknown(raw, schema.InputTextParam)), part.prompt_cache_breakpoint)
-    return TextContent(part.text, cache=cache_of(part.prompt_cache_breakpoint), extra=extra)
+    part = read_object(raw, schema.InputTextParam, path)
+    extra = keep_breakpoint(
+        schema.extra_of(raw, schema.InputTextParam), part.prompt_cache_breakpoint
+    )
+    return TextContent(
+        part.text, cache=cache_of_breakpoint(part.prompt_cache_breakpoint), extra=extra
+    )
 
 
 def _output_text(raw: Raw, path: str) -> AnyContent:
     """Keeps annotations in `extra`, unless there are none."""
-    part = read(raw, schema.AssistantText, path)
-    return TextContent(part.text, extra=telling(unknown(raw, schema.BareAssistantText)))
+    part = read_object(raw, schema.AssistantText, path)
+    return TextContent(part.text, extra=schema.extra_of(raw, schema.BareAssistantText))
 
 
 def _refusal(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.AssistantRefusal, path)
+    part = read_object(raw, schema.AssistantRefusal, path)
     return TextContent(
-        part.refusal, refusal=True, extra=telling(unknown(raw, schema.AssistantRefusal))
+        part.refusal,
+        refusal=True,
+        extra=schema.extra_of(raw, schema.AssistantRefusal),
     )
 
 
 def _image(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.InputImageParam, path)
+    part = read_object(raw, schema.InputImageParam, path)
     if part.image_url is None and part.file_id is None:
         raise BadRequest(path, "expected `image_url` or `file_id`")
-    inlined = inline(part.image_url or "")
+    inlined = parse_data_url(part.image_url or "")
     return ImageContent(
         media_type=inlined.media_type if inlined else None,
         data=inlined.data if inlined else None,
         url=None if inlined else part.image_url,
         file_id=part.file_id,
         detail=part.detail,
-        cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(
-            telling(unknown(raw, schema.InputImageParam)), part.prompt_cache_breakpoint
+        cache=cache_of_breakpoint(part.prompt_cache_breakpoint),
+        extra=keep_breakpoint(
+            schema.extra_of(raw, schema.InputImageParam), part.prompt_cache_breakpoint
         ),
     )
 
 
 def _file(raw: Raw, path: str) -> AnyContent:
-    part = read(raw, schema.InputFileParam, path)
+    part = read_object(raw, schema.InputFileParam, path)
     if part.file_data is None and part.file_id is None and part.file_url is None:
         raise BadRequest(path, "expected `file_data`, `file_url` or `file_id`")
-    inlined = inline(part.file_data or "")
+    inlined = parse_data_url(part.file_data or "")
     return FileContent(
         inlined.media_type if inlined else None,
         inlined.data if inlined else part.file_data,
         part.file_url,
         part.file_id,
         part.filename,
-        cache=cache_of(part.prompt_cache_breakpoint),
-        extra=with_mark(telling(unknown(raw, schema.InputFileParam)), part.prompt_cache_breakpoint),
+        cache=cache_of_breakpoint(part.prompt_cache_breakpoint),
+        extra=keep_breakpoint(
+            schema.extra_of(raw, schema.InputFileParam), part.prompt_cache_breakpoint
+        ),
     )
 
 

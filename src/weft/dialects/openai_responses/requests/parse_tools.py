@@ -6,12 +6,12 @@ from typing import get_args
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.dialects.asking.leftovers import kept
-from weft.dialects.asking.turns import DECLARING
-from weft.dialects.asking.wording import telling
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Places, keys_of, read, unknown
+from weft.dialects.requests.codec import SourcePaths
+from weft.dialects.requests.fields import fields_of, read_object
+from weft.dialects.requests.turns import TOOL_DECLARATION
+from weft.dialects.requests.unknown_fields import collect
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Message, OpaqueContent, Tool, ToolChoice, ToolMode
@@ -22,7 +22,7 @@ _DEFAULT_CONTAINERS = frozenset((b'{"type":"auto"}',))
 
 
 def parse_tools(
-    body: schema.ResponseCreateParams, messages: Sequence[Message], places: Places
+    body: schema.ResponseCreateParams, messages: Sequence[Message], paths: SourcePaths
 ) -> tuple[Tool, ...]:
     """Returns the declared tools, then those that input items add. The tools of a namespace are
     listed one by one.
@@ -31,9 +31,9 @@ def parse_tools(
     late = {(tool.namespace, tool.name): (tool, path) for tool, path in late_tools(messages)}
     tools: list[Tool] = []
     for tool, path in [*declared, *late.values()]:
-        places.add(f"tools[{len(tools)}]", path)
-        places.add(f"tools[{len(tools)}].hosted", path)
-        places.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
+        paths.add(f"tools[{len(tools)}]", path)
+        paths.add(f"tools[{len(tools)}].hosted", path)
+        paths.add(f"tools[{len(tools)}].hosted.allowed_domains", f"{path}.filters")
         tools.append(tool)
     return tuple(tools)
 
@@ -44,9 +44,9 @@ def late_tools(messages: Sequence[Message]) -> list[tuple[Tool, str]]:
         tool_and_path
         for number, message in enumerate(messages)
         for content in message.content
-        if isinstance(content, OpaqueContent) and content.kind == DECLARING
+        if isinstance(content, OpaqueContent) and content.kind == TOOL_DECLARATION
         for tool_and_path in _parse_tools(
-            read(content.raw, schema.AdditionalToolsParam, f"input[{number}]").tools,
+            read_object(content.raw, schema.AdditionalToolsParam, f"input[{number}]").tools,
             f"input[{number}].tools",
         )
     ]
@@ -56,7 +56,7 @@ def _parse_tools(raw_tools: Sequence[Raw], list_path: str) -> list[tuple[Tool, s
     parsed: list[tuple[Tool, str]] = []
     for number, raw in enumerate(raw_tools):
         path = f"{list_path}[{number}]"
-        type = read(raw, schema.ItemHeader, path).type
+        type = read_object(raw, schema.ItemHeader, path).type
         if type is None:
             raise BadRequest(f"{path}.type", "missing; expected the type of a tool")
         parsed += _namespace(raw, path) if type == "namespace" else [(_tool(raw, type, path), path)]
@@ -64,16 +64,16 @@ def _parse_tools(raw_tools: Sequence[Raw], list_path: str) -> list[tuple[Tool, s
 
 
 def _namespace(raw: Raw, path: str) -> list[tuple[Tool, str]]:
-    param = read(raw, schema.NamespaceToolParam, path)
+    param = read_object(raw, schema.NamespaceToolParam, path)
     tools = []
     for number, inner in enumerate(param.tools):
         tool_path = f"{path}.tools[{number}]"
-        type = read(inner, schema.ItemHeader, tool_path).type or "function"
+        type = read_object(inner, schema.ItemHeader, tool_path).type or "function"
         tool = msgspec.structs.replace(_tool(inner, type, tool_path), namespace=param.name)
         if number == 0 and param.description:
             description = {schema.NAMESPACE_DESCRIPTION: param.description}
             tool = msgspec.structs.replace(
-                tool, extra=schema.to_raw(keys_of(tool.extra) | description)
+                tool, extra=schema.to_raw(fields_of(tool.extra) | description)
             )
         tools.append((tool, tool_path))
     return tools
@@ -85,42 +85,42 @@ def _tool(raw: Raw, type: str, path: str) -> Tool:
 
 
 def _function(raw: Raw, path: str) -> Tool:
-    param = read(raw, schema.FunctionToolParam, path)
+    param = read_object(raw, schema.FunctionToolParam, path)
     parameters = param.parameters
     return Tool(
         param.name,
         description=param.description,
         parameters=parameters if isinstance(parameters, Raw) and parameters != _NULL else UNSET,
         strict=param.strict if isinstance(param.strict, bool) else None,
-        extra=telling(unknown(raw, schema.FunctionToolParam)),
+        extra=schema.extra_of(raw, schema.FunctionToolParam),
     )
 
 
 def _custom(raw: Raw, path: str) -> Tool:
-    param = read(raw, schema.CustomToolParam, path)
-    extra = telling(unknown(raw, schema.CustomToolParam))
+    param = read_object(raw, schema.CustomToolParam, path)
+    extra = schema.extra_of(raw, schema.CustomToolParam)
     return Tool(param.name, "custom", param.description, raw=raw, origin=NAME, extra=extra)
 
 
 def _web_search(raw: Raw, path: str) -> Tool:
-    param = read(raw, schema.WebSearchToolParam, path)
+    param = read_object(raw, schema.WebSearchToolParam, path)
     filters = param.filters or schema.WebSearchFilters()
     location = UNSET if param.user_location == _NULL else param.user_location
     if isinstance(location, Raw):
-        read(location, schema.UserLocationParam, f"{path}.user_location")
+        read_object(location, schema.UserLocationParam, f"{path}.user_location")
     hosted = Hosted(
         allowed_domains=tuple(filters.allowed_domains or ()),
         blocked_domains=tuple(filters.blocked_domains or ()),
         context_size=param.search_context_size,
         location=location,
     )
-    extra = telling(unknown(raw, schema.WebSearchToolParam))
+    extra = schema.extra_of(raw, schema.WebSearchToolParam)
     return Tool("web_search", "web-search", hosted=hosted, raw=raw, origin=NAME, extra=extra)
 
 
 def _code_interpreter(raw: Raw, path: str) -> Tool:
-    param = read(raw, schema.CodeInterpreterToolParam, path)
-    extra = keys_of(telling(unknown(raw, schema.CodeInterpreterToolParam)))
+    param = read_object(raw, schema.CodeInterpreterToolParam, path)
+    extra = fields_of(schema.extra_of(raw, schema.CodeInterpreterToolParam))
     if msgspec.json.format(bytes(param.container), indent=-1) not in _DEFAULT_CONTAINERS:
         extra["container"] = param.container
     return Tool(
@@ -129,17 +129,17 @@ def _code_interpreter(raw: Raw, path: str) -> Tool:
         hosted=Hosted(),
         raw=raw,
         origin=NAME,
-        extra=kept(extra),
+        extra=collect(extra),
     )
 
 
 def _mcp(raw: Raw, path: str) -> Tool:
-    param = read(raw, schema.McpToolParam, path)
+    param = read_object(raw, schema.McpToolParam, path)
     allowed = param.allowed_tools
     names = allowed.tool_names if isinstance(allowed, schema.McpToolFilter) else allowed
-    extra = keys_of(telling(unknown(raw, schema.McpToolParam)))
+    extra = fields_of(schema.extra_of(raw, schema.McpToolParam))
     if isinstance(allowed, schema.McpToolFilter):
-        extra_filter = telling(unknown(keys_of(raw)["allowed_tools"], schema.McpToolFilter))
+        extra_filter = schema.extra_of(fields_of(raw)["allowed_tools"], schema.McpToolFilter)
         extra |= {"allowed_tools": extra_filter} if isinstance(extra_filter, Raw) else {}
     if isinstance(param.require_approval, Raw) and bytes(param.require_approval) not in (
         b"null",
@@ -152,7 +152,9 @@ def _mcp(raw: Raw, path: str) -> Tool:
         authorization=param.authorization,
         allowed_tools=tuple(names or ()),
     )
-    return Tool(param.server_label, "mcp", hosted=hosted, raw=raw, origin=NAME, extra=kept(extra))
+    return Tool(
+        param.server_label, "mcp", hosted=hosted, raw=raw, origin=NAME, extra=collect(extra)
+    )
 
 
 _PARSERS: Mapping[str, Callable[[Raw, str], Tool]] = {
@@ -174,20 +176,18 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
         mode = _CHOICE_MODES.get(msgspec.json.decode(raw, type=str))
         choice = ToolChoice(mode) if mode else None
     else:
-        choice = _parse_named_choice(read(raw, schema.ToolChoiceParam, "tool_choice"))
+        param = read_object(raw, schema.ResponsesToolChoice, "tool_choice")
+        if param.type == "allowed_tools":
+            mode = _CHOICE_MODES.get(param.mode or "auto")
+            names = tuple(tool.name or tool.server_label or tool.type for tool in param.tools or ())
+            if not names:
+                raise BadRequest("tool_choice.tools", "expected at least one tool")
+            choice = ToolChoice(mode, allowed=names) if mode else None
+        elif param.type in ("function", "custom") and param.name is None:
+            raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
+        else:
+            name = param.server_label or param.name or param.type
+            choice = ToolChoice("required", name, param.type)
     if choice is None:
         extra["tool_choice"] = raw
     return choice
-
-
-def _parse_named_choice(choice: schema.ToolChoiceParam) -> ToolChoice | None:
-    if choice.type == "allowed_tools":
-        mode = _CHOICE_MODES.get(choice.mode or "auto")
-        allowed = tuple(tool.name or tool.server_label or tool.type for tool in choice.tools or ())
-        if not allowed:
-            raise BadRequest("tool_choice.tools", "expected at least one tool")
-        return ToolChoice(mode, allowed=allowed) if mode else None
-    if choice.type in ("function", "custom") and choice.name is None:
-        raise BadRequest("tool_choice.name", "missing; expected the name of a tool")
-    name = choice.server_label or choice.name or choice.type
-    return ToolChoice("required", name, choice.type)

@@ -1,22 +1,15 @@
 """Renders a Responses body: its items, its tools and its options."""
 
-from msgspec import Raw
-
 from weft import large_json
 from weft.context import Context
-from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import put
-from weft.dialects.asking.verbatim import fields_as_said, said_by
 from weft.dialects.openai_responses.requests import schema
-from weft.dialects.openai_responses.requests.fields import FIELD_SOURCES
+from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
 from weft.dialects.openai_responses.requests.render_items import render_items
-from weft.dialects.openai_responses.requests.render_options import (
-    GATEWAY_INCLUDES,
-    ResponsesOptionsRenderer,
-)
+from weft.dialects.openai_responses.requests.render_options import ResponsesOptionsRenderer
 from weft.dialects.openai_responses.requests.render_tools import ResponsesToolRenderer
-from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, Rendered, keys_of
+from weft.dialects.requests.codec import Losses, Rendered
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.unknown_fields import merge_extra
 from weft.request import Request
 
 _NESTED_FIELDS = frozenset({"text"})
@@ -27,31 +20,13 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     """Renders the body. Fields that nobody changed keep their source bytes, unless something was
     lost.
     """
-    names = Names(request, "a-zA-Z0-9_-", 64, losses)
-    rendered_items = render_items(request, context, names, losses)
+    passthrough = ResponsesPassthrough(request, context, losses)
+    items = render_items(request, passthrough, losses)
     losses_before = len(losses.found)
-    options = ResponsesOptionsRenderer(request, context, losses)
-    fields = keys_of(
-        schema.to_raw(options.fields(rendered_items, ResponsesToolRenderer(request, names, losses)))
-    )
-    fields |= options.reasoning()
-    put(fields, options.extra(), _NESTED_FIELDS)
+    options = ResponsesOptionsRenderer(request, context, passthrough, losses)
+    tools = ResponsesToolRenderer(request, passthrough, losses)
+    fields = fields_of(schema.to_raw(options.fields(items, tools))) | options.reasoning()
+    merge_extra(fields, options.extra(), _NESTED_FIELDS)
     if len(losses.found) == losses_before:
-        fields = _with_unchanged_fields(request, fields)
-    return Rendered(large_json.write(fields), names.restored, stop=request.stop)
-
-
-def _with_unchanged_fields(request: Request, rendered: dict[str, Raw]) -> dict[str, Raw]:
-    """Returns the body with the source bytes of every field whose meaning did not change."""
-    source = said_by(request, NAME)
-    if source is None:
-        return rendered
-    fields = fields_as_said(source, request, rendered, FIELD_SOURCES)
-    source_input = keys_of(source.body).get("input")
-    is_short = source_input is None or not bytes(source_input).startswith(b"[")
-    if not is_short or source.request.messages != request.messages:
-        fields["input"] = rendered["input"]
-    if not GATEWAY_INCLUDES.isdisjoint(request.include):
-        fields.pop("include")
-        fields |= {key: value for key, value in rendered.items() if key == "include"}
-    return fields
+        fields = passthrough.unchanged_fields(fields)
+    return Rendered(large_json.write(fields), passthrough.names.originals, stop=request.stop)

@@ -10,17 +10,15 @@ from itertools import groupby
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft.context import Context
-from weft.dialects.asking.arranging import source_of
-from weft.dialects.asking.bridging import Names, is_object
-from weft.dialects.asking.leftovers import drop_beside, unheard
-from weft.dialects.asking.turns import Placed, Turn, spoken, turns
-from weft.dialects.asking.verbatim import messages_as_said, said_by
-from weft.dialects.asking.wording import Kin, data_url, image_url, plain_text
 from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, Spelling, keys_of, origins
-from weft.parts import Json
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.data_urls import data_url, image_url, text_of_file
+from weft.dialects.requests.fields import fields_of, is_json_object
+from weft.dialects.requests.openai_family import OpenAIFamilyOptions
+from weft.dialects.requests.turns import LocatedContent, Turn, message_turns, paired_turns
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
 from weft.request import (
     CallContent,
     FileContent,
@@ -36,40 +34,35 @@ from weft.request import (
 PREFILL_DIALECTS = frozenset({"anthropic-messages"})
 """Dialects in which a trailing assistant message is a prefix of the answer."""
 
-_ERROR_PREFIX = "Error: "
 
-
-def render_items(request: Request, context: Context, names: Names, losses: Losses) -> list[Raw]:
+def render_items(request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> list[Raw]:
     """Renders the items. What they cannot express is reported as a loss."""
-    renderer = _ResponsesItemRenderer(request, context, names, losses)
-    if request.dialect != NAME:
+    renderer = _ResponsesItemRenderer(request, passthrough, losses)
+    if passthrough.same_dialect:
+        found = list(message_turns(request, losses))
+    else:
         for number, message in enumerate(request.messages):
             path = f"messages[{number}]"
             if message.name is not None:
                 losses.warned(f"{path}.name", f"dropped: messages have no name on {NAME}")
-            drop_beside(message.extra, path, losses, NAME)
-            renderer.kin.note(message.content, path)
-        paired = _without_instructions(turns(request, losses))
-        if paired and paired[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
-            detail = f"an answer cannot be continued on {NAME}; end with a user message"
-            losses.refused(paired[-1].path, detail)
-        return [raw for turn in paired for raw in renderer.turn(turn)]
-    sources = messages_as_said(said_by(request, NAME), request)
+            report_dropped_extras(message.extra, path, losses, NAME)
+            renderer.family.report_extras(message.content, path)
+        found = paired_turns(request, losses)
+    # Instructions have a field of their own.
+    turns = [turn for turn in found if turn.path != "instructions"]
+    if turns and turns[-1].role == "assistant" and request.dialect in PREFILL_DIALECTS:
+        detail = f"an answer cannot be continued on {NAME}; end with a user message"
+        losses.refused(turns[-1].path, detail)
     items: list[Raw] = []
-    for turn in _without_instructions(list(spoken(request, losses))):
+    for turn in turns:
         losses_before = len(losses.found)
         rendered = renderer.turn(turn)
-        source = source_of(turn, sources)
+        source = passthrough.source_item(turn)
         items += rendered if source is None or len(losses.found) > losses_before else [source]
     return items
 
 
-def _without_instructions(found: list[Turn]) -> list[Turn]:
-    """Returns the turns without the instructions, which have a field of their own."""
-    return [turn for turn in found if turn.path != "instructions"]
-
-
-def _group_key(placed: Placed) -> str:
+def _group_key(placed: LocatedContent) -> str:
     """Groups adjacent contents that share an item: texts in a message, and reasoning with the same
     item id.
     """
@@ -86,27 +79,23 @@ def _group_key(placed: Placed) -> str:
 class _ResponsesItemRenderer:
     """Renders turns as items."""
 
-    def __init__(self, request: Request, context: Context, names: Names, losses: Losses) -> None:
-        self._is_native = request.dialect == NAME
-        self._origins = origins(context, NAME, native=self._is_native)
-        self._is_own = self._is_native or request.dialect is None
-        self.kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
-        self._names = names
-        self._ids = Spelling(r"\s\S", 64)
+    def __init__(self, request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> None:
+        self.family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._passthrough = passthrough
         self._losses = losses
         self._custom_call_ids: set[str] = set()
         """Ids of custom tool calls, whose results have a type of their own."""
 
     def turn(self, turn: Turn) -> list[Raw]:
         if not turn.contents:
-            return [self._message(turn, [])] if self._is_own else []
+            return [self._message(turn, [])] if self._passthrough.own_ids else []
         items: list[Raw] = []
         for kind, group in groupby(turn.contents, key=_group_key):
             placed = list(group)
             if kind == "message":
                 # An empty text among calls would, as an item, separate them from their results.
                 among_calls = turn.role == "assistant" and len(placed) < len(turn.contents)
-                if self._is_own or not among_calls or _single_text(placed) != "":
+                if self._passthrough.own_ids or not among_calls or _single_text(placed) != "":
                     items.append(self._message(turn, placed))
             elif kind.startswith("reasoning "):
                 items += self._reasoning(placed)
@@ -114,30 +103,29 @@ class _ResponsesItemRenderer:
                 items += self._item(placed[0], turn)
         return items
 
-    def _render_shape(self, value: schema.ResponsesShape, source_extra: Json = UNSET) -> Raw:
-        """Renders a shape together with the unknown fields it had, if it came from this dialect."""
-        extra = keys_of(source_extra if self._is_native else UNSET)
-        return schema.to_raw(extra | keys_of(schema.to_raw(value)))
-
     # Messages
 
-    def _message(self, turn: Turn, contents: list[Placed]) -> Raw:
+    def _message(self, turn: Turn, contents: list[LocatedContent]) -> Raw:
         message = turn.message or Message("user", ())
         is_assistant = turn.role == "assistant"
-        parts = [self._part(placed, is_assistant) for placed in contents]
-        text = _single_text(contents)
-        content = text if text is not None else [part for part in parts if part is not None]
-        id = message.item_id if self._is_own else None
-        value = schema.MessageParam(
+        content = self._content(contents, is_assistant)
+        id = self._passthrough.item_id(message.item_id)
+        value = schema.InputMessageParam(
             turn.role, content, id, "completed" if id and is_assistant else None, message.phase
         )
-        return self._render_shape(value, message.extra)
+        return self._passthrough.shape(value, message.extra)
 
-    def _part(self, placed: Placed, is_assistant: bool) -> Raw | None:
-        path = placed.path
+    def _content(self, contents: list[LocatedContent], is_assistant: bool) -> str | list[Raw]:
+        """Renders contents as parts. A single plain text needs no list."""
+        parts = [self._part(placed, is_assistant) for placed in contents]
+        text = _single_text(contents)
+        return [part for part in parts if part is not None] if text is None else text
+
+    def _part(self, placed: LocatedContent, is_assistant: bool) -> Raw | None:
+        path, passthrough = placed.path, self._passthrough
         match placed.content:
             case TextContent(refusal=True) as refusal:
-                return self._render_shape(schema.AssistantRefusal(refusal.text), refusal.extra)
+                return passthrough.shape(schema.AssistantRefusal(refusal.text), refusal.extra)
             case TextContent() as text if is_assistant:
                 if text.cache is not None:
                     self._losses.warned(
@@ -145,12 +133,12 @@ class _ResponsesItemRenderer:
                         f"dropped: assistant texts have no cache breakpoint on {NAME}",
                     )
                 # `annotations` is required in assistant texts.
-                fields = keys_of(schema.to_raw(schema.AssistantText(text.text, [])))
-                return schema.to_raw(fields | keys_of(text.extra if self._is_native else UNSET))
+                fields = fields_of(schema.to_raw(schema.AssistantText(text.text, [])))
+                return schema.to_raw(fields | passthrough.unknown_fields(text.extra))
             case TextContent() as text:
-                breakpoint = self.kin.mark(text, path)
-                return self._render_shape(schema.InputTextParam(text.text, breakpoint), text.extra)
-            case ImageContent() | FileContent() if is_assistant and not self._is_native:
+                breakpoint = self.family.breakpoint(text, path)
+                return passthrough.shape(schema.InputTextParam(text.text, breakpoint), text.extra)
+            case ImageContent() | FileContent() if is_assistant and not passthrough.same_dialect:
                 detail = f"files of the assistant are not available on {NAME}; move them"
                 self._losses.refused(path, f"{detail} to a user message")
             case ImageContent() as image:
@@ -162,41 +150,41 @@ class _ResponsesItemRenderer:
         return None
 
     def _opaque(self, path: str, opaque: OpaqueContent, is_assistant: bool) -> Raw | None:
-        if self._is_own and opaque.origin in self._origins:
+        if self._passthrough.own_ids and self._passthrough.accepts(opaque):
             return opaque.raw
-        unheard(opaque, path, self._losses, NAME, ours=is_assistant)
+        report_unsupported_item(opaque, path, self._losses, NAME, ours=is_assistant)
         return None
 
     def _image(self, path: str, image: ImageContent) -> Raw | None:
-        breakpoint = self.kin.mark(image, path)
-        if image.file_id is not None and not self._is_own:
+        breakpoint = self.family.breakpoint(image, path)
+        if image.file_id is not None and not self._passthrough.own_ids:
             self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
-        detail = image.detail if self._is_native else image.detail or "auto"
-        self.kin.fetched(image, path)
+        detail = image.detail if self._passthrough.same_dialect else image.detail or "auto"
+        self.family.report_media_type(image, path)
         value = schema.InputImageParam(image_url(image), image.file_id, detail, breakpoint)
-        return self._render_shape(value, image.extra)
+        return self._passthrough.shape(value, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
-        media, breakpoint = file.media_type or "", self.kin.mark(file, path)
+        media, breakpoint = file.media_type or "", self.family.breakpoint(file, path)
         if media.startswith(("audio/", "video/")):
             self._losses.refused(path, f"{media[:5]} is not available on {NAME}; remove it")
             return None
-        if file.file_id is not None and not self._is_own:
+        if file.file_id is not None and not self._passthrough.own_ids:
             self._losses.refused(f"{path}.file_id", "a file id is valid only at its origin")
             return None
-        text = plain_text(file) if not self._is_own else None
+        text = text_of_file(file) if not self._passthrough.own_ids else None
         if text is not None:
             self._losses.adapted(path, "a plain-text document is sent as text")
-            return self._render_shape(schema.InputTextParam(text, breakpoint))
-        self.kin.fetched(file, path)
+            return self._passthrough.shape(schema.InputTextParam(text, breakpoint))
+        self.family.report_media_type(file, path)
         data = file.data if file.data is None or not media else data_url(media, file.data)
         value = schema.InputFileParam(data, file.file_id, file.url, file.filename, breakpoint)
-        return self._render_shape(value, file.extra)
+        return self._passthrough.shape(value, file.extra)
 
     # Items
 
-    def _item(self, placed: Placed, turn: Turn) -> list[Raw]:
+    def _item(self, placed: LocatedContent, turn: Turn) -> list[Raw]:
         match placed.content:
             case CallContent(provider_executed=True) as call:
                 return self._hosted(placed.path, call)
@@ -214,61 +202,63 @@ class _ResponsesItemRenderer:
         return []
 
     def _hosted(self, path: str, call: CallContent) -> list[Raw]:
-        is_known = call.kind in schema.HOSTED_ITEMS and is_object(call.params)
-        if not self._is_own or not is_known:
+        is_known = call.kind in schema.HOSTED_ITEMS and is_json_object(call.params)
+        if not self._passthrough.own_ids or not is_known:
             self._losses.warned(
                 path, f"dropped: {NAME} takes hosted calls only from its own dialect"
             )
             return []
         fields = {"type": call.kind, "id": call.item_id or call.id}
-        fields |= {} if self._is_native else {"status": "completed"}
-        return [schema.to_raw(fields | keys_of(Raw(call.params.encode())))]
+        fields |= {} if self._passthrough.same_dialect else {"status": "completed"}
+        return [schema.to_raw(fields | fields_of(Raw(call.params.encode())))]
 
     def _call(self, path: str, call: CallContent) -> Raw:
         if call.signature is not None:
             self._losses.adapted(
                 f"{path}.signature", "dropped: a signature is valid only at its origin"
             )
-        id = call.id if self._is_native else self._ids.spell(call.id)
-        namespace = call.namespace if self._is_own else None
-        name = call.name
-        if not self._is_native:
-            name = self._names.spell(call.name, None if self._is_own else call.namespace, path)
-        item_id = call.item_id if self._is_own else None
+        id = self._passthrough.call_id(call.id)
+        name = self._passthrough.tool_name(call.name, call.namespace, f"{path}.name")
+        namespace = call.namespace if self._passthrough.own_ids else None
+        item_id = self._passthrough.item_id(call.item_id)
         value: schema.ResponsesShape
         if call.format == "text":
             self._custom_call_ids.add(id)
             value = schema.CustomToolCallParam(id, name, call.params, item_id, namespace)
         else:
             value = schema.FunctionCallParam(id, name, call.params or "{}", item_id, namespace)
-        return self._render_shape(value, call.extra)
+        return self._passthrough.shape(value, call.extra)
 
     def _result(self, path: str, result: ResultContent, turn: Turn) -> Raw:
         contents = [
-            Placed(f"{path}.content[{number}]", content)
+            LocatedContent(f"{path}.content[{number}]", content)
             for number, content in enumerate(result.content)
         ]
         if result.is_error:
-            if not self._is_native:
+            if not self._passthrough.same_dialect:
                 detail = "sent as status incomplete, with the prefix `Error: `"
                 self._losses.adapted(f"{path}.is_error", detail)
-            contents = _with_error_prefix(path, contents)
-        contents = self.kin.marked(path, contents, result.cache)
-        text = _single_text(contents) if contents else ""
-        parts = [self._part(placed, False) for placed in contents]
-        output = text if text is not None else [part for part in parts if part is not None]
-        item_id = turn.message.item_id if turn.message and self._is_own else None
-        id = (result.id if self._is_native else self._ids.spell(result.id)) or None
+            match contents:
+                case [LocatedContent(text_path, TextContent() as first), *rest]:
+                    text = f"{schema.ERROR_PREFIX}{first.text}"
+                    prefixed = msgspec.structs.replace(first, text=text)
+                    contents = [LocatedContent(text_path, prefixed), *rest]
+                case _:
+                    contents.insert(0, LocatedContent(path, TextContent(schema.ERROR_PREFIX)))
+        contents = self.family.move_breakpoint(path, contents, result.cache)
+        output = self._content(contents, False) if contents else ""
+        item_id = self._passthrough.item_id(turn.message.item_id if turn.message else None)
+        id = self._passthrough.call_id(result.id) or None
         status = "incomplete" if result.is_error else None
         value: schema.ResponsesShape
         if result.kind == "custom" or id in self._custom_call_ids:
             value = schema.CustomToolCallOutputParam(output, id, item_id, status)
         else:
-            value = schema.FunctionCallOutputParam(output, id, item_id, None, status)
-            value.name = result.name if self._is_native else None
-        return self._render_shape(value, result.extra)
+            name = result.name if self._passthrough.same_dialect else None
+            value = schema.FunctionCallOutputParam(output, id, item_id, status, name)
+        return self._passthrough.shape(value, result.extra)
 
-    def _reasoning(self, contents: list[Placed]) -> list[Raw]:
+    def _reasoning(self, contents: list[LocatedContent]) -> list[Raw]:
         """Renders reasoning, which only its origin accepts, and only with its item id or encrypted
         content.
         """
@@ -278,7 +268,7 @@ class _ResponsesItemRenderer:
         last = reasonings[-1]
         encrypted = next((one.encrypted for one in reasonings if one.encrypted is not None), None)
         has_state = encrypted is not None or last.item_id is not None
-        if any(one.origin not in self._origins for one in reasonings) or not has_state:
+        if not has_state or not all(map(self._passthrough.accepts, reasonings)):
             for placed in contents:
                 self._losses.warned(
                     placed.path, "dropped: reasoning is accepted only by its origin"
@@ -292,20 +282,12 @@ class _ResponsesItemRenderer:
         value = schema.ReasoningItemParam(
             texts["summary"], last.item_id, texts["raw"] or UNSET, encrypted
         )
-        return [self._render_shape(value, last.extra)]
+        return [self._passthrough.shape(value, last.extra)]
 
 
-def _single_text(contents: list[Placed]) -> str | None:
+def _single_text(contents: list[LocatedContent]) -> str | None:
     """Returns the text of a single plain text, which needs no list of parts."""
     match contents:
-        case [Placed(_, TextContent(refusal=False, cache=None) as text)]:
-            return None if keys_of(text.extra) else text.text
+        case [LocatedContent(_, TextContent(refusal=False, cache=None) as text)]:
+            return None if fields_of(text.extra) else text.text
     return None
-
-
-def _with_error_prefix(path: str, contents: list[Placed]) -> list[Placed]:
-    match contents:
-        case [Placed(text_path, TextContent() as first), *rest]:
-            prefixed = msgspec.structs.replace(first, text=f"{_ERROR_PREFIX}{first.text}")
-            return [Placed(text_path, prefixed), *rest]
-    return [Placed(path, TextContent(_ERROR_PREFIX)), *contents]

@@ -3,40 +3,25 @@
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.asking.bridging import effort_of
-from weft.dialects.asking.leftovers import drop, drop_beside
-from weft.dialects.asking.wording import FAMILY, Kin, Refused, Warned
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 from weft.dialects.openai_responses.requests import schema
+from weft.dialects.openai_responses.requests.options import DROPPED, REFUSED
+from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
 from weft.dialects.openai_responses.requests.render_tools import ResponsesToolRenderer
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, keys_of
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.openai_family import (
+    FAMILY_FIELDS,
+    OpenAIFamilyOptions,
+)
+from weft.dialects.requests.reasoning import effort_for_budget
+from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
 from weft.parts import Json
 from weft.request import Request
 
 MIN_OUTPUT_TOKENS = 16
 """The smallest `max_output_tokens` that the API accepts."""
-
-GATEWAY_INCLUDES = frozenset({"required_action", "reasoning.raw"})
-"""Values of `include` that are meant for the gateway and never sent upstream."""
-
-_UNSUPPORTED: Refused = (
-    ("choices", lambda request: request.choices > 1, "ask for one answer"),
-    (
-        "max_output_tokens",
-        lambda request: request.max_output_tokens == 0,
-        "ask for at least one token",
-    ),
-)
-_DROPPED: Warned = (
-    ("sampling.logit_bias", lambda request: request.sampling.logit_bias is not UNSET),
-    ("sampling.top_k", lambda request: request.sampling.top_k is not None),
-    ("sampling.seed", lambda request: request.sampling.seed is not None),
-    ("betas", lambda request: bool(request.betas)),
-    # In the specification, but not in the original API.
-    ("sampling.presence_penalty", lambda request: bool(request.sampling.presence_penalty)),
-    ("sampling.frequency_penalty", lambda request: bool(request.sampling.frequency_penalty)),
-)
 
 
 def _optional_raw(value: object) -> Json:
@@ -46,18 +31,25 @@ def _optional_raw(value: object) -> Json:
 class ResponsesOptionsRenderer:
     """Renders the options of one request."""
 
-    def __init__(self, request: Request, context: Context, losses: Losses) -> None:
+    def __init__(
+        self,
+        request: Request,
+        context: Context,
+        passthrough: ResponsesPassthrough,
+        losses: Losses,
+    ) -> None:
         quirks = context.quirks
         self._quirks = quirks if isinstance(quirks, ResponsesQuirks) else ResponsesQuirks()
         self._request = request
-        self._is_native = request.dialect == NAME
-        self._kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._passthrough = passthrough
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
         self._losses = losses
 
     def fields(self, items: list[Raw], tools: ResponsesToolRenderer) -> schema.ResponseCreateParams:
         request, sampling = self._request, self._request.sampling
-        if not self._is_native:
-            self._kin.unavailable(_UNSUPPORTED, _DROPPED)
+        same_dialect = self._passthrough.same_dialect
+        if not same_dialect:
+            self._family.report_unavailable(REFUSED, DROPPED)
         if request.stop:
             self._losses.adapted(
                 "stop", f"{NAME} has no stop sequences; Weft cuts the answer itself"
@@ -73,8 +65,8 @@ class ResponsesOptionsRenderer:
             max_output_tokens=self._max_output_tokens(),
             temperature=sampling.temperature,
             top_p=sampling.top_p,
-            presence_penalty=sampling.presence_penalty if self._is_native else None,
-            frequency_penalty=sampling.frequency_penalty if self._is_native else None,
+            presence_penalty=sampling.presence_penalty if same_dialect else None,
+            frequency_penalty=sampling.frequency_penalty if same_dialect else None,
             top_logprobs=sampling.logprobs or None,
             text=self._text(),
             include=self._include() or None,
@@ -83,43 +75,48 @@ class ResponsesOptionsRenderer:
             background=request.background or None,
             previous_response_id=request.previous_response_id,
             truncation=request.truncation,
-            service_tier=self._kin.tier(),
-            metadata=self._kin.metadata(),
-            user=self._kin.user(),
-            safety_identifier=self._kin.safety_identifier(),
+            service_tier=self._family.service_tier(),
+            metadata=self._family.metadata(),
+            user=self._family.user(),
+            safety_identifier=self._family.safety_identifier(),
             prompt_cache_key=request.prompt_cache_key,
-            prompt_cache_retention=self._kin.retention(),
+            prompt_cache_retention=self._family.cache_retention(),
         )
 
     def extra(self) -> dict[str, Raw]:
         """Returns the unknown fields that are sent: all from this dialect, and those that Chat
         Completions shares. Others are reported as losses.
         """
-        extra = keys_of(self._request.extra)
-        if self._kin.own:
+        extra = fields_of(self._request.extra)
+        if self._passthrough.own_ids:
             return extra
-        shared = {key: value for key, value in extra.items() if key in FAMILY and self._kin.kin}
+        shared = {
+            key: value
+            for key, value in extra.items()
+            if key in FAMILY_FIELDS and self._family.in_family
+        }
         rest = {key: extra[key] for key in extra.keys() - shared}
-        drop(schema.to_raw(rest), "", self._losses, NAME)
+        report_unknown(schema.to_raw(rest), "", self._losses, NAME)
         return shared
 
     def reasoning(self) -> dict[str, Raw]:
         """Renders `reasoning`, including fields that only this dialect has."""
         reasoning = self._request.reasoning
-        effort = self._kin.effort(effort_of)
+        effort = self._family.effort(effort_for_budget)
         if reasoning is None:
             return {}
-        if not self._kin.own:
-            drop_beside(reasoning.extra, "reasoning", self._losses, NAME)
+        if not self._passthrough.own_ids:
+            report_dropped_extras(reasoning.extra, "reasoning", self._losses, NAME)
         summary = None if reasoning.summary == "none" else reasoning.summary
-        fields = keys_of(reasoning.extra) if self._kin.own else {}
-        fields |= keys_of(schema.to_raw(schema.ReasoningParam(effort, summary)))
-        return {"reasoning": schema.to_raw(fields)} if fields or self._is_native else {}
+        fields = fields_of(reasoning.extra) if self._passthrough.own_ids else {}
+        fields |= fields_of(schema.to_raw(schema.ReasoningParam(effort, summary)))
+        is_sent = fields or self._passthrough.same_dialect
+        return {"reasoning": schema.to_raw(fields)} if is_sent else {}
 
     def _max_output_tokens(self) -> int | None:
         limit = self._request.max_output_tokens
-        if limit is None or self._is_native or limit >= MIN_OUTPUT_TOKENS or limit == 0:
-            return limit
+        if not limit or limit >= MIN_OUTPUT_TOKENS or self._passthrough.same_dialect:
+            return limit  # 0 is refused
         self._losses.warned(
             "max_output_tokens",
             f"{limit} is below the minimum of {NAME}; using {MIN_OUTPUT_TOKENS}",
@@ -130,23 +127,20 @@ class ResponsesOptionsRenderer:
         """Renders `include`. A response that is not stored must carry its encrypted reasoning, so
         that the client can send it back.
         """
-        include = [name for name in self._request.include if name not in GATEWAY_INCLUDES]
-        if self._is_native:
+        include = [name for name in self._request.include if name not in schema.GATEWAY_INCLUDES]
+        if self._passthrough.same_dialect:
             return include
         if self._request.sampling.logprobs is not None and schema.INCLUDE_LOGPROBS not in include:
             include.append(schema.INCLUDE_LOGPROBS)
-        if (
-            self._quirks.stateless_reasoning
-            and not self._store()
-            and schema.INCLUDE_ENCRYPTED not in include
-        ):
+        encrypted = self._quirks.stateless_reasoning and not self._store()
+        if encrypted and schema.INCLUDE_ENCRYPTED not in include:
             include.append(schema.INCLUDE_ENCRYPTED)
         return include
 
     def _store(self) -> bool | None:
         """Renders `store`. This API stores responses by default; the others do not."""
         store = self._request.store
-        return store if store is not None or self._is_native else False
+        return store if store is not None or self._passthrough.same_dialect else False
 
     def _text(self) -> schema.TextParam | None:
         output, verbosity = self._request.output, self._request.verbosity
@@ -154,9 +148,9 @@ class ResponsesOptionsRenderer:
         if output.kind == "json":
             format = schema.TextFormatParam("json_object")
         elif output.kind == "json-schema":
-            name, strict = self._kin.shape()
+            name, strict = self._family.output_format()
             json_schema = output.schema if isinstance(output.schema, Raw) else Raw(b"{}")
             format = schema.TextFormatParam(
-                "json_schema", name, json_schema, output.description, strict
+                "json_schema", name, output.description, json_schema, strict
             )
         return schema.TextParam(_optional_raw(format), verbosity) if format or verbosity else None

@@ -5,14 +5,20 @@ from itertools import groupby
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.asking.bridging import Names
-from weft.dialects.asking.leftovers import DECISIVE_FOR_TOOLS, drop, missing
-from weft.dialects.asking.wording import Kin, grammar_of
 from weft.dialects.openai_responses.requests import schema
 from weft.dialects.openai_responses.requests.parse_tools import late_tools
+from weft.dialects.openai_responses.requests.passthrough import ResponsesPassthrough
 from weft.dialects.openai_responses.wire import NAME
-from weft.dialects.requests import Losses, keys_of
-from weft.request import Hosted, Request, Tool, ToolChoice
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.openai_family import OpenAIFamilyOptions
+from weft.dialects.requests.tools import parse_grammar
+from weft.dialects.requests.unknown_fields import (
+    ESSENTIAL_FOR_TOOLS,
+    report_missing_tool,
+    report_unknown,
+)
+from weft.request import Hosted, Request, Tool
 
 _AUTO_CONTAINER = Raw(b'{"type":"auto"}')
 _NULL = Raw(b"null")
@@ -22,19 +28,19 @@ _NEVER = Raw(b'"never"')
 class ResponsesToolRenderer:
     """Renders the tools of one request."""
 
-    def __init__(self, request: Request, names: Names, losses: Losses) -> None:
+    def __init__(self, request: Request, passthrough: ResponsesPassthrough, losses: Losses) -> None:
         self._request = request
-        self._kin = Kin(request, NAME, schema.SIBLING_DIALECT, losses)
-        self._is_native = request.dialect == NAME
-        self._names = names
+        self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING_DIALECT, losses)
+        self._passthrough = passthrough
         self._losses = losses
 
     def tools(self) -> list[Raw]:
-        late = [tool for tool, _ in late_tools(self._request.messages)] if self._is_native else []
+        messages = self._request.messages if self._passthrough.same_dialect else ()
+        late = [tool for tool, _ in late_tools(messages)]
         placed = [
             numbered for numbered in enumerate(self._request.tools) if numbered[1] not in late
         ]
-        if not self._kin.own:
+        if not self._passthrough.own_ids:
             return [raw for number, tool in placed for raw in self._tool(tool, number)]
         declared: list[Raw] = []
         for namespace, group in groupby(placed, key=lambda numbered: numbered[1].namespace):
@@ -51,8 +57,8 @@ class ResponsesToolRenderer:
             )
         if isinstance(tool.raw, Raw) and tool.origin == NAME:
             return [tool.raw]
-        if not self._kin.own:
-            drop(tool.extra, path, self._losses, NAME, DECISIVE_FOR_TOOLS)
+        if not self._passthrough.own_ids:
+            report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
         if tool.kind == "function":
             return [self._function(tool, path)]
         if tool.kind == "custom":
@@ -61,36 +67,27 @@ class ResponsesToolRenderer:
 
     def _function(self, tool: Tool, path: str) -> Raw:
         """Renders a function. `strict` is always written, because its default is true."""
-        strict = self._kin.strict(tool, path)
+        strict = self._family.strict(tool, path)
         value = schema.FunctionToolParam(
-            self._name(tool, path),
-            tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
-            strict if self._is_native else bool(strict),
+            self._name(tool, f"{path}.name"),
             tool.description,
+            tool.parameters if isinstance(tool.parameters, Raw) else _NULL,
+            strict if self._passthrough.same_dialect else bool(strict),
         )
-        extra = keys_of(tool.extra) if self._is_native else {}
+        extra = fields_of(tool.extra)
         extra.pop(schema.NAMESPACE_DESCRIPTION, None)
-        return schema.to_raw(extra | keys_of(schema.to_raw(value)))
+        return self._passthrough.shape(value, schema.to_raw(extra))
 
     def _custom(self, tool: Tool, path: str) -> Raw:
-        grammar = grammar_of(tool.raw)
-        format = (
-            schema.CustomToolFormat("grammar", grammar.definition, grammar.syntax)
-            if grammar
-            else None
-        )
-        return schema.to_raw(
-            schema.CustomToolParam(self._name(tool, path), tool.description, format)
-        )
+        grammar = parse_grammar(tool.raw)
+        format: schema.CustomToolFormat | None = None
+        if grammar is not None:
+            format = schema.CustomToolFormat("grammar", grammar.definition, grammar.syntax)
+        name = self._name(tool, f"{path}.name")
+        return schema.to_raw(schema.CustomToolParam(name, tool.description, format))
 
     def _name(self, tool: Tool, path: str) -> str:
-        return self._spell_name(tool, f"{path}.name")
-
-    def _spell_name(self, tool: Tool, path: str) -> str:
-        if self._is_native:
-            return tool.name
-        namespace = None if self._kin.own else tool.namespace
-        return self._names.spell_at(path, tool.name, namespace)
+        return self._passthrough.tool_name(tool.name, tool.namespace, path)
 
     def _hosted(self, tool: Tool, path: str) -> list[Raw]:
         hosted = tool.hosted or Hosted()
@@ -99,16 +96,15 @@ class ResponsesToolRenderer:
         if tool.kind == "code-execution":
             return [schema.to_raw(schema.CodeInterpreterToolParam(_AUTO_CONTAINER))]
         if tool.kind == "mcp" and hosted.server_label is not None:
-            label, allowed = hosted.server_label, list(hosted.allowed_tools) or None
-            # Other dialects have no approvals.
-            return [
-                schema.to_raw(
-                    schema.McpToolParam(
-                        label, hosted.server_url, hosted.authorization, allowed, _NEVER
-                    )
-                )
-            ]
-        missing(tool, path, self._losses, NAME)
+            server = schema.McpToolParam(
+                hosted.server_label,
+                hosted.server_url,
+                hosted.authorization,
+                list(hosted.allowed_tools) or None,
+                _NEVER,  # other dialects have no approvals
+            )
+            return [schema.to_raw(server)]
+        report_missing_tool(tool, path, self._losses, NAME)
         return []
 
     def _web_search(self, hosted: Hosted, path: str) -> Raw:
@@ -125,43 +121,39 @@ class ResponsesToolRenderer:
             schema.WebSearchToolParam("web_search", filters, hosted.context_size, hosted.location)
         )
 
-    def tool_choice(self) -> str | schema.ToolChoiceParam | None:
+    def tool_choice(self) -> str | schema.ResponsesToolChoice | None:
         choice = self._request.tool_choice
-        if choice is None or not self._kin.chooses():
+        if choice is None or not self._family.renders_tool_choice():
             return None
         if choice.allowed:
             tools = [
                 self._reference(name, f"tool_choice.allowed[{number}]")
                 for number, name in enumerate(choice.allowed)
             ]
-            return schema.ToolChoiceParam("allowed_tools", mode=choice.mode, tools=tools)
+            return schema.ResponsesToolChoice("allowed_tools", mode=choice.mode, tools=tools)
         if choice.name is None:
             return choice.mode
-        return self._forced_choice(choice, choice.name)
-
-    def _forced_choice(self, choice: ToolChoice, name: str) -> schema.ToolChoiceParam | None:
         if choice.kind in ("function", "custom"):
-            reference = self._reference(name, "tool_choice.name")
-            return schema.ToolChoiceParam(reference.type, reference.name)
-        if not self._kin.own:
+            reference = self._reference(choice.name, "tool_choice.name")
+            return schema.ResponsesToolChoice(reference.type, reference.name)
+        if not self._passthrough.own_ids:
             detail = f"forcing {choice.kind} is not available on {NAME}; name a function"
             self._losses.refused("tool_choice", detail)
             return None
-        if choice.kind == "mcp":
-            return schema.ToolChoiceParam("mcp", server_label=name)
-        return schema.ToolChoiceParam(choice.kind)
+        label = choice.name if choice.kind == "mcp" else None
+        return schema.ResponsesToolChoice(choice.kind, server_label=label)
 
     def _reference(self, name: str, path: str) -> schema.ToolReference:
         tool = next((tool for tool in self._request.tools if tool.name == name), Tool(name))
         if tool.kind in ("function", "custom"):
-            return schema.ToolReference(tool.kind, self._spell_name(tool, path))
+            return schema.ToolReference(tool.kind, self._name(tool, path))
         if tool.kind == "mcp":
             return schema.ToolReference("mcp", server_label=name)
         return schema.ToolReference(name)
 
 
 def _namespace(name: str, first: Tool, tools: list[Raw]) -> Raw:
-    raw_description = keys_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
+    raw_description = fields_of(first.extra).get(schema.NAMESPACE_DESCRIPTION)
     description = (
         msgspec.json.decode(raw_description, type=str) if raw_description is not None else ""
     )

@@ -10,13 +10,21 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.asking.wording import Breakpoint
+from weft.dialects.requests.fields import other_fields
+from weft.dialects.requests.openai_family import CacheBreakpoint
+from weft.dialects.requests.unknown_fields import without_empty
 from weft.parts import Json
 
 Role = Literal["user", "assistant", "system", "developer"]
 
 SIBLING_DIALECT = "openai-chat"
 """The other dialect of the same API family."""
+
+GATEWAY_INCLUDES = frozenset({"required_action", "reasoning.raw"})
+"""Values of `include` that are meant for the gateway and never sent upstream."""
+
+ERROR_PREFIX = "Error: "
+"""Marks the output of a failed call, which this dialect has no field for."""
 
 INCLUDE_LOGPROBS = "message.output_text.logprobs"
 INCLUDE_ENCRYPTED = "reasoning.encrypted_content"
@@ -55,7 +63,7 @@ class ItemHeader(ResponsesShape):
 
 class InputTextParam(ResponsesTaggedShape, tag="input_text"):
     text: str
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class AssistantText(ResponsesTaggedShape, tag="output_text"):
@@ -78,7 +86,7 @@ class InputImageParam(ResponsesTaggedShape, tag="input_image"):
     image_url: str | None = None
     file_id: str | None = None
     detail: str | None = None
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class InputFileParam(ResponsesTaggedShape, tag="input_file"):
@@ -86,7 +94,7 @@ class InputFileParam(ResponsesTaggedShape, tag="input_file"):
     file_id: str | None = None
     file_url: str | None = None
     filename: str | None = None
-    prompt_cache_breakpoint: Breakpoint | None = None
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ReasoningPartParam(ResponsesShape):
@@ -105,7 +113,7 @@ class MessageRole(ResponsesShape):
     role: str
 
 
-class MessageParam(ResponsesTaggedShape, tag="message"):
+class InputMessageParam(ResponsesTaggedShape, tag="message"):
     role: Role
     content: str | list[Raw]
     id: str | None = None
@@ -131,19 +139,15 @@ class CustomToolCallParam(ResponsesTaggedShape, tag="custom_tool_call"):
     status: str | None = None
 
 
-class FunctionCallOutputParam(ResponsesTaggedShape, tag="function_call_output"):
-    output: str | list[Raw]
-    call_id: str | None = None
-    id: str | None = None
-    name: str | None = None
-    status: str | None = None
-
-
 class CustomToolCallOutputParam(ResponsesTaggedShape, tag="custom_tool_call_output"):
     output: str | list[Raw]
     call_id: str | None = None
     id: str | None = None
     status: str | None = None
+
+
+class FunctionCallOutputParam(CustomToolCallOutputParam, tag="function_call_output"):
+    name: str | None = None
 
 
 class ReasoningItemParam(ResponsesTaggedShape, tag="reasoning"):
@@ -163,9 +167,9 @@ class CompactionParam(ResponsesTaggedShape, tag="compaction"):
 
 class FunctionToolParam(ResponsesTaggedShape, tag="function"):
     name: str
+    description: str | None = None
     parameters: Raw | UnsetType = UNSET
     strict: bool | UnsetType | None = UNSET
-    description: str | None = None
 
 
 class CustomToolFormat(ResponsesShape):
@@ -234,12 +238,12 @@ class ToolReference(ResponsesShape):
     server_label: str | None = None
 
 
-class ToolChoiceParam(ResponsesShape):
+class ResponsesToolChoice(ResponsesShape):
     type: str
     name: str | None = None
     server_label: str | None = None
-    mode: str | None = None
     tools: list[ToolReference] | None = None
+    mode: str | None = None
 
 
 class AdditionalToolsParam(ResponsesShape):
@@ -258,8 +262,8 @@ NAMESPACE_DESCRIPTION = "namespace_description"
 class TextFormatParam(ResponsesShape):
     type: str
     name: str | None = None
-    schema: Raw | UnsetType = UNSET
     description: str | None = None
+    schema: Raw | UnsetType = UNSET
     strict: bool | None = None
 
 
@@ -310,3 +314,8 @@ class ResponseCreateParams(ResponsesShape, kw_only=True):
 
 def to_raw(value: object) -> Raw:
     return Raw(large_json.write(value))
+
+
+def extra_of(raw: bytes | Raw, shape: type[msgspec.Struct], *handled: str) -> Json:
+    """Returns the fields of an object that its shape does not know, without empty ones."""
+    return without_empty(other_fields(raw, shape, *handled))

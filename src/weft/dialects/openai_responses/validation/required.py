@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from weft.dialects.checking.once import JsonObject, Once, kind, plain
-from weft.dialects.checking.untyped import count, elements, fields, shown, text
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter, json_type, quote_word
+from weft.dialects.validation.untyped import count, elements, fields, shown, text
 
 _ITEM = ("item_id", "output_index")
 _CONTENT = (*_ITEM, "content_index")
@@ -208,14 +208,14 @@ INDEX_KEYS = {"content": "content_index", "summary": "summary_index"}
 
 def has_type(value: JsonValue, expected: str) -> bool:
     """Whether a value has one of the types in, for example, `integer or null`."""
-    found = kind(value)
+    found = json_type(value)
     return found in expected.split(" or ") or (found == "integer" and expected.startswith("number"))
 
 
 class ShapeValidator:
     """Checks keys and types against these tables."""
 
-    def __init__(self, report: Once) -> None:
+    def __init__(self, report: Reporter) -> None:
         self._report = report
 
     def event(self, type: str, event: JsonObject) -> None:
@@ -242,7 +242,7 @@ class ShapeValidator:
 
     def item(self, where: str, item: JsonObject) -> None:
         type = text(item.get("type"))
-        subject = f"{plain(type or 'item')} {shown(item.get('id'))}"
+        subject = f"{quote_word(type or 'item')} {shown(item.get('id'))}"
         for key, expected in {"type": "text", **ITEM_KEYS.get(type, ANY_ITEM_KEYS)}.items():
             if not has_type(item.get(key), expected) or (key == "id" and not item[key]):
                 detail = (

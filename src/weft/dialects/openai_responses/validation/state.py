@@ -4,8 +4,6 @@ A streamed value arrives four times: as deltas, in its own `.done`, in its part 
 Each must equal the one before it.
 """
 
-from weft.dialects.checking.once import JsonObject, Once, plain
-from weft.dialects.checking.untyped import count, elements, fields, parsed, shown, text
 from weft.dialects.openai_responses.validation.required import (
     CALL_VALUES,
     INDEX_KEYS,
@@ -13,6 +11,8 @@ from weft.dialects.openai_responses.validation.required import (
     StreamedField,
 )
 from weft.dialects.rules import JsonValue
+from weft.dialects.validation.reporter import JsonObject, Reporter, quote_word
+from weft.dialects.validation.untyped import count, elements, fields, parse_json, shown, text
 
 STREAMED_VALUES = {**CALL_VALUES, "mcp_call": "arguments", "code_interpreter_call": "code"}
 """Items with one streamed value, and its key."""
@@ -69,7 +69,7 @@ class TrackedPart:
 class TrackedItem:
     """One output item: its identity, its parts and its value, and the rules about them."""
 
-    def __init__(self, report: Once, index: int | None, item: JsonObject, order: int) -> None:
+    def __init__(self, report: Reporter, index: int | None, item: JsonObject, order: int) -> None:
         self._report = report
         self.index = index
         self.order = order
@@ -87,7 +87,9 @@ class TrackedItem:
         self._value = TrackedValue(item_value(item))
 
     def __str__(self) -> str:
-        return f"{plain(self.type or 'item')} {shown(self.id)} (output_index {shown(self.index)})"
+        return (
+            f"{quote_word(self.type or 'item')} {shown(self.id)} (output_index {shown(self.index)})"
+        )
 
     # Identity
 
@@ -332,7 +334,7 @@ def item_texts(item: JsonObject) -> dict[str, str]:
 
 def _is_json(source: str) -> bool:
     try:
-        parsed(source)
+        parse_json(source)
     except ValueError:
         return False
     return True

@@ -1,1 +1,0 @@
-"""What requests of more than one wire are made of."""

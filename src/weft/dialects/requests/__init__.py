@@ -1,0 +1,1 @@
+"""What the parsers and renderers of requests share, whatever the dialect."""

@@ -1,0 +1,46 @@
+"""Images and files as base64 data URLs."""
+
+import re
+from base64 import b64decode
+from typing import NamedTuple
+
+from weft.request import (
+    FileContent,
+    ImageContent,
+)
+
+_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+
+
+class DataUrl(NamedTuple):
+    """What a data URL holds."""
+
+    media_type: str
+    data: str
+
+
+def parse_data_url(url: str) -> DataUrl | None:
+    """Returns what a base64 data URL holds; None for any other address."""
+    found = _DATA_URL.fullmatch(url)
+    return DataUrl(found[1], found[2]) if found else None
+
+
+def data_url(media_type: str, data: str) -> str:
+    return f"data:{media_type};base64,{data}"
+
+
+def image_url(image: ImageContent) -> str | None:
+    """Returns the address of an image, which may be the image itself."""
+    if image.data is not None:
+        return data_url(image.media_type or "image/png", image.data)
+    return image.url
+
+
+def text_of_file(file: FileContent) -> str | None:
+    """Returns the text of a document that is nothing else."""
+    if file.data is None or not (file.media_type or "").startswith("text/"):
+        return None
+    try:
+        return b64decode(file.data, validate=True).decode()
+    except ValueError:
+        return None

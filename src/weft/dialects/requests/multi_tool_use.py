@@ -1,0 +1,94 @@
+"""Calls that a model wrapped into one call of a function that nobody declared, `parallel`.
+
+The answer shows a client the calls inside, under ids made of the wrapper's. A history that holds
+their results but still the wrapper itself is unfolded in the same way, so that each result has its
+call.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from weft.request import CallContent, Message, Request, ResultContent
+
+WRAPPERS = frozenset({"parallel", "multi_tool_use.parallel", "multi_tool_use_parallel"})
+"""The function's names: its own, and with its namespace, which not every host allows a dot in."""
+
+_PREFIX = "functions."
+
+
+class WrappedCall(msgspec.Struct):
+    """One call inside a wrapper."""
+
+    recipient_name: str
+    parameters: Raw = Raw(b"{}")
+
+    @property
+    def name(self) -> str:
+        return self.recipient_name.removeprefix(_PREFIX)
+
+    @property
+    def params(self) -> str:
+        return bytes(self.parameters).decode()
+
+
+class _Wrapper(msgspec.Struct):
+    tool_uses: list[WrappedCall]
+
+
+def parse_wrapped_calls(params: str) -> list[WrappedCall]:
+    """The calls that the arguments of a wrapper hold. Raises ValueError for what is none."""
+    return _read(params).tool_uses
+
+
+_read = msgspec.json.Decoder(_Wrapper).decode
+
+
+def answered_ids(request: Request) -> frozenset[str]:
+    """The ids of all results."""
+    return frozenset(
+        content.id
+        for message in request.messages
+        for content in message.content
+        if isinstance(content, ResultContent)
+    )
+
+
+def declares_wrapper(request: Request) -> bool:
+    """Whether a wrapper's name is that of a tool of the client's own."""
+    return any(tool.name in WRAPPERS for tool in request.tools)
+
+
+def holds_wrapper(message: Message) -> bool:
+    return any(isinstance(one, CallContent) and one.name in WRAPPERS for one in message.content)
+
+
+def unwrap_calls(call: CallContent, answered: Collection[str]) -> list[CallContent]:
+    """The calls inside a wrapper whose results are there; none if it is not such a wrapper."""
+    if call.name not in WRAPPERS or call.id in answered:
+        return []
+    try:
+        uses = parse_wrapped_calls(call.params)
+    except ValueError:
+        return []
+    numbers = next(
+        (
+            range(first, first + len(uses))
+            for first in (0, 1)
+            if all(f"{call.id}_{first + number}" in answered for number in range(len(uses)))
+        ),
+        range(0),
+    )
+    return [
+        msgspec.structs.replace(
+            call,
+            id=f"{call.id}_{number}",
+            name=use.name,
+            params=use.params,
+            item_id=None,
+            signature=call.signature if number == numbers.start else None,
+            extra=UNSET,
+        )
+        for number, use in zip(numbers, uses, strict=False)
+    ]

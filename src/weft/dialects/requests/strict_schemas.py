@@ -1,0 +1,51 @@
+"""Whether a JSON schema meets the rules of strict mode: closed objects, all keys required."""
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+
+class _StrictSchema(msgspec.Struct):
+    """As much of a JSON schema as strictness is about."""
+
+    type: Raw | UnsetType = UNSET
+    properties: "dict[str, _StrictSchema | bool] | UnsetType" = UNSET
+    required: list[str] | UnsetType = UNSET
+    additional: "bool | _StrictSchema | UnsetType" = msgspec.field(
+        name="additionalProperties", default=UNSET
+    )
+    items: "_StrictSchema | bool | UnsetType" = UNSET
+    any_of: "list[_StrictSchema | bool] | UnsetType" = msgspec.field(name="anyOf", default=UNSET)
+    all_of: Raw | UnsetType = msgspec.field(name="allOf", default=UNSET)
+    one_of: Raw | UnsetType = msgspec.field(name="oneOf", default=UNSET)
+    defs: "dict[str, _StrictSchema | bool] | UnsetType" = msgspec.field(name="$defs", default=UNSET)
+
+
+def is_strict(schema: Raw | UnsetType) -> bool:
+    """Whether every object of a schema is closed and requires all it names."""
+    if not isinstance(schema, Raw):
+        return False
+    try:
+        top = msgspec.json.decode(schema, type=_StrictSchema)
+    except (ValueError, RecursionError):
+        return False
+    return top.type == Raw(b'"object"') and _is_closed(top)
+
+
+def _is_closed(schema: _StrictSchema | bool) -> bool:
+    if isinstance(schema, bool) or schema.all_of is not UNSET or schema.one_of is not UNSET:
+        return False
+    below: list[_StrictSchema | bool] = []
+    for group in (schema.properties, schema.defs):
+        below += group.values() if isinstance(group, dict) else ()
+    below += schema.any_of if isinstance(schema.any_of, list) else ()
+    below += () if isinstance(schema.items, UnsetType) else (schema.items,)
+    return _is_object_closed(schema) and all(_is_closed(one) for one in below)
+
+
+def _is_object_closed(schema: _StrictSchema) -> bool:
+    named = schema.properties if isinstance(schema.properties, dict) else {}
+    mentions = isinstance(schema.type, Raw) and b'"object"' in bytes(schema.type)
+    if not named and not mentions:
+        return True
+    required = schema.required if isinstance(schema.required, list) else []
+    return schema.additional is False and set(named) == set(required)
