@@ -19,7 +19,15 @@ from tests.captures import CHAT, HERE, Capture
 from tests.strategies import FEW, QUICK
 from weft.check import lifecycle
 from weft.check.checker import VIOLATIONS, Checker, examine, is_body, parse_leniently
-from weft.check.report import Checked, as_json, explanation, list_rules, text
+from weft.check.report import (
+    Checked,
+    as_json,
+    explanation,
+    finding_line,
+    list_rules,
+    summary,
+    verdict_lines,
+)
 from weft.check.rules import all_rules, rules_named, rules_of
 from weft.check.sarif import as_sarif
 from weft.check.sse_lines import Position
@@ -39,7 +47,9 @@ FIRST = chat.chunk({"role": "assistant", "content": "Hel"})
 PLAIN = chat.stream([FIRST, chat.chunk({"content": "lo"})])
 CUT = chat.stream([FIRST, chat.chunk({"content": "\ud83d"}), chat.chunk({"content": "lo"})])
 """Breaks one rule: a character is cut in two, and its other half never comes."""
-FOUND = Finding("lifecycle/surrogate-lone", 1, len(FIRST), "a character was cut in two")
+FOUND = Finding(
+    "lifecycle/surrogate-lone", 1, len(FIRST), "a character was split between two deltas"
+)
 WHERE = f"(event 1, byte {len(FIRST)})"
 
 
@@ -484,12 +494,18 @@ def checked() -> list[Checked]:
     ]
 
 
-def test_text_is_a_line_a_finding_then_clients_then_the_sum() -> None:
-    first, *verdicts, last = text(checked(), plain).splitlines()
-    assert first == f"a b.sse:3:1: warning {FOUND.code}: {FOUND.detail} {WHERE}"
-    assert verdicts
-    assert all(line.startswith("a b.sse: ") for line in verdicts)
-    assert last == "2 captures checked: 0 errors, 1 warning, 0 notes; 1 capture unreadable"
+def test_text_has_a_line_for_each_finding_and_verdict_and_a_summary() -> None:
+    cut, gone, good = checked()
+    (found,) = cut.findings
+    line = finding_line(cut.path, found, cut.position(found), plain)
+    assert line == f"a b.sse:3:1: warning {FOUND.code}: {FOUND.detail} {WHERE}"
+    assert verdict_lines(cut)
+    assert all(line.startswith("a b.sse: ") for line in verdict_lines(cut))
+    assert (gone.findings, good.findings) == ((), ())
+    assert verdict_lines(gone) == verdict_lines(good) == []
+    assert summary([cut, gone, good]) == (
+        "2 captures checked: 0 errors, 1 warning, 0 notes; 1 capture unreadable"
+    )
 
 
 def test_json_has_the_same_keys_for_every_capture() -> None:

@@ -298,9 +298,10 @@ class Assembler:
                     # a failed response has no client call that may be dispatched
                     call = msgspec.structs.replace(call, invalid="stream-failed")
                 items.append(call)
-        plain = sorted(self._order)
+        plain, failure = sorted(self._order), None
         if error is not None:
             plain = [*plain[1:], ERROR]
+            failure = Failure(error.kind, error.message, error.code, error.status, error.retryable)
         return Response(
             id=metadata.id,
             model=(finish.model if finish and finish.model else metadata.model),
@@ -311,8 +312,7 @@ class Assembler:
             raw_finish_reason=finish.raw_reason if finish else None,
             stop_sequence=finish.stop_sequence if finish else None,
             usage=merged(metadata.usage, finish.usage if finish else None),
-            error=error
-            and Failure(error.kind, error.message, error.code, error.status, error.retryable),
+            error=failure,
             findings=findings,
             choice=choice,
             extra=finish.extra if finish else UNSET,

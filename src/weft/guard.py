@@ -29,10 +29,9 @@ from weft.lifecycle import (
     RESPONSE,
     Hold,
     meaning,
-    parses,
     settled,
 )
-from weft.partial_json import canonical
+from weft.partial_json import canonical, is_json
 from weft.parts import (
     ErrorKind,
     ErrorPart,
@@ -563,7 +562,7 @@ class Guard:
         if part.invalid is None:
             if self._response is FAILED:
                 part = _replace(part, invalid="stream-failed")
-            elif part.format == "json" and not parses(part.params):
+            elif part.format == "json" and not is_json(part.params):
                 detail = f"call {part.id!r}: arguments are not JSON: {part.params[-40:]!r}"
                 self._findings.note("arguments-invalid", detail)
                 part = _replace(part, invalid="bad-arguments")

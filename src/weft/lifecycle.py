@@ -170,11 +170,6 @@ def event_of(part: Part) -> Event:
     return part.__class__
 
 
-def parses(text: str) -> bool:
-    """Whether this is one whole JSON value."""
-    return is_json(text)
-
-
 def meaning(text: str) -> tuple[str, Code | None]:
     """What argument text means, and how it is odd: blank and null are no arguments, an object
     inside a string is that object.
@@ -187,7 +182,7 @@ def meaning(text: str) -> tuple[str, Code | None]:
 
 def settled(text: str) -> bool:
     """Whether argument text is JSON and means what it says."""
-    return parses(text) and meaning(text)[1] is None
+    return is_json(text) and meaning(text)[1] is None
 
 
 class Hold:

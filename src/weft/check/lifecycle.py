@@ -12,9 +12,9 @@ NOT_RULES: dict[Code, str] = {
     "block-index-gap": "a wire that has blocks has a rule of its own for it",
     "block-interleaved": "a wire that has blocks has a rule of its own for it",
     "field-missing": "each wire has rules of its own for the shapes of its events",
-    "bridge-extra-keys": "it tells what a stage did for a target that knows no such tools",
-    "bridge-no-input": "it tells what a stage did for a target that knows no such tools",
-    "stop-cut": "it tells that a stop sequence of the request was applied by Weft",
+    "bridge-extra-keys": "reports what a stage did for a target without such tools",
+    "bridge-no-input": "reports what a stage did for a target without such tools",
+    "stop-cut": "reports that Weft applied a stop sequence of the request",
     "choice-other": "the checker reads every choice of a response, each by itself",
     "choice-index-missing": "the wire has this rule itself",
     "content-parts": "the wire has this rule itself: content-type",
@@ -25,8 +25,8 @@ NOT_RULES: dict[Code, str] = {
     "call-empty": "the wire has this rule itself: call-index-missing, or call-nameless",
     "call-id-late": "the wire has this rule itself: call-id-missing",
     "call-index-unordered": "the wire has this rule itself: call-index-order",
-    "parallel-wrapper": "it tells what a model did, which is no fault of the stream",
-    "not-carried": "it tells what an encoder, or a decoder of Weft, cannot say",
+    "parallel-wrapper": "reports what a model did, which is no defect of the stream",
+    "not-carried": "reports what an encoder or decoder of Weft cannot carry",
     **dict.fromkeys(
         (
             "index-disordered",
@@ -37,10 +37,10 @@ NOT_RULES: dict[Code, str] = {
             "sequence-number-disordered",
             "sequence-number-missing",
         ),
-        "the rules of the wire tell it",
+        "the wire has rules of its own for it",
     ),
 }
-"""Codes that tell nothing of the stream, and why."""
+"""Codes of findings that are not rules of every stream, and why."""
 
 FAILURES: dict[ErrorKind, str] = {
     "upstream": "error-reported",

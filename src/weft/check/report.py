@@ -15,7 +15,7 @@ from weft.findings import Finding
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 Paint = Callable[[str, Severity], str]
-"""Colours a word by how bad it is."""
+"""Colours a word by its severity."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -61,23 +61,9 @@ def finding_line(path: str, found: Finding, position: Position, paint: Paint) ->
     )
 
 
-def finding_lines(checked: Checked, paint: Paint) -> list[str]:
-    return [
-        finding_line(checked.path, one, checked.position(one), paint) for one in checked.findings
-    ]
-
-
 def verdict_lines(checked: Checked) -> list[str]:
-    """What clients make of a capture."""
+    """One line for each verdict of a client on a capture."""
     return [f"{checked.path}: {verdict_line(row)} [{row.rule}]" for row in checked.verdicts]
-
-
-def text(captures: Sequence[Checked], paint: Paint) -> str:
-    """Of each capture, one line a finding, then what clients make of it; then the sum."""
-    lines = [
-        line for each in captures for line in (*finding_lines(each, paint), *verdict_lines(each))
-    ]
-    return "\n".join([*lines, summary(captures)]) + "\n"
 
 
 def verdict_line(row: Verdict) -> str:
@@ -88,17 +74,17 @@ def verdict_line(row: Verdict) -> str:
 
 
 def summary(captures: Sequence[Checked], skipped: int = 0) -> str:
-    """How many captures were checked, and what was found; `skipped` files were no captures."""
+    """How many captures were checked, and what was found. `skipped` other files were ignored."""
     read = [each for each in captures if each.report]
     counts = count_by_severity(captures)
-    found = ", ".join(_many(counts[severity], severity) for severity in SEVERITIES)
+    found = ", ".join(_count(counts[severity], severity) for severity in SEVERITIES)
     unread = len(captures) - len(read)
-    lost = f"; {_many(unread, 'capture')} unreadable" if unread else ""
-    others = f"; {_many(skipped, 'other file')} skipped" if skipped else ""
-    return f"{_many(len(read), 'capture')} checked: {found}{lost}{others}"
+    lost = f"; {_count(unread, 'capture')} unreadable" if unread else ""
+    others = f"; {_count(skipped, 'other file')} skipped" if skipped else ""
+    return f"{_count(len(read), 'capture')} checked: {found}{lost}{others}"
 
 
-def _many(number: int, word: str) -> str:
+def _count(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 

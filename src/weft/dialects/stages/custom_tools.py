@@ -21,8 +21,8 @@ import msgspec
 
 from weft.assembler import Buffer
 from weft.findings import Code, Findings
-from weft.lifecycle import meaning, parses
-from weft.partial_json import join_halves, parse, whole_characters
+from weft.lifecycle import meaning
+from weft.partial_json import is_json, join_halves, parse, whole_characters
 from weft.parts import (
     ErrorPart,
     Finish,
@@ -325,7 +325,7 @@ class CustomToolCalls:
         call.where = _TextState.OVER
 
     def _judge(self, id: str, call: _UnwrappedCall) -> None:
-        if call.text.lstrip().startswith("{") and not parses(call.text):
+        if call.text.lstrip().startswith("{") and not is_json(call.text):
             self._cut(id, call)
         else:
             detail = f"call {id!r}: no text under {KEY!r}; the arguments are handed over as text"
