@@ -478,7 +478,10 @@ class Guard:
         if not whole or (_is_json(call) and not whole.strip(_BLANKS)):
             return
         sent, text = self.fold.joined(call.id), self._text(call)
-        if whole == text or (_is_json(call) and _same(whole, text)):
+        if whole == text:
+            return
+        spelled = canonical(meaning(whole)[0]) if _is_json(call) else None
+        if spelled is not None and spelled == canonical(meaning(text)[0]):
             return
         if call.stage is _Stage.SEALED or sent:
             tail = self._tail(text, whole, f"params of {call.id!r}")
@@ -604,11 +607,6 @@ def _call_of(call: _GuardedCall) -> ToolCall:
         origin=start.origin,
         extra=start.extra,
     )
-
-
-def _same(one: str, other: str) -> bool:
-    spelled = canonical(meaning(one)[0])
-    return spelled is not None and spelled == canonical(meaning(other)[0])
 
 
 _HANDLERS: dict[type[Part], Callable[[Guard, Any, list[Part]], None]] = {

@@ -139,7 +139,14 @@ class Scan:
                 end = position + _SLICE
                 position = _IN_STRING.match(text, position, end).end()  # type: ignore[union-attr]
                 if position < length and position != end:
-                    self._in_string(text[position])
+                    if text[position] == "\\":
+                        self._at = _ScanState.ESCAPE
+                    elif text[position] != '"':
+                        self._at = _ScanState.BROKEN
+                    elif self._word == "key":
+                        self._at = _ScanState.COLON
+                    else:
+                        self._value_ended()
                     position += 1
             elif self._at in _NUMBER:
                 position += self._in_number(text[position])
@@ -169,16 +176,6 @@ class Scan:
                 self._at = _ScanState.VALUE
             return found.end() if found else 0
         return 0
-
-    def _in_string(self, character: str) -> None:
-        if character == '"' and self._word == "key":
-            self._at = _ScanState.COLON
-        elif character == '"':
-            self._value_ended()
-        elif character == "\\":
-            self._at = _ScanState.ESCAPE
-        else:
-            self._at = _ScanState.BROKEN
 
     def _in_word(self, character: str) -> None:
         """An escape, its hex digits, or the rest of true, false, null."""

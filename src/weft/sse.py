@@ -293,21 +293,18 @@ class FrameReader:
                 self._dispatch(out, cut=False)
             self._event, self._id = "", None
         else:
-            self._field(line, out)
-
-    def _field(self, line: bytes, out: list[Frame]) -> None:
-        name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"event":
-            self._event = "" if value == b"message" else value.decode("utf-8", "replace")
-        elif name == b"id":
-            self._id = value.decode("utf-8", "replace") or None
-        elif name == b"error" and value.strip():
-            self._event = "error"
-            self._add(value.strip())
-        elif name[:1] == b"{" and not self._data:  # a body behind keepalive comments
-            self._form = _Form.JSON
-            self._json_line(line, out)
+            name, _, value = line.rstrip(_LINE_ENDS).partition(b":")
+            value = value.removeprefix(b" ")
+            if name == b"event":
+                self._event = "" if value == b"message" else value.decode("utf-8", "replace")
+            elif name == b"id":
+                self._id = value.decode("utf-8", "replace") or None
+            elif name == b"error" and value.strip():
+                self._event = "error"
+                self._add(value.strip())
+            elif name[:1] == b"{" and not self._data:  # a body behind keepalive comments
+                self._form = _Form.JSON
+                self._json_line(line, out)
 
     def _add(self, value: bytes) -> None:
         if not self._data:
