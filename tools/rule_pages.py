@@ -15,14 +15,14 @@ rules: `rules.toml` in the folder of each dialect, and `sse.toml` and `lifecycle
 `src/weft/check`. After a change there, `python -m tests.docs_update` writes it anew.
 
 An *error* breaks clients or loses something, a *warning* does so with some of them, and a *note*
-is legal but worth knowing. Errors and warnings make the check fail; notes do not. What a rule says
-of clients stands by client [on its own page](clients.md).
+is legal but worth knowing. Errors and warnings make the check fail; notes do not. Below a rule
+stands what clients do when it is broken; [another page](clients.md) lists that by client.
 """
 
 CLIENTS_HEAD = """# Clients and broken streams
 
-What known clients do with a stream that breaks a [rule](rules.md), as far as somebody has seen it:
-a client or a rule that is not listed is no promise. This page is generated from
+What known clients do with a stream that breaks a [rule](rules.md), as far as it was observed. What
+is not listed has not been tried. This page is generated from
 `src/weft/check/clients.toml`. After a change there, `python -m tests.docs_update` writes it anew.
 
 *Executed* versions are run by Weft's own tests, over HTTP, on a capture that breaks the rule.
@@ -31,7 +31,7 @@ a client or a rule that is not listed is no promise. This page is generated from
 - **raises**: its reader gets an exception,
 - **loses**: something that was sent is missing or empty,
 - **doubles**: something is there more than once, or joined to itself,
-- **hangs**: something stays open for ever,
+- **hangs**: something stays open forever,
 - **ignores**: it takes a response that failed for a good one.
 """
 

@@ -11,8 +11,8 @@ import msgspec
 
 Effect = Literal["raises", "loses", "doubles", "hangs", "ignores"]
 """raises: the reader gets an exception; loses: something that was sent is missing or empty;
-doubles: something is there more than once, or joined to itself; hangs: something stays open for
-ever; ignores: a response that failed is taken for a good one."""
+doubles: something is there more than once, or joined to itself; hangs: something stays open
+forever; ignores: a response that failed is taken for a good one."""
 
 Evidence = Literal["executed", "recorded"]
 """executed: the tests run this version on a capture; recorded: measured, read or reported."""
