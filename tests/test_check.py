@@ -69,7 +69,7 @@ def serious(found: list[Finding]) -> list[Finding]:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_every_code_of_a_finding_is_a_rule_or_is_said_not_to_be_one(code: Code) -> None:
+def test_every_code_of_a_finding_is_a_rule_or_listed_as_none(code: Code) -> None:
     assert (f"lifecycle/{code}" in RULES) != (code in lifecycle.NOT_RULES)
 
 
@@ -130,7 +130,7 @@ def test_the_example_of_a_rule_breaks_it(id: str) -> None:
     assert id in broken(written(RULES[id].example))
 
 
-def test_the_examples_that_are_no_stream_are_parts_or_said_in_words() -> None:
+def test_the_examples_that_are_no_stream_are_parts_or_words() -> None:
     for name, rule in rules_of("lifecycle").items():
         if f"lifecycle/{name}" not in EXAMPLES and name not in (
             "markup-call",
@@ -147,7 +147,7 @@ def test_a_plain_stream_breaks_nothing(dialect: DialectName | None) -> None:
     assert weft.check(PLAIN, dialect) == []
 
 
-def test_a_finding_tells_the_rule_the_event_and_its_first_byte() -> None:
+def test_a_finding_has_the_rule_the_event_and_its_first_byte() -> None:
     assert weft.check(CUT) == [FOUND]
 
 
@@ -190,7 +190,7 @@ def test_a_response_that_another_one_cuts_off_is_truncated() -> None:
     assert (rule, last) in [(one.code, one.offset) for one in report.findings]
 
 
-def test_every_choice_is_checked_and_what_concerns_all_is_told_once() -> None:
+def test_every_choice_is_checked_and_what_concerns_all_is_reported_once() -> None:
     def chunk(choice: int, delta: dict[str, object], reason: str | None = None) -> bytes:
         entry = {"index": choice, "delta": delta, "finish_reason": reason}
         return chat.chunk({}, choices=[entry])
@@ -221,7 +221,7 @@ def test_a_stream_that_fails_breaks_the_rule_of_its_failure(raw: bytes, rule: st
     assert f"lifecycle/{rule}" in broken(raw)
 
 
-def test_an_error_is_told_at_its_own_event_in_its_own_words() -> None:
+def test_an_error_is_reported_at_its_event_in_its_words() -> None:
     event = b'data: {"error":{"message":"overloaded"}}\n\n'
     report = examine(FIRST + event + b"data: [DONE]\n\n")
     assert report.implied == (Finding("lifecycle/error-reported", 1, len(FIRST), "overloaded"),)
@@ -322,13 +322,13 @@ def test_json_lines_are_a_stream_whose_lines_are_no_server_sent_events() -> None
     assert [one for one in found if one.code.startswith(("sse/", "lifecycle/"))] == []
 
 
-def test_what_concerns_a_whole_response_is_told_once_for_all_its_choices() -> None:
+def test_what_concerns_a_whole_response_is_reported_once_for_all_its_choices() -> None:
     choices = [{"index": 0, "delta": {"content": "Hi"}}, {"index": 1, "delta": {"content": "Ho"}}]
     raw = b"data: " + json.dumps({"choices": choices}).encode() + b"\n\n"
     assert codes(raw, "openai-chat").count("lifecycle/metadata-id-minted") == 1
 
 
-def test_a_line_between_events_is_told_with_the_event_before_it() -> None:
+def test_a_line_between_events_is_reported_with_the_event_before_it() -> None:
     raw = PLAIN.replace(b"\n\n", b"\n\ndata:\n\n", 2)
     assert weft.check(raw) == [
         Finding("sse/data-empty", 0, len(FIRST) + 6, "an event whose data is empty (2 times)")
@@ -341,7 +341,7 @@ def test_a_bare_json_line_is_lost_between_events_and_a_body_behind_comments() ->
     assert "sse/field-unknown" not in codes(body, "openai-chat")
 
 
-def test_the_quirks_of_an_upstream_can_be_told() -> None:
+def test_the_quirks_of_an_upstream_can_be_given() -> None:
     capture = next(one for one in CHAT if str(one) == "markup-calls-json")
     context = Context(quirks=capture.reading.quirks)
     assert "lifecycle/markup-call" not in codes(capture.raw)
@@ -643,9 +643,9 @@ def test_sarif_results_point_to_their_rules_and_lines() -> None:
 
 @pytest.mark.parametrize("id", RULES)
 def test_every_rule_can_be_explained(id: str) -> None:
-    rule, told = RULES[id], explanation(id)
+    rule, explained = RULES[id], explanation(id)
     for fact in (id, rule.severity, rule.promise, rule.why, rule.example.split("\n")[0]):
-        assert fact in told
+        assert fact in explained
 
 
 def test_rules_are_found_by_their_id_their_bare_name_and_the_other_name_of_a_dialect() -> None:
@@ -665,7 +665,7 @@ def test_rules_are_found_by_their_id_their_bare_name_and_the_other_name_of_a_dia
         ("sse/data-coment", "sse/data-comment"),
     ],
 )
-def test_a_rule_that_does_not_exist_is_told_with_those_near_it(name: str, near: str) -> None:
+def test_a_rule_that_does_not_exist_is_reported_with_similar_ones(name: str, near: str) -> None:
     with pytest.raises(ClientError, match=f"{name}.*did you mean .*{near}"):
         rules_named(name)
     with pytest.raises(ClientError, match="--rules"):
@@ -706,7 +706,7 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 @pytest.mark.parametrize("form", ["text", "json", "sarif"])
-def test_the_exit_code_tells_the_worst(
+def test_the_exit_code_is_that_of_the_worst_capture(
     folder: Path, names: list[str], code: int, form: str
 ) -> None:
     done = run("--format", form, *(folder / name for name in names))

@@ -141,7 +141,7 @@ def test_the_report_of_a_capture_holds_its_verdicts() -> None:
         (Seen("\ud83e\uddf5"), Seen("\U0001f9f5"), "loses"),
     ],
 )
-def test_an_effect_is_told_from_what_differs(
+def test_an_effect_follows_from_what_differs(
     got: Seen, truth: Seen, expected: Effect | None
 ) -> None:
     assert effect(got, truth) == expected
