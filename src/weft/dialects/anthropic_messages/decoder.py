@@ -15,12 +15,8 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.decoding.blocks import (
-    DELTAS,
-    BlockDecoder,
-    BlockState,
-    ToolUseState,
-)
+from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, BlockDecoder
+from weft.dialects.anthropic_messages.decoding.state import BlockState, ToolUseState
 from weft.dialects.anthropic_messages.mapping import (
     finish_reason,
     merge_usage,
@@ -108,8 +104,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message" and self._state is _DecoderState.WAITING:
             # capture: body
-            data = Raw(frame.data.decode("utf-8", "replace").encode())
-            message = self._salvage.item(data, wire.ResponseMessage)
+            message = self._salvage.item(Raw(frame.data), wire.ResponseMessage)
             self._message_start(wire.MessagesEvent(message=message), out)
             self._end(out)
             self._state = _DecoderState.BODY

@@ -29,7 +29,6 @@ from weft.dialects.openai_chat.decoding.reasoning_details import (
 )
 from weft.dialects.openai_chat.fast_path import MAX_TEMPLATES, ChunkTemplate
 from weft.dialects.openai_chat.mapping import (
-    OFFICIAL_FINISH_REASONS,
     call_delta,
     canonical_finish_reason,
     not_blank,
@@ -306,7 +305,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
             self._findings.once("delta-missing", "", "a choice without a delta")
         reason = choice.finish_reason
         if reason:  # capture: finish-reason-empty
-            if reason not in OFFICIAL_FINISH_REASONS:
+            if reason not in wire.OFFICIAL_FINISH_REASONS:
                 # capture: finish-reason-end-turn, finish-reason-unknown
                 self._findings.once("finish-foreign", reason, f"finish reason {reason!r}")
             if self._finish_reason is not None:
