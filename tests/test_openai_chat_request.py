@@ -317,6 +317,12 @@ def test_the_signature_of_a_call_goes_back_in_the_field_of_its_host() -> None:
     assert [loss.path for loss in losses] == ["messages[0].content[0].signature"]
 
 
+UNKNOWN_CHOICE: Object = {
+    "type": "allowed_tools",
+    "allowed_tools": {"mode": "auto", "tools": [{"type": "mcp", "server_label": "s"}]},
+}
+UNKNOWN_CHOICE_EXTRA = b'{"tool_choice":%b}' % json.dumps(UNKNOWN_CHOICE).encode()
+
 FIELDS: list[tuple[Object, Request]] = [
     ({"max_completion_tokens": 5}, Request("m", max_output_tokens=5)),
     ({"max_tokens": 5}, Request("m", max_output_tokens=5)),
@@ -362,6 +368,21 @@ FIELDS: list[tuple[Object, Request]] = [
         {"tool_choice": {"type": "custom", "custom": {"name": "g"}}},
         Request("m", tool_choice=ToolChoice("required", "g", "custom")),
     ),
+    (
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+            }
+        },
+        Request("m", tool_choice=ToolChoice("auto", allowed=("f",))),
+    ),
+    ({"tool_choice": UNKNOWN_CHOICE}, Request("m", extra=Raw(UNKNOWN_CHOICE_EXTRA))),
+    ({"function_call": "none"}, Request("m", tool_choice=ToolChoice("none"))),
+    ({"function_call": "odd"}, Request("m", extra=Raw(b'{"function_call":"odd"}'))),
     (
         {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
         Request("m", tools=(Tool("f"),), tool_choice=ToolChoice("required", "f")),
@@ -666,6 +687,12 @@ CLOSED = Raw(
             None,
             [("tool_choice", "warned")],
         ),
+        (
+            other(parallel_tool_calls=False),
+            "parallel_tool_calls",
+            None,
+            [("parallel_tool_calls", "adapted")],
+        ),
         (other(instructions="be"), "messages", [{"role": "system", "content": "be"}, GREETING], []),
         (other(stream=True), "stream_options", {"include_usage": True}, []),
     ],
@@ -855,6 +882,27 @@ def test_a_web_search_with_unavailable_limits_is_refused(field: str) -> None:
     losses = written(tooled(Tool("web_search", "web-search", hosted=hosted)))[1]
     assert [(loss.path, loss.outcome) for loss in losses] == [
         (f"tools[0].hosted.{field}", "refused")
+    ]
+
+
+def test_a_second_web_search_is_dropped_if_it_is_the_same_and_refused_otherwise() -> None:
+    low, high = (
+        Tool("web_search", "web-search", hosted=Hosted(context_size=size))
+        for size in ("low", "high")
+    )
+    body, losses = written(tooled(low, low, high))
+    assert body["web_search_options"] == {"search_context_size": "low"}
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        ("tools[1]", "adapted"),
+        ("tools[2]", "refused"),
+    ]
+
+
+def test_a_location_that_is_no_city_is_refused() -> None:
+    hosted = Hosted(location=Raw(b'{"city":{"latitude":1}}'))
+    losses = written(tooled(Tool("web_search", "web-search", hosted=hosted)))[1]
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        ("tools[0].hosted.location", "refused")
     ]
 
 
@@ -1367,6 +1415,26 @@ def test_a_text_after_a_call_is_moved_before_it() -> None:
         [{**ASKED, "content": "b"}, answered("r")],
         [("messages[1].content[1]", "adapted"), ("messages[2].content[0].cache", "warned")],
     )
+
+
+def test_parts_and_calls_of_unknown_types_go_back_to_their_host() -> None:
+    part = Raw(b'{"type":"video_url","video_url":{"url":"https://a.example/b.mp4"}}')
+    call = Raw(b'{"id":"1","type":"mcp","mcp":{}}')
+    request = Request(
+        "m",
+        messages=(
+            Message("user", (OpaqueContent(NAME, "video_url", part),)),
+            Message("assistant", (OpaqueContent(NAME, "tool_call.mcp", call),)),
+            HI,
+        ),
+    )
+    body, losses = written(request)
+    assert body["messages"] == [
+        {"role": "user", "content": [json.loads(bytes(part))]},
+        {"role": "assistant", "content": None, "tool_calls": [json.loads(bytes(call))]},
+        GREETING,
+    ]
+    assert losses == []
 
 
 def test_phases_are_reported_as_losses() -> None:
