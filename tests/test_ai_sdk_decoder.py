@@ -148,7 +148,7 @@ def test_an_odd_stream_is_recognised_and_becomes_legal_parts(capture: Path) -> N
 
 
 def test_there_are_captures() -> None:
-    assert len(CAPTURES) >= 29
+    assert len(CAPTURES) >= 33
 
 
 # The response
