@@ -16,8 +16,7 @@ from weft.dialects.openai_chat.wire import NAME, ChatReasoningState
 from weft.dialects.requests.codec import accepted_origins
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import Turn
-from weft.dialects.requests.two_roles import source_bytes, unknown_role_message
+from weft.dialects.requests.turns import Turn, source_bytes, unknown_role_message
 from weft.parts import Json
 from weft.request import CallContent, OpaqueContent, ReasoningContent, Request
 
