@@ -16,15 +16,13 @@ from weft.dialects.openai_responses.encoding.call_kinds import (
     StreamedParams,
     result_keys,
 )
-from weft.dialects.openai_responses.encoding.items import (
-    ClosePolicy,
+from weft.dialects.openai_responses.encoding.events import (
     DeltaPrefix,
     EventWriter,
-    ItemSlot,
-    OutputItem,
     SentEvents,
     delta_prefix,
 )
+from weft.dialects.openai_responses.encoding.items import ClosePolicy, ItemSlot, OutputItem
 from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
 from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields, parse_object
@@ -166,9 +164,17 @@ class CallItem(OutputItem):
         if text is not None and parse_object(part.params) is None:  # cut inside the streamed text
             params_fields = self._with_streamed_text(self.fields, text)
         self.invalid = part.invalid is not None
+        labels: dict[str, object] = {
+            "namespace": part.namespace,
+            "server_label": part.server_label or "",
+            "approval_request_id": part.approval_request_id,
+        }
+        labels = {key: labels[key] for key in self.kind.labels}
+        if part.caller is not None:
+            labels["caller"] = {"type": "program", "caller_id": part.caller}
         self.fields = (
             _without_kept(params_fields, item_fields, self.kind.streamed)
-            | _call_labels(part, self.kind)
+            | {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
             | item_fields
         )
 
@@ -276,20 +282,6 @@ def _without_kept(fields: Fields, item_fields: Fields, streamed: StreamedParams 
     else:
         kept = fields.keys() - ({"actions"} if "action" in item_fields else set())
     return {key: value for key, value in fields.items() if key in kept}
-
-
-def _call_labels(part: ToolCall, kind: CallKind) -> Fields:
-    """Returns the fields of a call besides its params."""
-    labels: dict[str, object] = {}
-    if kind.type in ("function_call", "custom_tool_call"):
-        labels["namespace"] = part.namespace
-    if part.caller is not None:
-        labels["caller"] = {"type": "program", "caller_id": part.caller}
-    if kind.type in ("mcp_call", "mcp_approval_request"):
-        labels["server_label"] = part.server_label or ""
-    if kind.type == "mcp_call":
-        labels["approval_request_id"] = part.approval_request_id
-    return {key: Raw(_json(value)) for key, value in labels.items() if value is not None}
 
 
 class _CommandOutputs(msgspec.Struct):
