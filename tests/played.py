@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from weft.upstream.base import Outgoing, Place, Unreachable
+from weft.upstream.base import OutgoingRequest, Unreachable, UpstreamConfig
 
 Piece = bytes | Exception | asyncio.Event
 """Bytes to hand out, a fault to raise, or something to wait for."""
@@ -44,7 +44,7 @@ class PlayedAnswer:
             raise Unreachable("aborted", "truncated")
         return b""
 
-    async def flow(self, take: Callable[[bytes], bool]) -> None:
+    async def stream_to(self, take: Callable[[bytes], bool]) -> None:
         """Nothing comes but what is read."""
 
     async def _either(self, event: asyncio.Event) -> None:
@@ -63,17 +63,17 @@ class PlayedAnswer:
 class Played:
     """Gives the answers of its script in order; the last one again and again."""
 
-    def __init__(self, place: Place, *plays: Play | Exception) -> None:
-        self._place = place
+    def __init__(self, config: UpstreamConfig, *plays: Play | Exception) -> None:
+        self._config = config
         self._plays = list(plays)
-        self.asked: list[Outgoing] = []
+        self.asked: list[OutgoingRequest] = []
         self.answers: list[PlayedAnswer] = []
 
     @property
-    def place(self) -> Place:
-        return self._place
+    def config(self) -> UpstreamConfig:
+        return self._config
 
-    async def ask(self, outgoing: Outgoing) -> PlayedAnswer:
+    async def send(self, outgoing: OutgoingRequest) -> PlayedAnswer:
         self.asked.append(outgoing)
         play = self._plays.pop(0) if len(self._plays) > 1 else self._plays[0]
         if isinstance(play, Exception):

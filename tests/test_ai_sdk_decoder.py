@@ -1,6 +1,7 @@
 """The AI SDK decoder: both streams, one call per id, one response per step."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from tests.captures import lines as part_lines
 from tests.responses import events, item_ids, of_type
 from tests.strategies import QUICK
 from weft import (
@@ -46,6 +48,8 @@ from weft.dialects.ai_sdk.decoder import EVENTS
 from weft.lifecycle import violations
 
 Event = dict[str, Any]
+
+CAPTURES = sorted((Path(__file__).parent / "captures" / "ai_sdk").glob("*.sse"))
 
 STREAM: list[Event] = [
     {"type": "stream-start", "warnings": []},
@@ -119,6 +123,32 @@ def ui(*found: Event, end: list[Event] = UI_DONE) -> tuple[list[Part], Response]
 
 def codes(response: Response) -> list[str]:
     return [finding.code for finding in response.findings]
+
+
+# Captures
+
+
+def stem(path: Path) -> str:
+    return path.stem
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=stem)
+def test_an_odd_stream_becomes_the_parts_of_its_golden(capture: Path) -> None:
+    found = decode_all(capture.read_bytes(), "ai-sdk")
+    golden = capture.with_suffix(".parts.jsonl").read_bytes()
+    assert b"".join(part_lines(one.parts) for one in found) == golden
+
+
+@pytest.mark.parametrize("capture", CAPTURES, ids=stem)
+def test_an_odd_stream_is_recognised_and_becomes_legal_parts(capture: Path) -> None:
+    raw = capture.read_bytes()
+    assert detect(raw) == "ai-sdk"
+    for one in decode_all(raw, "ai-sdk"):
+        assert violations(one.parts, Assembler()) == []
+
+
+def test_there_are_captures() -> None:
+    assert len(CAPTURES) >= 29
 
 
 # The response

@@ -34,11 +34,11 @@ from weft.dialects.gemini.requests.schema import SKIP_SIGNATURE
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.errors import UnknownDialect
 from weft.parts import Source
-from weft.upstream.base import Outgoing, Place, Timeouts, Unreachable, endpoint
+from weft.upstream.base import OutgoingRequest, Timeouts, Unreachable, UpstreamConfig, endpoint
 from weft.upstream.demo import CHUNKS, DEFAULT, MODELS, DemoUpstream
-from weft.upstream.demo.proofs import holds, proof
-from weft.upstream.demo.schemas import satisfying
-from weft.upstream.demo.words import SOURCED, tokens, words
+from weft.upstream.demo.schema_samples import sample
+from weft.upstream.demo.signatures import sign, verify
+from weft.upstream.demo.texts import CITED_SENTENCES, count_tokens, split_words
 
 Object = dict[str, Any]
 
@@ -79,18 +79,18 @@ class Got:
         return one.response
 
 
-def place_of(dialect: str, url: str = "demo:", **more: Any) -> Place:
-    return Place("demo", dialect, url, origin=ORIGIN, models=MODELS, **more)
+def place_of(dialect: str, url: str = "demo:", **more: Any) -> UpstreamConfig:
+    return UpstreamConfig("demo", dialect, url, origin=ORIGIN, models=MODELS, **more)
 
 
-async def read_all(place: Place, outgoing: Outgoing) -> Got:
+async def read_all(place: UpstreamConfig, outgoing: OutgoingRequest) -> Got:
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
     upstream = DemoUpstream(place, sleep=sleep)
-    answer = await upstream.ask(outgoing)
+    answer = await upstream.send(outgoing)
     reads = []
     while piece := await answer.read():
         reads.append(piece)
@@ -99,9 +99,11 @@ async def read_all(place: Place, outgoing: Outgoing) -> Got:
     return Got(answer.status, answer.headers, b"".join(reads), tuple(reads), tuple(waits))
 
 
-def ask(place: Place, body: Object, model: str, *, stream: bool) -> Got:
+def ask(place: UpstreamConfig, body: Object, model: str, *, stream: bool) -> Got:
     raw = json.dumps(body).encode()
-    return asyncio.run(read_all(place, Outgoing(endpoint(place.dialect, model, stream), raw)))
+    return asyncio.run(
+        read_all(place, OutgoingRequest(endpoint(place.dialect, model, stream), raw))
+    )
 
 
 @dataclass(frozen=True)
@@ -285,8 +287,8 @@ def test_usage_counts_words(dialect: DialectName) -> None:
     usage = response.usage
     assert usage is not None
     assert usage.input_tokens == 4
-    assert usage.reasoning_tokens == tokens(response.reasoning)
-    assert usage.output_tokens == tokens(response.text) + tokens(response.reasoning)
+    assert usage.reasoning_tokens == count_tokens(response.reasoning)
+    assert usage.output_tokens == count_tokens(response.text) + count_tokens(response.reasoning)
     assert usage.cache_read_tokens == 0
 
 
@@ -299,7 +301,7 @@ def test_sources_stand_where_their_sentences_are(dialect: DialectName) -> None:
     ]
     found = [json.loads(bytes(one))["cited_text"] if isinstance(one, Raw) else one for one in cited]
     pages = [(text, one.url, one.title) for text, one in zip(found, sources, strict=True)]
-    assert pages == list(SOURCED)
+    assert pages == list(CITED_SENTENCES)
 
 
 @EVERY
@@ -333,7 +335,7 @@ def test_an_answer_ends_at_the_limit_of_tokens(
 def test_reasoning_that_was_cut_is_proven_as_far_as_it_came(dialect: DialectName) -> None:
     response = answered(dialect, Question("reasoner", limit=10))
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
-    assert holds(thought.signature or thought.encrypted or "", thought.text)
+    assert verify(thought.signature or thought.encrypted or "", thought.text)
     assert (len(thought.text.split()), response.text) == (7, "")
 
 
@@ -348,10 +350,10 @@ def test_a_call_that_does_not_fit_is_not_made(dialect: DialectName) -> None:
 def test_an_answer_ends_before_a_stop_sequence(dialect: DialectName, stream: bool) -> None:
     question = Question("sources", stream=stream, stop=("UTF-8", "JSON"))
     response = answered(dialect, question)
-    assert response.text == SOURCED[0][0] + " Each event holds "
+    assert response.text == CITED_SENTENCES[0][0] + " Each event holds "
     assert response.finish_reason == "stop"
     assert response.stop_sequence == ("JSON" if dialect == MESSAGES else None)
-    assert [one.url for one in response.items if isinstance(one, Source)] == [SOURCED[0][1]]
+    assert [one.url for one in response.items if isinstance(one, Source)] == [CITED_SENTENCES[0][1]]
 
 
 # Tools
@@ -545,7 +547,7 @@ def test_arguments_fit_their_schema_and_the_message(
         "required": [field],
         "$defs": {"flag": {"type": "boolean"}},
     }
-    assert satisfying(Raw(json.dumps(whole).encode()), message, whole=False) == {field: value}
+    assert sample(Raw(json.dumps(whole).encode()), message, optional=False) == {field: value}
 
 
 def flaws(value: object, schema: Object, root: Object) -> list[str]:
@@ -632,7 +634,7 @@ SCHEMAS = st.recursive(PLAIN, composed, max_leaves=8)
 @given(schema=SCHEMAS, message=st.text(max_size=40), whole=st.booleans())
 def test_what_is_made_for_a_schema_satisfies_it(schema: Object, message: str, whole: bool) -> None:
     root = {**schema, "$defs": {"tree": TREE}}
-    made = satisfying(Raw(json.dumps(root).encode()), message, whole=whole)
+    made = sample(Raw(json.dumps(root).encode()), message, optional=whole)
     assert flaws(made, schema, root) == []
 
 
@@ -664,12 +666,12 @@ def test_what_is_made_for_a_schema_satisfies_it(schema: Object, message: str, wh
     ids=lambda schema: str(schema)[:60],
 )
 def test_an_odd_schema_does_no_harm(schema: object) -> None:
-    made = satisfying(Raw(json.dumps(schema).encode()), "x", whole=True)
+    made = sample(Raw(json.dumps(schema).encode()), "x", optional=True)
     assert len(json.dumps(made)) < 100_000
 
 
 def test_a_schema_that_is_no_json_is_any_schema() -> None:
-    assert satisfying(Raw(b"{"), "", whole=True) == "example"
+    assert sample(Raw(b"{"), "", optional=True) == "example"
 
 
 @STREAMED
@@ -707,7 +709,7 @@ def test_reasoning_comes_with_a_proof_of_this_place(dialect: DialectName) -> Non
     (thought,) = [item for item in response.items if isinstance(item, ReasoningItem)]
     assert thought.text.startswith('The user says "Think of Rome.". I am a script')
     assert thought.signature or thought.encrypted
-    assert holds(thought.signature or thought.encrypted or "", thought.text)
+    assert verify(thought.signature or thought.encrypted or "", thought.text)
     assert thought.origin == ORIGIN
     assert response.text.startswith("I am the demo model")
 
@@ -757,11 +759,11 @@ def with_reasoning(dialect: str, text: str, mark: str | None) -> Object:
 @pytest.mark.parametrize(
     ("text", "mark", "status"),
     [
-        ("I think.", proof("I think."), 200),
+        ("I think.", sign("I think."), 200),
         ("I think.", None, 200),
-        ("", proof("I think."), 200),
-        ("I thought.", proof("I think."), 400),
-        ("I think.", proof("I think.")[:-8] + "AAAAAAA=", 400),
+        ("", sign("I think."), 200),
+        ("I thought.", sign("I think."), 400),
+        ("I think.", sign("I think.")[:-8] + "AAAAAAA=", 400),
         ("I think.", "c2lnbmF0dXJl", 400),
         ("I think.", "not even base64!", 400),
     ],
@@ -772,17 +774,17 @@ def test_a_proof_that_was_not_made_here_is_refused(
     got = ask(place_of(dialect), with_reasoning(dialect, text, mark), "reasoner", stream=False)
     assert got.status == status, got.raw
     if status == 400:
-        assert b"its proof was not made here" in got.raw
+        assert b"its signature was not made here" in got.raw
 
 
 def test_redacted_reasoning_is_refused() -> None:
     body = with_reasoning(MESSAGES, "", None)
-    body["messages"][1]["content"][0] = {"type": "redacted_thinking", "data": proof("x")}
+    body["messages"][1]["content"][0] = {"type": "redacted_thinking", "data": sign("x")}
     assert ask(place_of(MESSAGES), body, "reasoner", stream=False).status == 400
 
 
 @pytest.mark.parametrize(
-    ("signature", "status"), [(proof("x"), 200), (SKIP_SIGNATURE, 200), (None, 200), ("AAAA", 400)]
+    ("signature", "status"), [(sign("x"), 200), (SKIP_SIGNATURE, 200), (None, 200), ("AAAA", 400)]
 )
 def test_the_proof_of_a_call_is_looked_at_too(signature: str | None, status: int) -> None:
     call: Object = {"functionCall": {"id": "c", "name": "look", "args": {}}}
@@ -935,7 +937,9 @@ KEYS = st.sampled_from(
 @given(body=st.binary(max_size=40) | JSON.map(json.dumps).map(str.encode))
 def test_any_bytes_have_an_answer(dialect: str, body: bytes) -> None:
     got = asyncio.run(
-        read_all(place_of(dialect, "demo:fast"), Outgoing(endpoint(dialect, "chat", True), body))
+        read_all(
+            place_of(dialect, "demo:fast"), OutgoingRequest(endpoint(dialect, "chat", True), body)
+        )
     )
     assert got.status in (200, 400, 404)
     assert got.raw
@@ -961,7 +965,7 @@ def test_any_schema_and_any_message_have_an_answer(dialect: str, schema: Any, te
 
 
 def test_it_knows_its_place() -> None:
-    assert DemoUpstream(place_of(CHAT)).place == place_of(CHAT)
+    assert DemoUpstream(place_of(CHAT)).config == place_of(CHAT)
 
 
 def test_a_dialect_without_requests_has_no_upstream() -> None:
@@ -984,7 +988,7 @@ def test_the_model_that_is_not_named_is_the_default() -> None:
 )
 def test_tokens_can_be_counted(dialect: str, path: str, counted: Object) -> None:
     body = json.dumps(Question(text="one two three").body(dialect)).encode()
-    got = asyncio.run(read_all(place_of(dialect), Outgoing(path, body)))
+    got = asyncio.run(read_all(place_of(dialect), OutgoingRequest(path, body)))
     assert (got.status, json.loads(got.raw)) == (200, counted)
 
 
@@ -1019,13 +1023,13 @@ def test_slow_is_silent_first_and_then_says_a_word_a_second(dialect: DialectName
     first, *others = got.waits
     assert first == 20.0
     assert set(others) == {0.0, 1.0}
-    assert others.count(1.0) >= len(words(got.response(dialect).text))
+    assert others.count(1.0) >= len(split_words(got.response(dialect).text))
 
 
 @EVERY
 def test_a_body_comes_when_all_of_it_is_there(dialect: DialectName) -> None:
     body = asked(dialect, Question("slow", stream=False))
-    assert body.waits[0] > 20.0 + len(words(body.response(dialect).text))
+    assert body.waits[0] > 20.0 + len(split_words(body.response(dialect).text))
     assert body.waits[1:] == (0.0,)
     assert body.reads == (body.raw,)
 
@@ -1049,9 +1053,9 @@ class Clock:
             await self.released.wait()
 
 
-def outgoing(dialect: str, model: str) -> Outgoing:
+def outgoing(dialect: str, model: str) -> OutgoingRequest:
     body = json.dumps(Question(model).body(dialect)).encode()
-    return Outgoing(endpoint(dialect, model, True), body)
+    return OutgoingRequest(endpoint(dialect, model, True), body)
 
 
 @EVERY
@@ -1061,7 +1065,7 @@ def test_abort_wakes_a_read_that_waits(dialect: str, model: str) -> None:
         clock = Clock()
         upstream = DemoUpstream(place_of(dialect, "demo:"), sleep=clock.sleep)
         clock.released.set()
-        answer = await upstream.ask(outgoing(dialect, model))
+        answer = await upstream.send(outgoing(dialect, model))
         assert await answer.read()
         clock.released.clear()
         clock.sleeping.clear()
@@ -1088,7 +1092,7 @@ async def _to_the_end(answer: Any) -> bytes:
 def test_abort_after_the_end_changes_nothing() -> None:
     async def main() -> None:
         upstream = DemoUpstream(place_of(CHAT, "demo:fast"))
-        answer = await upstream.ask(outgoing(CHAT, "chat"))
+        answer = await upstream.send(outgoing(CHAT, "chat"))
         assert await _to_the_end(answer)
         answer.abort()
         assert await answer.read() == b""
@@ -1100,13 +1104,13 @@ def test_whoever_waits_can_be_cancelled_and_read_on() -> None:
     async def main() -> bytes:
         clock = Clock()
         upstream = DemoUpstream(place_of(CHAT), sleep=clock.sleep)
-        asking = asyncio.create_task(upstream.ask(outgoing(CHAT, "chat")))
+        asking = asyncio.create_task(upstream.send(outgoing(CHAT, "chat")))
         await clock.sleeping.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         clock.released.set()
-        answer = await upstream.ask(outgoing(CHAT, "chat"))
+        answer = await upstream.send(outgoing(CHAT, "chat"))
         begun = await answer.read()
         clock.released.clear()
         clock.sleeping.clear()
@@ -1131,7 +1135,7 @@ def test_stall_is_silent_after_half_of_its_answer_until_the_limit(dialect: Diale
 
         limits = Timeouts(between_events=7.0)
         upstream = DemoUpstream(place_of(dialect, timeouts=limits), sleep=sleep)
-        answer = await upstream.ask(outgoing(dialect, "stall"))
+        answer = await upstream.send(outgoing(dialect, "stall"))
         whole = b""
         try:
             while piece := await answer.read():
@@ -1159,7 +1163,9 @@ def test_many_answers_at_a_time_do_not_mix() -> None:
     async def main() -> list[Got]:
         place = place_of(CHAT, "demo:fast")
         asking = [
-            read_all(place, Outgoing("/chat/completions", json.dumps(one.body(CHAT)).encode()))
+            read_all(
+                place, OutgoingRequest("/chat/completions", json.dumps(one.body(CHAT)).encode())
+            )
             for one in questions
         ]
         return list(await asyncio.gather(*asking))

@@ -16,7 +16,7 @@ from weft.dialects import DialectName
 from weft.partial_json import escape
 from weft.relay.answer import LARGE
 from weft.relay.offload import FEW, HUGE, SMALL, for_body, is_small, offload
-from weft.upstream.line import TURN
+from weft.upstream.connection import MAX_CHUNK
 
 
 def test_work_is_done_in_one_thread_however_much_there_is() -> None:
@@ -123,7 +123,7 @@ def long_stream(dialect: str) -> bytes:
 @pytest.mark.parametrize(("client", "upstream"), PAIRS)
 def test_large_events_are_told_like_small_ones(client: DialectName, upstream: str) -> None:
     stream = long_stream(upstream)
-    pieces = [stream[at : at + TURN] for at in range(0, len(stream), TURN)]
+    pieces = [stream[at : at + MAX_CHUNK] for at in range(0, len(stream), MAX_CHUNK)]
     world = World([Played(place(dialect=upstream), Play(pieces))])
     told = within(lambda: world.told(asked(client)), 60)
     response = assemble(decode([told], client))
@@ -135,7 +135,7 @@ def test_large_events_are_told_like_small_ones(client: DialectName, upstream: st
 @pytest.mark.parametrize(("client", "upstream"), PAIRS)
 def test_a_large_body_is_told_like_a_small_one(client: DialectName, upstream: str) -> None:
     body = SPEECHES[upstream].body.replace(b"Warp and weft.", escape(TEXT).encode())
-    pieces = [body[at : at + TURN] for at in range(0, len(body), TURN)]
+    pieces = [body[at : at + MAX_CHUNK] for at in range(0, len(body), MAX_CHUNK)]
     world = World([Played(place(dialect=upstream), Play(pieces, headers=BODY))])
     status, told = within(lambda: world.whole(asked(client, stream=False)), 60)
     (found,) = decode_all(told, client)

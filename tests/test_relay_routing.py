@@ -5,10 +5,10 @@ import pytest
 from tests.played import Play, Played
 from weft.parts import ErrorPart
 from weft.relay.routing import Routing, UnknownModel
-from weft.upstream.base import Place
+from weft.upstream.base import UpstreamConfig
 
 UPSTREAMS = {
-    name: Played(Place(name, "openai-chat", "http://x", models=("m", "n")), Play())
+    name: Played(UpstreamConfig(name, "openai-chat", "http://x", models=("m", "n")), Play())
     for name in ("a", "b")
 }
 ROUTING = Routing(

@@ -22,11 +22,11 @@ from weft.scrub import Scrubber, Secret
 from weft.sse import Event, write_events
 from weft.upstream.base import (
     BreakerPolicy,
-    Outgoing,
-    Place,
+    OutgoingRequest,
     RetryPolicy,
     Timeouts,
     Unreachable,
+    UpstreamConfig,
 )
 
 T = TypeVar("T")
@@ -50,8 +50,10 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-def place(name: str = "a", dialect: str = "openai-chat", **more: object) -> Place:
-    made = Place(name, dialect, "http://x", retry=AT_ONCE, origin="x", key=Secret("sk-planted"))
+def place(name: str = "a", dialect: str = "openai-chat", **more: object) -> UpstreamConfig:
+    made = UpstreamConfig(
+        name, dialect, "http://x", retry=AT_ONCE, origin="x", key=Secret("sk-planted")
+    )
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -72,7 +74,7 @@ class World:
     records: list[Record] = field(default_factory=list)
 
     def run(self, request: IncomingRequest, model: str | None = None) -> Run:
-        names = {one.place.name: one for one in self.upstreams}
+        names = {one.config.name: one for one in self.upstreams}
         routing = self.__dict__.setdefault("routing", Routing(names, {}))
         targets = [routing.targets(f"{name}/m")[0] for name in names]
         scrub = Scrubber([Secret("sk-planted")])
@@ -502,7 +504,7 @@ def test_a_pause_that_does_not_go_on_is_an_error_in_the_upstreams_words(
 class FlowingAnswer(PlayedAnswer):
     """Hands on what it has, as a network would."""
 
-    async def flow(self, take: Callable[[bytes], bool]) -> None:
+    async def stream_to(self, take: Callable[[bytes], bool]) -> None:
         while self._pieces and not self.aborted and not isinstance(self._pieces[0], Exception):
             piece = self._pieces[0]
             if isinstance(piece, asyncio.Event):
@@ -513,8 +515,8 @@ class FlowingAnswer(PlayedAnswer):
 
 
 class FlowingUpstream(Played):
-    async def ask(self, outgoing: Outgoing) -> PlayedAnswer:
-        played = await super().ask(outgoing)
+    async def send(self, outgoing: OutgoingRequest) -> PlayedAnswer:
+        played = await super().send(outgoing)
         play = Play(played._pieces, played.status, played.headers)
         self.answers[-1] = answer = FlowingAnswer(play)
         return answer

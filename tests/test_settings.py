@@ -36,12 +36,12 @@ from weft.gateway.settings.lines import Lines
 from weft.gateway.settings.reading import options_of, types_of
 from weft.gateway.settings.shape import File
 from weft.scrub import Scrubber, Secret
-from weft.upstream.base import BreakerPolicy, Place, RetryPolicy, Timeouts, Tls
+from weft.upstream.base import BreakerPolicy, RetryPolicy, Timeouts, Tls, UpstreamConfig
 from weft.upstream.catalog import HOSTS
 from weft.upstream.demo import MODELS
 
 NOTHING: Mapping[str, str] = {}
-DEMO = Place(
+DEMO = UpstreamConfig(
     "demo",
     "openai-chat",
     "demo:",
@@ -73,7 +73,7 @@ def doubts(file: Path, text: str, environ: Mapping[str, str] = NOTHING) -> list[
     return [str(one).replace(f"{file.parent}/", "") for one in found]
 
 
-def place(file: Path, lines: str, environ: Mapping[str, str] = NOTHING) -> Place:
+def place(file: Path, lines: str, environ: Mapping[str, str] = NOTHING) -> UpstreamConfig:
     (found,) = read(file, f"[upstreams.here]\n{lines}", environ).places
     return found
 
@@ -210,7 +210,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
         ),
         store=Store("postgresql://weft:hunter2@db/weft"),
         places=(
-            Place(
+            UpstreamConfig(
                 "deepseek",
                 "openai-chat",
                 "https://api.deepseek.com/v1",
@@ -220,7 +220,7 @@ def test_a_whole_file_is_read(file: Path) -> None:
                 models=("deepseek-chat", "deepseek-reasoner"),
                 origin="api.deepseek.com",
             ),
-            Place(
+            UpstreamConfig(
                 "claude",
                 "anthropic-messages",
                 "https://claude.example/there",
@@ -279,7 +279,7 @@ def test_the_server_listens_on_a_name_or_an_address(file: Path, host: str, kept:
 def test_the_name_of_an_upstream_is_its_preset(file: Path) -> None:
     (found,) = read(file, "[upstreams.ollama]\n").places
     host = HOSTS["ollama"]
-    assert found == Place(
+    assert found == UpstreamConfig(
         "ollama",
         "openai-chat",
         "http://127.0.0.1:11434/v1",
@@ -291,7 +291,7 @@ def test_the_name_of_an_upstream_is_its_preset(file: Path) -> None:
 def test_an_upstream_with_an_address_takes_nothing_from_its_name(file: Path) -> None:
     text = '[upstreams.deepseek]\ndialect = "openai-chat"\nbase_url = "http://[::1]:99"\n'
     (found,) = read(file, text, {"DEEPSEEK_API_KEY": "x-y-z"}).places
-    assert found == Place("deepseek", "openai-chat", "http://[::1]:99", origin="[::1]:99")
+    assert found == UpstreamConfig("deepseek", "openai-chat", "http://[::1]:99", origin="[::1]:99")
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -328,7 +328,7 @@ def test_a_dialect_may_be_called_by_its_second_name(file: Path) -> None:
 
 def test_a_preset_can_be_asked_in_the_other_dialect_of_its_family(file: Path) -> None:
     lines = 'preset = "deepseek"\ndialect = "openai-responses"\napi_key = "x-y-z"'
-    assert place(file, lines) == Place(
+    assert place(file, lines) == UpstreamConfig(
         "here",
         "openai-responses",
         "https://api.deepseek.com/v1",

@@ -47,7 +47,7 @@ from weft.parts import (
     ToolParamsStart,
 )
 from weft.relay.audit import examined, meaning, unlike
-from weft.relay.checksum import with_checksum
+from weft.relay.checksum import with_record
 from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody, StorePolicy, codec_of
 from weft.relay.log import as_sent, events_of, unpack
 from weft.relay.persistence import Persistence
@@ -417,12 +417,12 @@ def recorded(entry: Entry, record: Response) -> Entry:
         status=entry.status,
         ended=entry.ended or 0.0,
         body=entry.body,
-        record=msgspec.json.encode(record),
         digest=entry.digest,
         events=entry.events,
         size=entry.size,
     )
-    return msgspec.structs.replace(entry, record=with_checksum(entry, ending).record)
+    ended = with_record(entry, ending, [msgspec.json.encode(record)])
+    return msgspec.structs.replace(entry, record=ended.record)
 
 
 # What comes after an answer

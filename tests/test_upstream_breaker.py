@@ -11,14 +11,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from tests.strategies import QUICK
 from weft.dialects.error_classes import class_of, extra_of, new_error
 from weft.parts import ErrorKind, ErrorPart
-from weft.upstream.base import BreakerPolicy, Busy, Unconnected, Unreachable, error_of
+from weft.upstream.base import BreakerPolicy, Busy, ConnectError, Unreachable, error_of
 from weft.upstream.breaker import (
     ABANDONED,
     FAILURE,
     MODEL_NAME,
     MODELS,
     SUCCESS,
-    Event,
+    BreakerEvent,
     RequestBreaker,
     UpstreamBreakers,
     connection_verdict,
@@ -33,15 +33,15 @@ def told(
     return ErrorPart(kind, "what the upstream said", code, status)
 
 
-REFUSED = error_of(Unconnected('cannot connect to upstream "far": connection refused'))
-UNCONNECTED = error_of(Unconnected('cannot connect to upstream "far": not in time', "timeout"))
+REFUSED = error_of(ConnectError('cannot connect to upstream "far": connection refused'))
+UNCONNECTED = error_of(ConnectError('cannot connect to upstream "far": not in time', "timeout"))
 RESET = error_of(Unreachable('upstream "far": connection lost before the response'))
 LATE = error_of(Unreachable('upstream "far": no response within 300 s', "timeout"))
 CUT = error_of(Unreachable('upstream "far": closed during the response', "truncated"))
 BUSY = error_of(Busy('upstream "far": all 2 requests allowed at a time are under way', "timeout"))
 
 # error, what it says of the model, and of the upstream
-ERRORS: list[tuple[ErrorPart, Event, Event]] = [
+ERRORS: list[tuple[ErrorPart, BreakerEvent, BreakerEvent]] = [
     (REFUSED, FAILURE, FAILURE),
     (UNCONNECTED, FAILURE, FAILURE),
     (RESET, FAILURE, SUCCESS),
@@ -76,7 +76,7 @@ ERRORS: list[tuple[ErrorPart, Event, Event]] = [
 
 @pytest.mark.parametrize(("error", "of_model", "of_upstream"), ERRORS)
 def test_what_an_error_says_of_its_model_and_its_upstream(
-    error: ErrorPart, of_model: Event, of_upstream: Event
+    error: ErrorPart, of_model: BreakerEvent, of_upstream: BreakerEvent
 ) -> None:
     assert (verdict(error), connection_verdict(error)) == (of_model, of_upstream)
 

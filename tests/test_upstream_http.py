@@ -40,9 +40,24 @@ from tests.raw_upstream import (
 from tests.strategies import FEW, QUICK, cuts
 from weft.parts import ErrorKind
 from weft.scrub import Secret
-from weft.upstream.base import Busy, Outgoing, Place, Timeouts, Tls, Unconnected, Unreachable
-from weft.upstream.http import STALE, HttpIncoming, HttpUpstream, unasked
-from weft.upstream.line import FIELDS, HEAD_SIZE, TURN, Broken, Line, State
+from weft.upstream.base import (
+    Busy,
+    ConnectError,
+    OutgoingRequest,
+    Timeouts,
+    Tls,
+    Unreachable,
+    UpstreamConfig,
+)
+from weft.upstream.connection import (
+    MAX_CHUNK,
+    MAX_HEAD,
+    MAX_HEADERS,
+    ConnectionFailure,
+    ConnectionState,
+    HttpConnection,
+)
+from weft.upstream.http import STALE_TIMEOUT, HttpResponse, HttpUpstream, was_closed_while_idle
 
 T = TypeVar("T")
 AT_ONCE = 0.5
@@ -52,7 +67,7 @@ LIMITS = Timeouts(connect=5.0, first_byte=5.0)
 """A test that goes wrong does not hang."""
 
 KEY = "sk-very-secret"
-ASKED = Outgoing("/chat/completions?alt=hidden", b'{"a":1}')
+ASKED = OutgoingRequest("/chat/completions?alt=hidden", b'{"a":1}')
 
 
 class Run(Protocol):
@@ -75,15 +90,17 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
         yield run
 
 
-def place(base_url: str, **changes: object) -> Place:
+def place(base_url: str, **changes: object) -> UpstreamConfig:
     settings: dict[str, object] = {"key": Secret(KEY), "timeouts": LIMITS, **changes}
-    return Place("far", "openai-chat", base_url, **settings)  # type: ignore[arg-type]
+    return UpstreamConfig("far", "openai-chat", base_url, **settings)  # type: ignore[arg-type]
 
 
 @asynccontextmanager
-async def reaching(far: RawUpstream | Place, **changes: object) -> AsyncIterator[HttpUpstream]:
+async def reaching(
+    far: RawUpstream | UpstreamConfig, **changes: object
+) -> AsyncIterator[HttpUpstream]:
     """The upstream, and nothing left behind when it is closed."""
-    where = far if isinstance(far, Place) else place(far.url + "/hidden", **changes)
+    where = far if isinstance(far, UpstreamConfig) else place(far.url + "/hidden", **changes)
     upstream = HttpUpstream(where)
     try:
         yield upstream
@@ -92,9 +109,9 @@ async def reaching(far: RawUpstream | Place, **changes: object) -> AsyncIterator
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def whole(upstream: HttpUpstream, asked: Outgoing = ASKED) -> bytes:
+async def whole(upstream: HttpUpstream, asked: OutgoingRequest = ASKED) -> bytes:
     """The body of an answer, to its end."""
-    incoming = await upstream.ask(asked)
+    incoming = await upstream.send(asked)
     pieces = []
     while piece := await incoming.read():
         pieces.append(piece)
@@ -109,7 +126,7 @@ async def heard(upstream: HttpUpstream) -> Heard:
     """The status, the body, and how it broke off. What is said of it gives nothing away."""
     status, body = None, b""
     try:
-        incoming = await upstream.ask(ASKED)
+        incoming = await upstream.send(ASKED)
         status = incoming.status
         while piece := await incoming.read():
             body += piece
@@ -119,7 +136,7 @@ async def heard(upstream: HttpUpstream) -> Heard:
     return status, body, None
 
 
-async def after(incoming: HttpIncoming) -> bytes:
+async def after(incoming: HttpResponse) -> bytes:
     """What comes until it breaks off."""
     pieces = []
     try:
@@ -130,7 +147,7 @@ async def after(incoming: HttpIncoming) -> bytes:
     raise AssertionError("it ended")
 
 
-async def told_by(incoming: HttpIncoming) -> str:
+async def told_by(incoming: HttpResponse) -> str:
     with pytest.raises(Unreachable) as told:
         await incoming.read()
     assert told.value.kind == "truncated"
@@ -154,7 +171,7 @@ def test_a_request_is_what_the_place_and_the_caller_say_and_nothing_else(run: Ru
     async def main(far: RawUpstream) -> None:
         headers = {"X-Team": "a", "Accept": "text/plain"}
         async with reaching(far, headers=headers) as upstream:
-            asked = Outgoing("/models/a%2Fb%3F%41:go?alt=sse", b'{"a":1}', {"X-More": "b"})
+            asked = OutgoingRequest("/models/a%2Fb%3F%41:go?alt=sse", b'{"a":1}', {"X-More": "b"})
             assert await whole(upstream, asked) == b"yes"
 
     with raw_upstream((answer(b"yes"),)) as far:
@@ -182,7 +199,7 @@ def test_credentials_win_over_the_place_and_the_place_over_the_caller(run: Run) 
         own = {"X-Team": "place", "AUTHORIZATION": "place"}
         async with reaching(far, headers=own) as upstream:
             given = {"x-team": "caller", "Authorization": "caller", "X-Mine": "caller"}
-            await whole(upstream, Outgoing("/", b"", given))
+            await whole(upstream, OutgoingRequest("/", b"", given))
 
     with raw_upstream((answer(b""),)) as far:
         run(main(far))
@@ -194,7 +211,7 @@ def test_credentials_win_over_the_place_and_the_place_over_the_caller(run: Run) 
 def test_a_slash_at_the_end_of_a_base_url_is_no_part_of_the_path(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with reaching(place(far.url + "/v1/")) as upstream:
-            await whole(upstream, Outgoing("/responses", b""))
+            await whole(upstream, OutgoingRequest("/responses", b""))
 
     with raw_upstream((answer(b""),)) as far:
         run(main(far))
@@ -206,7 +223,7 @@ def test_a_large_body_arrives_whole(run: Run) -> None:
 
     async def main(far: RawUpstream) -> None:
         async with reaching(far) as upstream:
-            await whole(upstream, Outgoing("/", body))
+            await whole(upstream, OutgoingRequest("/", body))
 
     with raw_upstream((answer(b""),)) as far:
         run(main(far))
@@ -226,11 +243,12 @@ def test_cookies_are_not_kept(run: Run) -> None:
 
 ASKING = """
 import asyncio, sys
-from weft.upstream.base import Outgoing, Place
+from weft.upstream.base import OutgoingRequest, UpstreamConfig
 from weft.upstream.http import HttpUpstream
 
 async def main():
-    incoming = await HttpUpstream(Place("far", "openai-chat", sys.argv[1])).ask(Outgoing("/", b""))
+    upstream = HttpUpstream(UpstreamConfig("far", "openai-chat", sys.argv[1]))
+    incoming = await upstream.send(OutgoingRequest("/", b""))
     print((await incoming.read()).decode())
 
 asyncio.run(main())
@@ -270,7 +288,7 @@ def test_a_redirect_is_an_answer_and_not_followed(run: Run) -> None:
 def test_what_is_no_path_is_not_asked(run: Run, path: str) -> None:
     async def main() -> None:
         async with reaching(place("http://127.0.0.1:1")) as upstream:
-            await upstream.ask(Outgoing(path, b""))
+            await upstream.send(OutgoingRequest(path, b""))
 
     with pytest.raises(ValueError, match="invalid path"):
         run(main())
@@ -295,7 +313,7 @@ def test_what_is_no_header_is_sent_neither_from_the_settings_nor_from_a_request(
 ) -> None:
     async def main() -> None:
         async with reaching(place("http://127.0.0.1:1")) as upstream:
-            await upstream.ask(Outgoing("/", b"", {name: value}))
+            await upstream.send(OutgoingRequest("/", b"", {name: value}))
 
     with pytest.raises(ValueError, match="cannot be sent") as refused:
         run(main())
@@ -330,7 +348,7 @@ def test_a_base_url_that_cannot_be_one_is_refused_and_not_shown(base_url: str) -
 def test_an_answer_has_its_status_and_its_headers_by_names_in_lower_case(run: Run) -> None:
     async def main(far: RawUpstream) -> tuple[int, Mapping[str, str]]:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             assert await incoming.read() == b"slow"
             assert await incoming.read() == b""
             return incoming.status, incoming.headers
@@ -348,7 +366,7 @@ def test_bytes_are_handed_on_as_they_come(run: Run) -> None:
 
     async def main(far: RawUpstream) -> list[bytes]:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             pieces = [await incoming.read()]
             for hold in holds:
                 hold.release()
@@ -431,11 +449,11 @@ WIRES: dict[str, tuple[Sequence[Step], Heard]] = {
     "a zero byte in a header": ((answer(b"", "200 OK", "A: b\0c"), SILENCE), UPSTREAM),
     # too much
     "too many headers": (
-        (answer(b"", "200 OK", *(f"X-{n}: 1" for n in range(FIELDS + 1))), SILENCE),
+        (answer(b"", "200 OK", *(f"X-{n}: 1" for n in range(MAX_HEADERS + 1))), SILENCE),
         UPSTREAM,
     ),
     "a header too long": (
-        (answer(b"", "200 OK", "A: " + "b" * (HEAD_SIZE + 1)), SILENCE),
+        (answer(b"", "200 OK", "A: " + "b" * (MAX_HEAD + 1)), SILENCE),
         UPSTREAM,
     ),
     "headers without end": ((OK + b"A: b\r\n" * 100_000, SILENCE), UPSTREAM),
@@ -466,7 +484,7 @@ def test_wrong_chunks_cut_an_answer_after_what_came(run: Run, bad: bytes) -> Non
 
     async def main(far: RawUpstream) -> list[str]:
         async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             assert await incoming.read() == b"one"
             hold.release()
             assert await after(incoming) in (b"", b"ab")
@@ -525,7 +543,7 @@ FLOODS: dict[str, tuple[Step, ...]] = {
 def test_a_slow_reader_slows_the_upstream_and_gets_all_of_it(run: Run, flood: str) -> None:
     async def main(far: RawUpstream) -> tuple[int, int]:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             longest = total = 0
             while piece := await incoming.read():
                 longest, total = max(longest, len(piece)), total + len(piece)
@@ -536,7 +554,7 @@ def test_a_slow_reader_slows_the_upstream_and_gets_all_of_it(run: Run, flood: st
     with raw_upstream(FLOODS[flood]) as far:
         longest, total = run(main(far))
     assert total == (len(FLOOD) // 70_000 * 70_000 if "chunks" in flood else len(FLOOD))
-    assert longest <= TURN
+    assert longest <= MAX_CHUNK
 
 
 def test_what_came_before_a_fault_is_read_though_the_fault_is_known(run: Run) -> None:
@@ -544,7 +562,7 @@ def test_what_came_before_a_fault_is_read_though_the_fault_is_known(run: Run) ->
 
     async def main(far: RawUpstream) -> bytes:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             hold.release()
             await listen(sent.reached.wait)
             await listen(far.left)  # the connection is gone
@@ -559,7 +577,7 @@ def test_what_came_before_a_fault_is_read_though_the_fault_is_known(run: Run) ->
 def test_two_readers_of_one_answer_are_a_fault_of_ours(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             first = asyncio.ensure_future(incoming.read())
             await asyncio.sleep(0)
             with pytest.raises(RuntimeError, match="two readers"):
@@ -577,7 +595,7 @@ def test_a_read_that_was_cancelled_loses_nothing(run: Run) -> None:
 
     async def main(far: RawUpstream) -> list[bytes]:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             first = await incoming.read()
             for _ in range(3):
                 waiting = asyncio.ensure_future(incoming.read())
@@ -600,7 +618,7 @@ async def flowed(upstream: HttpUpstream, most: int) -> Heard:
     """As `heard`, of what is handed on, `most` pieces at a time, and of what is read between."""
     status, pieces = None, list[bytes]()
     try:
-        incoming = await upstream.ask(ASKED)
+        incoming = await upstream.send(ASKED)
         status = incoming.status
         while await handed_on(incoming, pieces, most):
             pass
@@ -620,7 +638,7 @@ def taker(taken: list[bytes]) -> Callable[[bytes], bool]:
     return take
 
 
-async def handed_on(incoming: HttpIncoming, pieces: list[bytes], most: int) -> bytes:
+async def handed_on(incoming: HttpResponse, pieces: list[bytes], most: int) -> bytes:
     """Has so many pieces handed on, or fewer, and reads one more."""
     room = len(pieces) + most
 
@@ -628,7 +646,7 @@ async def handed_on(incoming: HttpIncoming, pieces: list[bytes], most: int) -> b
         pieces.append(data)
         return len(pieces) < room
 
-    await incoming.flow(take)
+    await incoming.stream_to(take)
     pieces.append(await incoming.read())
     return pieces[-1]
 
@@ -664,7 +682,7 @@ def test_what_comes_flows_in_order_until_that_is_enough_and_is_read_from_there(r
 
     async def main(far: RawUpstream) -> list[list[bytes]]:
         async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             taken: list[bytes] = []
 
             def take(data: bytes) -> bool:
@@ -673,7 +691,7 @@ def test_what_comes_flows_in_order_until_that_is_enough_and_is_read_from_there(r
                 return len(taken) < 2
 
             holds[0].release()
-            await incoming.flow(take)
+            await incoming.stream_to(take)
             read = [await incoming.read()]
             holds[3].release()
             return [taken, [*read, await incoming.read(), await incoming.read()]]
@@ -689,9 +707,9 @@ def test_what_comes_flows_in_order_until_that_is_enough_and_is_read_from_there(r
 def test_what_came_before_it_flows_is_read(run: Run, rest: bytes) -> None:
     async def main(far: RawUpstream) -> list[bytes]:
         async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             taken: list[bytes] = []
-            await incoming.flow(taker(taken))
+            await incoming.stream_to(taker(taken))
             return [*taken, await incoming.read()]
 
     with raw_upstream((HEAD + chunk(b"one") + rest, SILENCE)) as far:
@@ -703,7 +721,7 @@ def test_after_it_flowed_to_its_end_the_connection_serves_on(run: Run) -> None:
 
     async def main(far: RawUpstream) -> list[bytes]:
         async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             taken: list[bytes] = []
 
             def take(data: bytes) -> bool:
@@ -712,9 +730,9 @@ def test_after_it_flowed_to_its_end_the_connection_serves_on(run: Run) -> None:
                 return True
 
             first.release()
-            await incoming.flow(take)
+            await incoming.stream_to(take)
             taken.append(await incoming.read())
-            await incoming.flow(take)  # nothing comes any more
+            await incoming.stream_to(take)  # nothing comes any more
             return [*taken, await whole(upstream)]
 
     script = (HEAD, first, chunk(b"one"), second, LAST)
@@ -728,14 +746,14 @@ def test_a_fault_of_the_taker_is_the_readers_and_the_answer_goes_on(run: Run) ->
 
     async def main(far: RawUpstream) -> list[bytes]:
         async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
 
             def take(data: bytes) -> bool:
                 raise LookupError(data)
 
             first.release()
             with pytest.raises(LookupError, match="one"):
-                await incoming.flow(take)
+                await incoming.stream_to(take)
             second.release()
             return [await incoming.read(), await incoming.read(), await whole(upstream)]
 
@@ -750,10 +768,10 @@ def test_what_flowed_and_was_cancelled_loses_nothing(run: Run) -> None:
 
     async def main(far: RawUpstream) -> list[bytes]:
         async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             taken = [await incoming.read()]
             for _ in range(3):
-                waiting = asyncio.ensure_future(incoming.flow(taker(taken)))
+                waiting = asyncio.ensure_future(incoming.stream_to(taker(taken)))
                 await asyncio.sleep(0)
                 waiting.cancel()
                 with pytest.raises(asyncio.CancelledError):
@@ -768,12 +786,12 @@ def test_what_flowed_and_was_cancelled_loses_nothing(run: Run) -> None:
 def test_abort_ends_what_flows(run: Run) -> None:
     async def main(far: RawUpstream) -> str:
         async with reaching(far) as upstream, asyncio.timeout(5):
-            incoming = await upstream.ask(ASKED)
-            flowing = asyncio.ensure_future(incoming.flow(lambda data: True))
+            incoming = await upstream.send(ASKED)
+            flowing = asyncio.ensure_future(incoming.stream_to(lambda data: True))
             await asyncio.sleep(0)
             incoming.abort()
             await flowing
-            await incoming.flow(lambda data: True)
+            await incoming.stream_to(lambda data: True)
             return await told_by(incoming)
 
     with raw_upstream((HEAD, SILENCE)) as far:
@@ -793,7 +811,7 @@ def test_between_two_slices_others_have_their_turn(run: Run) -> None:
                 await asyncio.sleep(0)
 
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             waiting = asyncio.ensure_future(others())
             while await incoming.read():
                 reads += 1
@@ -801,7 +819,7 @@ def test_between_two_slices_others_have_their_turn(run: Run) -> None:
             await waiting
         return turns, reads
 
-    with raw_upstream((answer(FLOOD[: 64 * TURN]),)) as far:
+    with raw_upstream((answer(FLOOD[: 64 * MAX_CHUNK]),)) as far:
         turns, reads = run(main(far))
     assert reads >= 64
     assert turns >= reads - 2
@@ -813,7 +831,7 @@ def test_what_is_inflated_comes_in_slices_too(run: Run, times: int) -> None:
 
     async def main(far: RawUpstream) -> list[bytes]:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             pieces = []
             while piece := await incoming.read():
                 pieces.append(piece)
@@ -821,12 +839,12 @@ def test_what_is_inflated_comes_in_slices_too(run: Run, times: int) -> None:
 
     with raw_upstream((answer(gzip.compress(body), "200 OK", GZIP),)) as far:
         pieces = run(main(far))
-    assert max(map(len, pieces)) <= TURN
+    assert max(map(len, pieces)) <= MAX_CHUNK
     assert b"".join(pieces) == body
 
 
 @QUICK
-@given(data=st.data(), sizes=st.lists(st.integers(1, 3 * TURN), min_size=1, max_size=6))
+@given(data=st.data(), sizes=st.lists(st.integers(1, 3 * MAX_CHUNK), min_size=1, max_size=6))
 def test_where_an_answer_is_cut_and_when_it_is_taken_changes_nothing(
     data: st.DataObject, sizes: list[int]
 ) -> None:
@@ -840,36 +858,38 @@ def test_where_an_answer_is_cut_and_when_it_is_taken_changes_nothing(
     patience = data.draw(st.lists(st.integers(0, 3), min_size=len(pieces), max_size=len(pieces)))
 
     async def main() -> list[bytes]:
-        line = Line(lambda line: None)
-        line.ask(b"")
-        line.data_received(head)
+        connection = HttpConnection(lambda connection: None)
+        connection.send(b"")
+        connection.data_received(head)
         taken = []
         for piece, times in zip(pieces, patience, strict=True):
             if piece:
-                line.data_received(piece)
-            taken += [line.take() for _ in range(times) if line.pieces]
-        while line.pieces:
-            taken.append(line.take())
-        assert line.state is State.COMPLETE
+                connection.data_received(piece)
+            taken += [connection.take() for _ in range(times) if connection.chunks]
+        while connection.chunks:
+            taken.append(connection.take())
+        assert connection.state is ConnectionState.COMPLETE
         return taken
 
     taken = asyncio.run(main())
     assert b"".join(taken) == body
-    assert max(map(len, taken)) <= TURN
+    assert max(map(len, taken)) <= MAX_CHUNK
 
 
 @dataclass
 class Flowing:
-    """A line that is asked, without a network: its answer has begun, and flows."""
+    """A connection that is asked, without a network: its answer has begun, and flows."""
 
     enough: int = 1000
     taken: list[bytes] = field(default_factory=list)
-    line: Line = field(default_factory=lambda: Line(lambda line: None))
+    connection: HttpConnection = field(
+        default_factory=lambda: HttpConnection(lambda connection: None)
+    )
 
     def __post_init__(self) -> None:
-        self.line.ask(b"")
-        self.line.data_received(HEAD)
-        self.flow = asyncio.ensure_future(self.line.flow(self._take))
+        self.connection.send(b"")
+        self.connection.data_received(HEAD)
+        self.flow = asyncio.ensure_future(self.connection.stream_to(self._take))
 
     def _take(self, data: bytes) -> bool:
         self.taken.append(data)
@@ -879,7 +899,7 @@ class Flowing:
 
     def come(self, *pieces: bytes) -> None:
         for piece in pieces:
-            self.line.data_received(piece)
+            self.connection.data_received(piece)
 
 
 def test_a_piece_is_handed_on_in_the_turn_that_brings_it(run: Run) -> None:
@@ -893,7 +913,10 @@ def test_a_piece_is_handed_on_in_the_turn_that_brings_it(run: Run) -> None:
         flowing.come(chunk(b"five") + LAST)  # with its end: that is for whoever reads
         await flowing.flow
         assert flowing.taken == [b"one", b"twothree", b"four"]
-        assert (flowing.line.take(), flowing.line.state) == (b"five", State.COMPLETE)
+        assert (flowing.connection.take(), flowing.connection.state) == (
+            b"five",
+            ConnectionState.COMPLETE,
+        )
 
     run(main())
 
@@ -902,10 +925,10 @@ def test_what_is_more_than_a_slice_is_for_whoever_reads(run: Run) -> None:
     async def main() -> None:
         flowing = Flowing()
         await asyncio.sleep(0)
-        flowing.come(chunk(bytes(TURN + 1)), chunk(b"two"))
+        flowing.come(chunk(bytes(MAX_CHUNK + 1)), chunk(b"two"))
         await flowing.flow
-        assert flowing.taken == [bytes(TURN)]
-        assert flowing.line.take() == b"\0two"
+        assert flowing.taken == [bytes(MAX_CHUNK)]
+        assert flowing.connection.take() == b"\0two"
 
     run(main())
 
@@ -917,7 +940,7 @@ def test_after_enough_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> No
         flowing.come(chunk(b"one"), chunk(b"two"), chunk(b"three"), chunk(b"four"))
         await flowing.flow
         flowing.come(chunk(b"five"))
-        assert (flowing.taken, flowing.line.take()) == ([b"one", b"two"], b"threefourfive")
+        assert (flowing.taken, flowing.connection.take()) == ([b"one", b"two"], b"threefourfive")
 
     run(main())
 
@@ -929,7 +952,7 @@ def test_after_a_fault_nothing_is_handed_on_even_in_the_same_turn(run: Run) -> N
         flowing.come(chunk(b"bad"), chunk(b"two"), chunk(b"bad"))
         with pytest.raises(LookupError):
             await flowing.flow
-        assert (flowing.taken, flowing.line.take()) == ([b"bad"], b"twobad")
+        assert (flowing.taken, flowing.connection.take()) == ([b"bad"], b"twobad")
 
     run(main())
 
@@ -943,7 +966,7 @@ def test_after_it_was_cancelled_nothing_is_handed_on_even_in_the_same_turn(run: 
         flowing.come(chunk(b"two"), chunk(b"bad"))
         with pytest.raises(asyncio.CancelledError):
             await flowing.flow
-        assert (flowing.taken, flowing.line.take()) == ([b"one"], b"twobad")
+        assert (flowing.taken, flowing.connection.take()) == ([b"one"], b"twobad")
 
     run(main())
 
@@ -970,7 +993,7 @@ def test_abort_closes_at_once_and_ends_the_read_that_waits(
 
     async def main(far: RawUpstream) -> float:
         async with reaching(far, tls=Tls(ca=str(file))) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             assert await incoming.read() == b"one"
             waiting = asyncio.ensure_future(incoming.read())
             await asyncio.sleep(0)
@@ -991,7 +1014,7 @@ def test_abort_closes_at_once_and_ends_the_read_that_waits(
 def test_abort_drops_what_has_come_and_was_not_read(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             incoming.abort()
             with pytest.raises(Unreachable):
                 await incoming.read()
@@ -1003,10 +1026,10 @@ def test_abort_drops_what_has_come_and_was_not_read(run: Run) -> None:
 def test_abort_after_the_end_is_nothing_and_the_connection_serves_on(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             while await incoming.read():
                 pass
-            second = await upstream.ask(ASKED)
+            second = await upstream.send(ASKED)
             incoming.abort()
             assert await incoming.read() == b""
             assert await second.read() == b"whole"
@@ -1020,8 +1043,8 @@ def test_abort_after_the_end_is_nothing_and_the_connection_serves_on(run: Run) -
 def test_abort_of_an_answer_that_is_here_whole_hits_nobody_else(run: Run) -> None:
     async def main(far: RawUpstream) -> bytes:
         async with reaching(far) as upstream:
-            unread = await upstream.ask(ASKED)  # its connection is free again: all of it came
-            other = await upstream.ask(ASKED)
+            unread = await upstream.send(ASKED)  # its connection is free again: all of it came
+            other = await upstream.send(ASKED)
             unread.abort()
             return await other.read() + await other.read()
 
@@ -1031,7 +1054,7 @@ def test_abort_of_an_answer_that_is_here_whole_hits_nobody_else(run: Run) -> Non
 
 async def abandoned(upstream: HttpUpstream, come: Callable[[], object]) -> float:
     """Asks, and cancels that once this has come; returns the moment."""
-    asking = asyncio.ensure_future(upstream.ask(Outgoing("/", bytes(8_000_000))))
+    asking = asyncio.ensure_future(upstream.send(OutgoingRequest("/", bytes(8_000_000))))
     await listen(come)
     moment = time.monotonic()
     asking.cancel()
@@ -1059,7 +1082,7 @@ def test_giving_up_a_request_that_nobody_reads_keeps_nothing_to_send(
 ) -> None:
     async def given_up(upstream: HttpUpstream, far: RawUpstream, round: int) -> int:
         if HEAD in steps:
-            (await upstream.ask(Outgoing("/", bytes(8_000_000)))).abort()
+            (await upstream.send(OutgoingRequest("/", bytes(8_000_000)))).abort()
         else:
             await abandoned(upstream, lambda: far.got(round))
         for _ in range(10):
@@ -1091,16 +1114,16 @@ def test_cancelling_a_handshake_closes_its_connection_at_once(run: Run, tmp_path
 def test_closing_the_upstream_aborts_what_is_open(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with reaching(far) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             waiting = asyncio.ensure_future(incoming.read())
-            asking = asyncio.ensure_future(upstream.ask(ASKED))
+            asking = asyncio.ensure_future(upstream.send(ASKED))
             await listen(lambda: far.got(2))
             await upstream.close()
             for task in (waiting, asking):
                 with pytest.raises(Unreachable):
                     await task
             with pytest.raises(Unreachable, match=r'^upstream "far": closed$'):
-                await upstream.ask(ASKED)
+                await upstream.send(ASKED)
 
     with raw_upstream((HEAD, SILENCE), (SILENCE,)) as far:
         run(main(far))
@@ -1111,7 +1134,7 @@ def test_closing_twice_or_what_was_never_asked_is_nothing(run: Run) -> None:
     async def main() -> None:
         async with reaching(place("http://127.0.0.1:1")) as upstream:
             await upstream.close()
-            assert upstream.place.name == "far"
+            assert upstream.config.name == "far"
 
     run(main())
 
@@ -1146,7 +1169,7 @@ def test_where_one_connection_was_closed_the_others_are_not_tried(run: Run) -> N
 
     async def main(far: RawUpstream) -> bytes:
         async with reaching(far) as upstream:
-            both = [await upstream.ask(ASKED) for _ in range(2)]
+            both = [await upstream.send(ASKED) for _ in range(2)]
             hold.release()
             for incoming in both:
                 assert await incoming.read() == b""
@@ -1172,17 +1195,17 @@ def test_only_once_and_only_if_no_byte_came(run: Run) -> None:
         assert len(far.requests) == 2
 
 
-@pytest.mark.parametrize(("late", "stale"), [(0.0, True), (STALE, False), (60.0, False)])
+@pytest.mark.parametrize(("late", "stale"), [(0.0, True), (STALE_TIMEOUT, False), (60.0, False)])
 def test_what_fails_late_was_read_by_the_upstream_and_is_not_sent_again(
     run: Run, late: float, stale: bool
 ) -> None:
     async def main() -> list[bool]:
-        lines = []
-        for fault in (Broken("closed"), ConnectionResetError(104, "reset")):
-            line = Line(lambda line: None)
-            line.fault = fault
-            lines.append(line)
-        return [unasked(line, late) for line in lines]
+        connections = []
+        for failure in (ConnectionFailure("closed"), ConnectionResetError(104, "reset")):
+            connection = HttpConnection(lambda connection: None)
+            connection.failure = failure
+            connections.append(connection)
+        return [was_closed_while_idle(connection, late) for connection in connections]
 
     assert run(main()) == [stale, stale]
 
@@ -1224,26 +1247,26 @@ def test_who_speaks_first_is_not_asked(run: Run) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])  # one address, or two
 def test_a_refused_connection_is_unreachable(run: Run, host: str) -> None:
-    async def main(where: Place) -> None:
+    async def main(where: UpstreamConfig) -> None:
         async with reaching(where) as upstream:
-            await upstream.ask(ASKED)
+            await upstream.send(ASKED)
 
     refused = 'cannot connect to upstream "far": connection refused'
     with socket.socket() as bound:  # nobody listens there, and nobody else can
         bound.bind(("127.0.0.1", 0))
         where = place(f"http://{host}:{bound.getsockname()[1]}/hidden")
-        with pytest.raises(Unconnected, match=f"^{refused}$"):
+        with pytest.raises(ConnectError, match=f"^{refused}$"):
             run(main(where))
 
 
 def test_a_name_that_nobody_knows_is_unreachable(run: Run) -> None:
-    async def main(where: Place) -> None:
+    async def main(where: UpstreamConfig) -> None:
         async with reaching(where) as upstream:
-            await upstream.ask(ASKED)
+            await upstream.send(ASKED)
 
     name = ".".join(["a" * 63] * 5)  # longer than a name may be: no resolver is asked
     unknown = 'cannot connect to upstream "far": host name not found'
-    with pytest.raises(Unconnected, match=f"^{unknown}$"):
+    with pytest.raises(ConnectError, match=f"^{unknown}$"):
         run(main(place(f"http://{name}/hidden")))
 
 
@@ -1266,7 +1289,7 @@ def test_a_limit_that_runs_out_is_a_timeout(
         async with reaching(far, timeouts=timeouts) as upstream:
             begun = time.monotonic()
             with pytest.raises(Unreachable) as told:
-                await upstream.ask(ASKED)
+                await upstream.send(ASKED)
             assert 0.04 < time.monotonic() - begun < 3.0
             await listen(far.left)
             return str(told.value), told.value.kind
@@ -1304,7 +1327,7 @@ def test_the_body_has_no_clock_here(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         limits = Timeouts(connect=0.05, first_byte=0.05, between_events=0.05)
         async with reaching(far, timeouts=limits) as upstream:
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await incoming.read()
@@ -1381,7 +1404,7 @@ def test_a_certificate_file_that_cannot_be_read_is_named(
 def test_who_waits_for_a_place_gets_it_in_the_order_of_coming(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with reaching(far, concurrency=1) as upstream:
-            asked = [Outgoing(f"/{number}", b"") for number in range(10)]
+            asked = [OutgoingRequest(f"/{number}", b"") for number in range(10)]
             await asyncio.gather(*(whole(upstream, one) for one in asked))
 
     with raw_upstream((answer(b"x"),)) as far:
@@ -1412,16 +1435,16 @@ def test_so_many_answers_are_under_way_at_a_time(run: Run) -> None:
 def test_who_waits_too_long_for_a_place_is_told_that_all_are_taken(run: Run) -> None:
     async def main(far: RawUpstream) -> None:
         async with reaching(far, concurrency=2, timeouts=Timeouts(connect=0.05)) as upstream:
-            taken = [await upstream.ask(ASKED) for _ in range(2)]
+            taken = [await upstream.send(ASKED) for _ in range(2)]
             with pytest.raises(Busy) as told:
-                await upstream.ask(ASKED)
+                await upstream.send(ASKED)
             assert (str(told.value), told.value.kind) == (
                 'upstream "far": all 2 requests allowed at a time are under way',
                 "timeout",
             )
             for incoming in taken:
                 incoming.abort()
-            (await upstream.ask(ASKED)).abort()
+            (await upstream.send(ASKED)).abort()
 
     with raw_upstream((HEAD, SILENCE)) as far:
         run(main(far))
@@ -1436,7 +1459,7 @@ async def ended(upstream: HttpUpstream, far: RawUpstream) -> None:
 
 
 async def aborted(upstream: HttpUpstream, far: RawUpstream) -> None:
-    incoming = await upstream.ask(ASKED)
+    incoming = await upstream.send(ASKED)
     incoming.abort()
     incoming.abort()
 
@@ -1452,7 +1475,7 @@ async def cancelled(upstream: HttpUpstream, far: RawUpstream) -> None:
 
 
 async def cancelled_waiting(upstream: HttpUpstream, far: RawUpstream) -> None:
-    incoming = await upstream.ask(ASKED)
+    incoming = await upstream.send(ASKED)
     await abandoned(upstream, lambda: None)
     incoming.abort()
 
@@ -1476,10 +1499,10 @@ def test_a_place_is_free_again_once_after(run: Run, way: str) -> None:
         async with reaching(far, concurrency=1) as upstream:
             for _ in range(3):
                 await use(upstream, far)
-            incoming = await upstream.ask(ASKED)
+            incoming = await upstream.send(ASKED)
             with pytest.raises(TimeoutError):  # there is one place, and not more
                 async with asyncio.timeout(0.05):
-                    await upstream.ask(ASKED)
+                    await upstream.send(ASKED)
             incoming.abort()
 
     with raw_upstream(*[script] * 3, (HEAD, SILENCE)) as far:
@@ -1503,7 +1526,7 @@ LEFT_BY: dict[str, tuple[Sequence[Step], Way]] = {
 @pytest.mark.parametrize("name", LEFT_BY)
 def test_a_closed_connection_is_freed_by_counting_alone(run: Run, name: str) -> None:
     script, use = LEFT_BY[name]
-    kinds = (Line, HttpIncoming, httptools.HttpResponseParser)
+    kinds = (HttpConnection, HttpResponse, httptools.HttpResponseParser)
 
     async def main(far: RawUpstream) -> None:
         for _ in range(3):

@@ -13,7 +13,7 @@ from tests.strategies import QUICK, THOROUGH
 from weft.dialects.error_classes import CLASSES, ErrorPartExtra, new_error
 from weft.parts import ErrorKind, ErrorPart
 from weft.upstream.base import RetryPolicy
-from weft.upstream.retry import retryable, wait
+from weft.upstream.retry import retry_delay, retryable
 
 NOW = 1_700_000_000.0
 
@@ -83,7 +83,7 @@ POLICY = RetryPolicy(attempts=4, base=0.5, longest=8.0)
 
 
 @pytest.mark.parametrize(
-    ("attempt", "chance", "seconds"),
+    ("attempt", "jitter", "seconds"),
     [
         (1, 1.0, 0.5),
         (1, 0.0, 0.25),
@@ -94,8 +94,8 @@ POLICY = RetryPolicy(attempts=4, base=0.5, longest=8.0)
         (9, 1.0, None),
     ],
 )
-def test_the_wait_doubles_and_is_spread(attempt: int, chance: float, seconds: float | None) -> None:
-    assert wait(POLICY, attempt, told(503), chance=chance, now=NOW) == seconds
+def test_the_wait_doubles_and_is_spread(attempt: int, jitter: float, seconds: float | None) -> None:
+    assert retry_delay(POLICY, attempt, told(503), jitter=jitter, now=NOW) == seconds
 
 
 def at(seconds: float) -> str:
@@ -126,16 +126,18 @@ def at(seconds: float) -> str:
 def test_the_upstream_is_left_alone_as_long_as_it_asked_for(
     retry_after: float | str | None, seconds: float | None
 ) -> None:
-    assert wait(POLICY, 1, asked(retry_after), chance=1.0, now=NOW) == seconds
+    assert retry_delay(POLICY, 1, asked(retry_after), jitter=1.0, now=NOW) == seconds
 
 
 def test_what_is_not_retryable_is_not_waited_for() -> None:
-    assert wait(POLICY, 1, told(400), chance=0.5, now=NOW) is None
+    assert retry_delay(POLICY, 1, told(400), jitter=0.5, now=NOW) is None
 
 
 def test_a_wait_of_our_own_that_is_too_long_is_none() -> None:
     patient = RetryPolicy(attempts=100, base=0.5, longest=8.0)
-    waits = [wait(patient, attempt, told(503), chance=0.0, now=NOW) for attempt in range(1, 100)]
+    waits = [
+        retry_delay(patient, attempt, told(503), jitter=0.0, now=NOW) for attempt in range(1, 100)
+    ]
     assert waits == [0.25, 0.5, 1.0, 2.0, 4.0] + [None] * 94
 
 
@@ -149,30 +151,30 @@ AFTER = st.none() | st.floats(0, 1e9) | st.text(max_size=40) | st.datetimes().ma
     ),
     attempt=st.integers(1, 100_000),
     retry_after=AFTER,
-    chance=st.floats(0, 1),
+    jitter=st.floats(0, 1),
     now=st.floats(0, 4e9),
 )
 def test_a_wait_is_never_too_long_and_never_shorter_than_asked_for(
-    policy: RetryPolicy, attempt: int, retry_after: float | str | None, chance: float, now: float
+    policy: RetryPolicy, attempt: int, retry_after: float | str | None, jitter: float, now: float
 ) -> None:
     error = asked(retry_after)
-    seconds = wait(policy, attempt, error, chance=chance, now=now)
+    seconds = retry_delay(policy, attempt, error, jitter=jitter, now=now)
     if seconds is None:
         return
     assert attempt < policy.attempts
     assert 0.0 <= seconds <= policy.longest
     if isinstance(retry_after, float):
         assert seconds >= retry_after
-    latest = wait(policy, attempt, error, chance=1.0, now=now)
+    latest = retry_delay(policy, attempt, error, jitter=1.0, now=now)
     assert latest is not None
     assert latest >= seconds
 
 
 @QUICK
-@given(chance=st.floats(0, 1), attempt=st.integers(1, 2))
-def test_each_wait_is_at_least_as_long_as_any_before(chance: float, attempt: int) -> None:
-    latest = wait(POLICY, attempt, told(503), chance=1.0, now=NOW)
-    later = wait(POLICY, attempt + 1, told(503), chance=chance, now=NOW)
+@given(jitter=st.floats(0, 1), attempt=st.integers(1, 2))
+def test_each_wait_is_at_least_as_long_as_any_before(jitter: float, attempt: int) -> None:
+    latest = retry_delay(POLICY, attempt, told(503), jitter=1.0, now=NOW)
+    later = retry_delay(POLICY, attempt + 1, told(503), jitter=jitter, now=NOW)
     assert latest is not None
     assert later is not None
     assert later >= latest

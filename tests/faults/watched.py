@@ -3,13 +3,15 @@
     python -m tests.faults.watched --config weft.toml --host 127.0.0.1 --port 0
 
 `GET /stalls` returns what was measured since it was asked last. A stall is the time between two
-turns of the loop, as far as the process itself used the CPU meanwhile, in whichever thread: a
-machine that has others to serve makes none. So a C function in a thread that does not let go of
-the interpreter is a stall as well.
+turns of the loop, as far as the process itself used the CPU meanwhile, in whichever thread, and
+without the time in which the loop's thread could have run but had no CPU: a machine that has others
+to serve makes none. So a C function in a thread that does not let go of the interpreter is a stall
+as well.
 """
 
 import argparse
 import asyncio
+import os
 import sys
 import threading
 import time
@@ -65,21 +67,29 @@ class Sampler:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
+        self._scheduled = os.open(
+            f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY
+        )
         self._wall, self._cpu = time.perf_counter(), time.process_time()
+        self._waited = self._waiting()
         self._seen: dict[str, None] = {}
         self._counts: Counter[int] = Counter()
         self._measured = Measured()
         threading.Thread(target=self._look, daemon=True).start()
         self._beat()
 
+    def _waiting(self) -> float:
+        """Seconds in which the loop's thread waited for a CPU so far."""
+        return int(os.pread(self._scheduled, 100, 0).split()[1]) / 1e9
+
     def _beat(self) -> None:
-        wall, cpu = time.perf_counter(), time.process_time()
-        stall = 1000 * min(wall - self._wall, cpu - self._cpu)
+        wall, cpu, waited = time.perf_counter(), time.process_time(), self._waiting()
+        stall = 1000 * min(wall - self._wall - (waited - self._waited), cpu - self._cpu)
         seen, self._seen = "\n".join(self._seen), {}
         self._counts[next(step for step in STEPS if stall <= step or step == STEPS[-1])] += 1
         if stall > self._measured.worst:
             self._measured = Measured(stall, seen)
-        self._wall, self._cpu = wall, cpu
+        self._wall, self._cpu, self._waited = wall, cpu, waited
         self._loop.call_later(EVERY, self._beat)
 
     def _look(self) -> None:

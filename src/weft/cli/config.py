@@ -9,7 +9,7 @@ import click
 
 from weft.gateway.settings import Settings, SettingsError, load
 from weft.gateway.settings.urls import DEMO, loopback
-from weft.upstream.base import Place
+from weft.upstream.base import UpstreamConfig
 from weft.upstream.catalog import HOSTS
 
 WRONG = 1
@@ -54,7 +54,7 @@ def summary(settings: Settings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _place(place: Place) -> tuple[str, ...]:
+def _place(place: UpstreamConfig) -> tuple[str, ...]:
     where = "built in" if place.base_url in DEMO else place.base_url
     key = "key found" if place.key is not None else "no key"
     return (place.name, place.dialect, where, "" if place.base_url in DEMO else key)

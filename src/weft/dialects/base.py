@@ -1,19 +1,15 @@
-"""What every dialect is made of, and how a frame is read at the door.
+"""What every dialect is made of.
 
 A dialect is a row of pure functions. Decoders and encoders live for one response and one
 choice; both have two verbs, `feed` and `finish`.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import NoneType, UnionType
-from typing import Literal, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Literal, Protocol
 
 import msgspec
-from msgspec import Raw, UnsetType
 
-from weft import large_json
 from weft.assembler import Assembler, Response
 from weft.context import Context, Quirks
 from weft.dialects.error_classes import ErrorReader
@@ -21,7 +17,6 @@ from weft.dialects.requests.codec import RequestCodec
 from weft.dialects.rules import Rule, ValidatorFactory
 from weft.findings import Findings
 from weft.ids import Ids
-from weft.partial_json import mended, whole_characters
 from weft.parts import ErrorPart, Part
 from weft.sse import Event, Frame, comment
 
@@ -235,140 +230,3 @@ class Dialect:
 
     validator: ValidatorFactory | None = None
     """Makes what watches a stream for these rules."""
-
-
-class ReplayDetector:
-    """Knows an event that came before: its number and its bytes must both be the same."""
-
-    __slots__ = ("_seen",)
-
-    def __init__(self) -> None:
-        self._seen: dict[str | int, int] = {}
-
-    def seen(self, number: str | int, data: bytes) -> bool:
-        digest = hash(data)
-        if self._seen.get(number) == digest:
-            return True
-        self._seen[number] = digest
-        return False
-
-
-S = TypeVar("S", bound=msgspec.Struct)
-
-_JSON_TYPES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
-
-
-class Salvage:
-    """Reads a frame that the typed decoder refused: the only place where a dict is legal.
-
-    Numbers in strings become numbers, objects where text belongs become their JSON text, and
-    what cannot be used is left out, each with a finding. Fields named in `growing` keep the
-    lone surrogates of a pair that was cut in two; everywhere else they are replaced.
-    """
-
-    def __init__(self, findings: Findings, growing: frozenset[str]) -> None:
-        self._findings = findings
-        self._growing = growing
-
-    def read(self, data: bytes, wanted: type[S]) -> S:
-        """Raises ValueError when this is not a JSON object at all."""
-        try:
-            value = json.loads(data.decode("utf-8", "replace"), strict=False)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
-        if isinstance(value, list) and len(value) == 1:  # error-in-an-array
-            self._findings.once("field-coerced", "", "an object stood in an array of one")
-            value = value[0]
-        if not isinstance(value, dict):
-            raise ValueError(f"expected an object, got {_json_type(value)}")
-        return self._struct(value, wanted, "")
-
-    def item(self, raw: Raw | UnsetType, wanted: type[S]) -> S:
-        """Reads an object inside a frame, typed if it can be; an empty one if it is none."""
-        data = bytes(raw) if isinstance(raw, Raw) else b"{}"
-        try:
-            return large_json.read(data, wanted)
-        except (ValueError, RecursionError):
-            pass
-        try:
-            return self.read(data, wanted)
-        except ValueError:
-            return wanted()
-
-    def _struct(self, value: dict[str, object], wanted: type[S], path: str) -> S:
-        known: dict[str, object] = {}
-        for field in msgspec.structs.fields(wanted):
-            if field.encode_name in value:
-                where = f"{path}.{field.encode_name}" if path else field.encode_name
-                try:
-                    known[field.name] = self._value(value[field.encode_name], field.type, where)
-                except ValueError:
-                    detail = f"{where}: {_json_type(value[field.encode_name])} cannot be used"
-                    self._findings.once("field-dropped", where, detail)
-        return wanted(**known)
-
-    def _value(self, value: object, wanted: object, path: str) -> object:
-        options = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
-        if value is None and NoneType in options:
-            return None
-        if Raw in options:
-            return Raw(msgspec.json.encode(mended(value)))
-        for option in options:
-            if option is value.__class__:
-                return self._text(value, path) if isinstance(value, str) else value
-            if get_origin(option) is list and isinstance(value, list):
-                return self._list(value, get_args(option)[0], path)
-            if isinstance(value, dict) and _is_struct(option):
-                return self._struct(value, option, path)
-        coerced = self._coerced(value, options, path)
-        detail = f"{path}: {_json_type(value)} where something else belongs"
-        self._findings.once("field-coerced", path, detail)
-        return coerced
-
-    def _text(self, value: str, path: str) -> str:
-        if path.rpartition(".")[2] in self._growing:
-            return value
-        return whole_characters(value)
-
-    def _list(self, values: list[object], wanted: object, path: str) -> list[object]:
-        kept: list[object] = []
-        for value in values:
-            try:
-                kept.append(self._value(value, wanted, path))
-            except ValueError:
-                detail = f"{path}: {_json_type(value)} cannot be used"
-                self._findings.once("field-dropped", path, detail)
-        return kept
-
-    def _coerced(self, value: object, options: tuple[object, ...], path: str) -> object:
-        if int in options and isinstance(value, str | float):
-            return _to_int(value)
-        for option in options:
-            if get_origin(option) is list and isinstance(value, dict):
-                return self._list([value], get_args(option)[0], path)
-        if str in options and not isinstance(value, str):
-            return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
-        raise ValueError(f"{path}: {_json_type(value)}")
-
-
-def _to_int(value: str | float) -> int:
-    try:
-        return int(value)
-    except OverflowError:
-        raise ValueError(f"{value} is no whole number") from None
-
-
-def _is_struct(option: object) -> bool:
-    return isinstance(option, type) and issubclass(option, msgspec.Struct)
-
-
-def _json_type(value: object) -> str:
-    return _JSON_TYPES.get(value.__class__, "number")
-
-
-_EMPTY_VALUES = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
-
-
-def is_present(value: Raw | UnsetType) -> bool:
-    """Whether a raw field is there and says something."""
-    return isinstance(value, Raw) and bytes(value) not in _EMPTY_VALUES

@@ -50,7 +50,7 @@ from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.store.opening import store_at
-from weft.upstream.base import Place, Upstream
+from weft.upstream.base import Upstream, UpstreamConfig
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
 
@@ -63,7 +63,7 @@ POST = ["POST"]
 GET = ["GET"]
 
 
-def upstream_for(place: Place) -> Upstream:
+def upstream_for(place: UpstreamConfig) -> Upstream:
     return DemoUpstream(place) if place.base_url.startswith("demo:") else HttpUpstream(place)
 
 

@@ -16,7 +16,7 @@ from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Routing, Target, UnknownModel
 from weft.relay.translation import forwarded_headers, translate
-from weft.upstream.base import Outgoing, Unreachable, Upstream
+from weft.upstream.base import OutgoingRequest, Unreachable, Upstream
 
 PER_TOKEN = 4
 """Bytes of a request's text that are about one token."""
@@ -84,10 +84,10 @@ class CountTokens(Endpoint):
             target = self._routing.targets(incoming.model)[0]
         except UnknownModel as problem:
             raise Failed(new_error("not-found", str(problem), param="model")) from None
-        place = target.upstream.place
+        place = target.upstream.config
         body = await for_body(incoming.body.raw, self._sent, incoming, target)
         if place.dialect == self._dialect:
-            outgoing = Outgoing(self.PATH, body, forwarded_headers(incoming, place))
+            outgoing = OutgoingRequest(self.PATH, body, forwarded_headers(incoming, place))
             told = await _told(target.upstream, outgoing)
             if told is not None:
                 return told, [(b"weft-upstream", place.name.encode())]
@@ -124,7 +124,7 @@ class InputTokens(CountTokens):
     def _sent(self, incoming: IncomingRequest, target: Target) -> bytes:
         request = Restored(incoming.checked(self._host.limits))
         body = translate(incoming, request, target).translated.body
-        if target.upstream.place.dialect != self._dialect:
+        if target.upstream.config.dialect != self._dialect:
             return body
         countable = {name: one for name, one in _fields(body).items() if name in _COUNTABLE}
         return msgspec.json.encode(countable)
@@ -133,10 +133,10 @@ class InputTokens(CountTokens):
         return msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count})
 
 
-async def _told(upstream: Upstream, outgoing: Outgoing) -> bytes | None:
+async def _told(upstream: Upstream, outgoing: OutgoingRequest) -> bytes | None:
     """What the upstream counted, in its words; nothing if it cannot."""
     try:
-        incoming = await upstream.ask(outgoing)
+        incoming = await upstream.send(outgoing)
     except Unreachable:
         return None
     data = b""

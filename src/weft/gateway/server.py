@@ -23,6 +23,7 @@ import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from weft.gateway.allocator import return_free_memory, reuse_large_blocks
 from weft.gateway.descriptors import raise_limit
 from weft.gateway.protocol import Door, DoorLimits, protocol
 from weft.gateway.sockets import protocol as socket_protocol
@@ -35,6 +36,9 @@ NOW = 1.0
 
 BLOCKED = 0.1
 """Seconds without a turn after which the event loop counts as blocked."""
+
+IDLE = 10
+"""Seconds without a request after which free memory is returned to the kernel."""
 
 BACKLOG = 2048
 SPARE_DESCRIPTORS = 256
@@ -121,6 +125,7 @@ def serve(
     there may be sockets that listen. `ready` is called when requests are answered; without it,
     stdout says where. Raises OSError where one cannot listen.
     """
+    reuse_large_blocks()
     served = factory()
     listening = listen(host, port) if sockets is None else sockets
     http = protocol(limits or DoorLimits())
@@ -215,11 +220,15 @@ class Server(uvicorn.Server):
     async def main_loop(self) -> None:
         http = self.config.http_protocol_class
         lobby = http.lobby if issubclass(http, Door) else None
+        idle = IDLE  # seconds without a request
         with watching(asyncio.get_running_loop()):
             while not self.should_exit:
                 await self.on_tick(0)
                 if lobby is not None:
                     lobby.descriptors.look()
+                idle = 0 if self.server_state.tasks else idle + 1
+                if idle == IDLE:
+                    await asyncio.to_thread(return_free_memory)
                 await _within(1.0, self._leave)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -14,7 +14,7 @@ from weft.errors import TooLarge
 from weft.parts import ErrorPart, Finish, Part
 from weft.relay.offload import offload
 from weft.sse import Frame, FrameReader
-from weft.upstream.base import Incoming, Unreachable
+from weft.upstream.base import Unreachable, UpstreamResponse
 
 T = TypeVar("T")
 
@@ -25,7 +25,9 @@ LARGE = 128 * 1024
 class Answer:
     """Reads one answer. `read` again and again until `ended`."""
 
-    def __init__(self, incoming: Incoming, pipe: Pipe, limit: int, *, keep: bool = False) -> None:
+    def __init__(
+        self, incoming: UpstreamResponse, pipe: Pipe, limit: int, *, keep: bool = False
+    ) -> None:
         """`keep`: remember the bytes, for `whole`."""
         self._incoming = incoming
         self._kept: list[bytes] | None = [] if keep else None
@@ -81,9 +83,9 @@ class Answer:
         return ErrorPart(self.broken.kind, str(self.broken), retryable=True)
 
     async def flow(self, taken: Callable[[bytes], bool]) -> None:
-        """Has what comes taken at once; see Incoming.flow."""
+        """Has what comes taken at once; see UpstreamResponse.stream_to."""
         if not self.ended and not self._unread:
-            await self._incoming.flow(taken)
+            await self._incoming.stream_to(taken)
 
     def take(self, data: bytes) -> bool:
         """These bytes came. Returns False if it takes long to find out what they mean: the next

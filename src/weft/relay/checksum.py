@@ -5,6 +5,7 @@ from this one, whether the log was removed for its age, the metadata that a clie
 process that ran it. The log has a digest of its own, which is under the checksum.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
@@ -14,17 +15,18 @@ from weft.store.records import Ending, Entry
 _LENGTH = len(b',"checksum":""}') + sha256().digest_size * 2
 
 
-def with_checksum(entry: Entry, ending: Ending) -> Ending:
-    """The ending of a response that was begun as this entry, with the checksum in its record."""
-    record = memoryview(ending.record or b"{}")[:-1]
-    tail = _tail(_ended(entry, ending), record)
-    return msgspec.structs.replace(ending, record=b"".join((record, tail)))
+def with_record(entry: Entry, ending: Ending, record: Sequence[bytes]) -> Ending:
+    """The ending of a response that was begun as this entry, with its record, a JSON object in
+    pieces that may be large, and the checksum in it."""
+    pieces = [*record[:-1], record[-1][:-1]]
+    tail = _tail(_ended(entry, ending), pieces)
+    return msgspec.structs.replace(ending, record=b"".join((*pieces, tail)))
 
 
 def is_unchanged(entry: Entry) -> bool:
     """Whether a response that has ended is still what it was then."""
     record = memoryview(entry.record or b"")
-    return record[-_LENGTH:] == _tail(entry, record[:-_LENGTH])
+    return record[-_LENGTH:] == _tail(entry, [record[:-_LENGTH]])
 
 
 def _ended(entry: Entry, ending: Ending) -> Entry:
@@ -39,15 +41,15 @@ def _ended(entry: Entry, ending: Ending) -> Entry:
     )
 
 
-def _tail(entry: Entry, record: memoryview) -> bytes:
-    """The end of a record, with its checksum. `record` is what stands before it: it may be large,
-    and is not copied."""
+def _tail(entry: Entry, record: Sequence[bytes | memoryview]) -> bytes:
+    """The end of a record, with its checksum. `record` is what stands before it, in pieces: it may
+    be large, and is not copied."""
     e = entry
     texts = (e.id, e.owner, e.dialect, e.model, e.status, e.previous, e.conversation, e.digest)
     rest = (e.created, e.ended, e.background, e.stream, e.visible, e.events, e.size)
-    large = (e.request, e.input, e.body, record)
-    sizes = [None if one is None else len(one) for one in large]
+    large = (e.request, e.input, e.body)
+    sizes = [None if one is None else len(one) for one in large] + [sum(map(len, record))]
     hash = sha256(ascii((texts, rest, sizes)).encode())
-    for one in large:
+    for one in (*large, *record):
         hash.update(one or b"")
     return b',"checksum":"%b"}' % hash.hexdigest().encode()

@@ -62,24 +62,35 @@ LARGE = 1024 * 1024
 _LENGTH = 4
 """Bytes that tell how long a chunk is."""
 
+_NO_BYTES, _BIN_32 = b"\xc4\x00", b"\xc6"
+"""An empty byte string in msgpack, and how one over 64 KiB begins: its length follows."""
+
 
 def _chunks(events: Iterable[Event]) -> Iterator[bytes]:
-    """Events as bytes, some at a time, with their length in front: small events share a chunk."""
+    """Events as bytes, some at a time, with their length in front: small events share a chunk. A
+    chunk with a large event comes in pieces, one of which is the data of the event: no copy."""
     rows: list[_Row] = []
     size = 0
     for event in events:
         rows.append((event.name, event.data, event.number))
         size += len(event.data)
         if size >= BLOCK:
-            yield _chunk(rows)
+            yield from _chunk(rows)
             rows, size = [], 0
     if rows:
-        yield _chunk(rows)
+        yield from _chunk(rows)
 
 
-def _chunk(rows: list[_Row]) -> bytes:
-    data = _encode(rows)
-    return len(data).to_bytes(_LENGTH, "big") + data
+def _chunk(rows: list[_Row]) -> tuple[bytes, ...]:
+    name, last, number = rows[-1]
+    if len(last) <= BLOCK:
+        packed = _encode(rows)
+        return (len(packed).to_bytes(_LENGTH, "big") + packed,)
+    rows[-1] = (name, b"", number)
+    outline, tail = _encode(rows), _encode(number)
+    head = outline[: -len(tail) - len(_NO_BYTES)] + _BIN_32 + len(last).to_bytes(4, "big")
+    size = len(head) + len(last) + len(tail)
+    return size.to_bytes(_LENGTH, "big") + head, last, tail
 
 
 def pack(events: Iterable[Event]) -> bytes:
@@ -95,8 +106,8 @@ def unpack(data: bytes) -> list[Event]:
 def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Block]:
     """A batch as blocks, from this number on; its first event has the number `first`."""
     last: bytes | memoryview = b""
-    for chunk in _chunks(events):
-        view = memoryview(chunk)
+    for piece in _chunks(events):
+        view = memoryview(piece)
         for start in range(0, len(view), BLOCK):
             if last:
                 yield Block(number, first, 0, bytes(last))

@@ -30,7 +30,7 @@ from weft.relay.routing import Target
 from weft.relay.stream import OpenStream, RequestState, refusal
 from weft.relay.translation import UpstreamRequest, translate
 from weft.upstream.base import Unreachable, error_of
-from weft.upstream.retry import wait
+from weft.upstream.retry import retry_delay
 
 _PROOF = re.compile(r"signature|encrypted[_ ]content|thinking block|reasoning item", re.IGNORECASE)
 """What upstreams say of a proof that they do not take back."""
@@ -75,7 +75,7 @@ async def _guarded(state: RequestState, restored: Restored, target: Target) -> O
 
 async def _retried(state: RequestState, restored: Restored, target: Target) -> OpenStream:
     """Asks one target as often as it is worth."""
-    policy = target.upstream.place.retry
+    policy = target.upstream.config.retry
     tries, without_reasoning = 0, False
     while True:
         try:
@@ -90,7 +90,7 @@ async def _retried(state: RequestState, restored: Restored, target: Target) -> O
             without_reasoning = True
             continue
         tries += 1
-        pause = wait(policy, tries, error, chance=random.random(), now=time.time())
+        pause = retry_delay(policy, tries, error, jitter=random.random(), now=time.time())
         if pause is None:
             raise Failed(error)
         await asyncio.sleep(pause)
@@ -119,7 +119,7 @@ async def _attempt(
 
 async def _ask(state: RequestState, sent: UpstreamRequest) -> OpenStream:
     try:
-        incoming = await sent.target.upstream.ask(sent.outgoing())
+        incoming = await sent.target.upstream.send(sent.outgoing())
     except Unreachable as problem:
         raise Failed(error_of(problem)) from None
     if incoming.status // 100 != 2:

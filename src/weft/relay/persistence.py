@@ -22,7 +22,7 @@ from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
-from weft.relay.checksum import with_checksum
+from weft.relay.checksum import with_record
 from weft.relay.history import given, prefix, shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import (
@@ -345,14 +345,13 @@ def _ending(
         status=outcome.status,
         ended=time.time(),
         body=outcome.body,
-        record=large_json.write(response),
         digest=digest,
         events=events,
         size=size,
         rest=rest,
         items=_turn(entry.conversation, entry.input, outcome),
     )
-    return with_checksum(entry, ending)
+    return with_record(entry, ending, large_json.pieces(response))
 
 
 async def recovered(store: Store, entry: Entry) -> Ending:

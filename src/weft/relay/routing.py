@@ -28,7 +28,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        return f"{self.upstream.place.name}/{self.model}"
+        return f"{self.upstream.config.name}/{self.model}"
 
 
 class Routing:
@@ -39,7 +39,7 @@ class Routing:
     ) -> None:
         self._upstreams = dict(upstreams)
         self._breakers = {
-            name: UpstreamBreakers(name, upstream.place.breaker)
+            name: UpstreamBreakers(name, upstream.config.breaker)
             for name, upstream in upstreams.items()
         }
         self._aliases = dict(aliases)
@@ -68,7 +68,7 @@ class Routing:
         if upstream is None:
             raise UnknownModel(f"no upstream for {name[:200]!r}")
         model = name.partition("/")[2]
-        return Target(upstream, model, self._breakers[upstream.place.name].request(model))
+        return Target(upstream, model, self._breakers[upstream.config.name].request(model))
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:
@@ -81,6 +81,6 @@ class Routing:
         listed = [
             f"{name}/{model}"
             for name, upstream in self._upstreams.items()
-            for model in upstream.place.models
+            for model in upstream.config.models
         ]
         return list(dict.fromkeys([*aliases, *listed]))

@@ -34,7 +34,7 @@ from weft.relay.translation import UpstreamRequest
 from weft.request import Request
 from weft.sse import Event, Frame
 from weft.store.base import StoreError, Taken
-from weft.upstream.base import Incoming, Unreachable, error_of
+from weft.upstream.base import Unreachable, UpstreamResponse, error_of
 
 ERROR_BODY = 64 * 1024
 """As much of an error body is read."""
@@ -139,7 +139,9 @@ class Stream(Protocol):
 class OpenStream:
     """An answer with content: what came before it was told, and what is to come."""
 
-    def __init__(self, state: RequestState, sent: UpstreamRequest, incoming: Incoming) -> None:
+    def __init__(
+        self, state: RequestState, sent: UpstreamRequest, incoming: UpstreamResponse
+    ) -> None:
         self._state = state
         self._sent = sent
         own, theirs = codec_of(state.incoming.body.dialect), codec_of(sent.place.dialect)
@@ -159,7 +161,7 @@ class OpenStream:
         self.delivered = False
         """Whether the client was told all of it, or how it failed."""
 
-    def _read_from(self, incoming: Incoming, before: Pipe | None) -> Answer:
+    def _read_from(self, incoming: UpstreamResponse, before: Pipe | None) -> Answer:
         """Makes what reads an answer; `before` is what it goes on with."""
         sent, splice, state = self._sent, self._splice, self._state
 
@@ -172,7 +174,7 @@ class OpenStream:
         state.deadlines.allow_silence(place.name, place.timeouts.between_events)
         return Answer(incoming, pipe, limit, keep=not state.incoming.stream)
 
-    def _renderer_of(self, incoming: Incoming) -> Renderer:
+    def _renderer_of(self, incoming: UpstreamResponse) -> Renderer:
         sent, pipe, dialect = self._sent, self._answer.pipe, self._state.incoming.dialect
         if not self._state.incoming.stream:
             return BodyOnly(sent.encoding)
@@ -434,7 +436,7 @@ class OpenStream:
         so_far = writer(answer.pipe.response, sent.decoding, Findings())
         outgoing = sent.outgoing(continued(sent.translated.body, so_far))
         try:
-            incoming = await sent.target.upstream.ask(outgoing)
+            incoming = await sent.target.upstream.send(outgoing)
         except Unreachable as problem:
             return error_of(problem)
         if incoming.status // 100 != 2:
@@ -652,7 +654,7 @@ def error_stream(state: RequestState, request: Request) -> ErrorStream:
     return ErrorStream(incoming.dialect, request, int(time.time()), incoming.response_id)
 
 
-async def refusal(incoming: Incoming, sent: UpstreamRequest) -> ErrorPart:
+async def refusal(incoming: UpstreamResponse, sent: UpstreamRequest) -> ErrorPart:
     """What an answer with a status that is no success means."""
     body, place, status = b"", sent.place, incoming.status
     try:

@@ -28,7 +28,7 @@ from weft.request import (
     ReasoningContent,
     Request,
 )
-from weft.upstream.base import Outgoing, Place, endpoint
+from weft.upstream.base import OutgoingRequest, UpstreamConfig, endpoint
 
 REQUIRED_ACTION = "required_action"
 """What clients include who want to be told which outputs an answer waits for."""
@@ -58,8 +58,8 @@ class UpstreamRequest:
     it waits for."""
 
     @property
-    def place(self) -> Place:
-        return self.target.upstream.place
+    def place(self) -> UpstreamConfig:
+        return self.target.upstream.config
 
     @property
     def dialect(self) -> Dialect:
@@ -77,15 +77,15 @@ class UpstreamRequest:
         changed = self.is_changed or rendered.names or rendered.bridged or rendered.stop
         return self.dialect is self.incoming.dialect and not changed
 
-    def outgoing(self, body: bytes | None = None) -> Outgoing:
+    def outgoing(self, body: bytes | None = None) -> OutgoingRequest:
         incoming, place = self.incoming, self.place
         path = endpoint(place.dialect, self.target.model, incoming.stream)
         accept = "text/event-stream" if incoming.stream else "application/json"
         headers = {"accept": accept, **forwarded_headers(incoming, place)}
-        return Outgoing(path, self.translated.body if body is None else body, headers)
+        return OutgoingRequest(path, self.translated.body if body is None else body, headers)
 
 
-def forwarded_headers(incoming: IncomingRequest, place: Place) -> dict[str, str]:
+def forwarded_headers(incoming: IncomingRequest, place: UpstreamConfig) -> dict[str, str]:
     """The headers of a client that go on to an upstream: the version to its own wire, the beta
     flags to the wire that has them, as far as the host takes them.
     """
@@ -108,7 +108,7 @@ def translate(
     `restored` is what was read of the incoming one. `without_reasoning` leaves out all reasoning of
     earlier turns: the upstream refused its proofs.
     """
-    place = target.upstream.place
+    place = target.upstream.config
     ids, now = Ids(secrets.token_bytes(16)), int(time.time())
     losses = Losses()
     losses.found += restored.losses
@@ -149,7 +149,7 @@ def translate(
 
 def _addressed(incoming: IncomingRequest, request: Request, target: Target) -> Request:
     """A request as it goes to this target: about its model."""
-    place = target.upstream.place
+    place = target.upstream.config
     takes_betas = http_of(place.dialect).betas is not None
     betas = (request.betas or incoming.betas) if takes_betas else ()
     return _replace(request, model=target.model, stream=incoming.stream, betas=betas)
@@ -202,7 +202,7 @@ def _unsigned(content: AnyContent) -> AnyContent:
     return content
 
 
-def _reject(incoming: IncomingRequest, place: Place, losses: list[Loss]) -> None:
+def _reject(incoming: IncomingRequest, place: UpstreamConfig, losses: list[Loss]) -> None:
     worst = [loss for loss in losses if loss.outcome == "refused"]
     if incoming.reject_lossy:
         worst += [loss for loss in losses if loss.outcome == "warned"]

@@ -1,1 +1,1 @@
-"""Upstreams: places that speak a dialect."""
+"""Upstreams: model servers that Weft sends requests to."""

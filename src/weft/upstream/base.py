@@ -1,7 +1,7 @@
-"""What an upstream is: a place that speaks a dialect, and answers what it is asked.
+"""The interface of an upstream: a server of models that speaks one dialect.
 
-`ask` returns when the head of the answer is there. Its bytes are then read piece by piece, as
-the network gives them; nothing is decoded here.
+`send` returns when the head of the response has arrived. The body is then read in the pieces that
+the network delivers; nothing is decoded here.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,41 +25,48 @@ class Timeouts:
     """Seconds."""
 
     connect: float = 10.0
-    """To the connection, TLS included."""
+    """Until the connection is open, including the TLS handshake."""
 
     first_byte: float = 300.0
-    """From the request to the head of the answer."""
+    """From sending the request until the head of the response."""
 
     between_events: float = 300.0
-    """Silence inside an answer."""
+    """Without a byte inside a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
+    """How a connection is encrypted."""
+
     verify: bool = True
-    """Whether the certificate of the host is checked."""
+    """Whether the certificate of the server is verified."""
 
     ca: str | None = None
     """A file with the certificates to trust; None: those of the system."""
 
     certificate: str | None = None
-    """A file with our own certificate and its key."""
+    """A file with the client certificate and its key."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
+    """When a failed request is sent again."""
+
     attempts: int = 3
-    """Tries of one target, the first included."""
+    """Attempts per target, including the first."""
 
     base: float = 0.25
-    """Seconds before the second try; doubled before each one after it."""
+    """Seconds before the second attempt; doubled before each later one."""
 
     longest: float = 8.0
-    """A longer wait, also one that the upstream asked for, is not worth it: go on to the next."""
+    """Seconds. If the wait would be longer, even because the upstream asked for it, the next target
+    is tried instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerPolicy:
+    """When a failing model or upstream is paused."""
+
     failures: int = 5
     """Failed requests for a model in a row that pause the model, or failed connections in a row
     that pause the upstream; 0: never."""
@@ -69,8 +76,8 @@ class BreakerPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One upstream, as the settings describe it."""
+class UpstreamConfig:
+    """One upstream as the settings describe it."""
 
     name: str
     dialect: str
@@ -82,24 +89,24 @@ class Place:
     headers: Mapping[str, str] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     concurrency: int | None = None
-    """Answers at a time; None: any number."""
+    """Requests in progress at a time; None: unlimited."""
 
     tls: Tls = Tls()
     retry: RetryPolicy = RetryPolicy()
     breaker: BreakerPolicy = BreakerPolicy()
     models: tuple[str, ...] = ()
-    """Models to list; others may be asked for all the same."""
+    """Models to list; requests may name others."""
 
     betas: tuple[str, ...] | None = None
-    """The beta flags of a client that are passed on; None: all of them."""
+    """The beta flags of a client that are forwarded; None: all of them."""
 
     origin: str = ""
-    """Whose proofs of reasoning this upstream takes back: its host."""
+    """The host. Encrypted reasoning and signatures go back only to the origin that made them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
-    """One request to an upstream. `path` hangs below its base URL."""
+class OutgoingRequest:
+    """One HTTP request to an upstream. `path` is appended to its base URL."""
 
     path: str
     body: bytes
@@ -107,10 +114,10 @@ class Outgoing:
 
 
 class Unreachable(UpstreamError):
-    """There is no answer, or no more of it: refused, reset, timed out, not HTTP.
+    """There is no response, or only part of one: refused, reset, timed out, not HTTP.
 
-    `kind` is that of the error part it becomes: `upstream` before the head, `truncated` after it,
-    `timeout` where a limit ran out.
+    `kind` is the kind of the error part it becomes: `upstream` before the head of the response,
+    `truncated` after it, `timeout` if a timeout expired.
     """
 
     def __init__(self, message: str, kind: ErrorKind = "upstream") -> None:
@@ -118,20 +125,20 @@ class Unreachable(UpstreamError):
         self.kind: ErrorKind = kind
 
 
-class Unconnected(Unreachable):
-    """There was no connection: refused, no address, no TLS, not in time."""
+class ConnectError(Unreachable):
+    """No connection could be opened: refused, host not found, TLS failed, timed out."""
 
 
 class Busy(Unreachable):
-    """So many answers are under way that the upstream was not asked: this says nothing of it."""
+    """The request was not sent, since too many are in progress. Not a failure of the upstream."""
 
 
 def error_of(problem: Unreachable) -> ErrorPart:
-    """Returns the error part of a request that got no answer."""
+    """Returns the error part for a request that got no response."""
     if isinstance(problem, Busy):
         return new_error("overloaded", str(problem), retry_after=1)
     found: ErrorClass = "timeout" if problem.kind == "timeout" else "bad-upstream-answer"
-    extra = ErrorPartExtra(connected=not isinstance(problem, Unconnected))
+    extra = ErrorPartExtra(connected=not isinstance(problem, ConnectError))
     return ErrorPart(
         problem.kind,
         str(problem),
@@ -141,44 +148,45 @@ def error_of(problem: Unreachable) -> ErrorPart:
     )
 
 
-class Incoming(Protocol):
-    """The answer to one request: its head, and its bytes to come."""
+class UpstreamResponse(Protocol):
+    """The response to one request: its head, and the body to be read."""
 
     @property
     def status(self) -> int: ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """By names in lower case."""
+        """Names are in lower case."""
         ...
 
     async def read(self) -> bytes:
-        """Returns the next bytes, at least one; none at the end. Raises Unreachable."""
+        """Returns the next bytes, at least one; b"" at the end. Raises Unreachable."""
         ...
 
-    async def flow(self, take: Callable[[bytes], bool]) -> None:
-        """Hands on what comes, each time in the very turn of the loop that brings it, until it is
-        told that this is enough. Returns at the latest when nothing more comes: how it ended, and
-        what was not handed on, `read` tells.
+    async def stream_to(self, take: Callable[[bytes], bool]) -> None:
+        """Calls `take` with the bytes as they arrive, in the same turn of the event loop, until it
+        returns False. Returns at the latest when no more bytes come. The rest of the body, and how
+        it ended, come from `read`.
         """
         ...
 
     def abort(self) -> None:
-        """Closes the connection at once; a read that waits raises Unreachable. Any number of
-        times, also after the end."""
+        """Closes the connection at once; a pending `read` raises Unreachable. May be called any
+        number of times, also after the end."""
         ...
 
 
 class Upstream(Protocol):
-    """A place that can be asked."""
+    """A server of models that requests can be sent to."""
 
     @property
-    def place(self) -> Place: ...
+    def config(self) -> UpstreamConfig: ...
 
-    async def ask(self, outgoing: Outgoing) -> Incoming:
-        """Returns the answer when its head is there, whatever its status. Raises Unreachable.
+    async def send(self, outgoing: OutgoingRequest) -> UpstreamResponse:
+        """Returns the response when its head has arrived, whatever its status. Raises Unreachable.
 
-        Whoever asked must read to the end, or abort. Cancelling it cancels the request.
+        The caller must read the response to the end, or abort it. Cancelling `send` cancels the
+        request.
         """
         ...
 
@@ -186,17 +194,17 @@ class Upstream(Protocol):
 
 
 def endpoint(dialect: str, model: str, stream: bool) -> str:
-    """Returns the path, below the base URL, where a model is asked."""
+    """Returns the path below the base URL for requests to this model."""
     return http_of(dialect).path(quote(model, safe=""), stream)
 
 
-def usual(dialect: str) -> dict[str, str]:
-    """Returns the headers that a dialect wants beside the body, where a client has no other."""
+def default_headers(dialect: str) -> dict[str, str]:
+    """Returns the headers that the dialect requires, unless the client sent its own."""
     return dict(http_of(dialect).headers)
 
 
 def credentials(dialect: str, key: Secret | None) -> dict[str, str]:
-    """Returns the header that shows the key."""
+    """Returns the header with the API key."""
     if key is None:
         return {}
     name, prefix = http_of(dialect).key

@@ -33,16 +33,16 @@ MODEL_NAME = 200
 log = logging.getLogger("weft.upstream")
 
 
-class State(Enum):
+class BreakerState(Enum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half-open"
 
 
-CLOSED, OPEN, HALF_OPEN = State
+CLOSED, OPEN, HALF_OPEN = BreakerState
 
 
-class Event(Enum):
+class BreakerEvent(Enum):
     """What happens to a breaker."""
 
     SUCCESS = "success"
@@ -57,9 +57,9 @@ class Event(Enum):
     """A request was admitted when the pause was over."""
 
 
-SUCCESS, FAILURE, LAST_FAILURE, ABANDONED, PROBE = Event
+SUCCESS, FAILURE, LAST_FAILURE, ABANDONED, PROBE = BreakerEvent
 
-TRANSITIONS: dict[State, dict[Event, State]] = {
+TRANSITIONS: dict[BreakerState, dict[BreakerEvent, BreakerState]] = {
     CLOSED: {SUCCESS: CLOSED, FAILURE: CLOSED, LAST_FAILURE: OPEN, ABANDONED: CLOSED},
     OPEN: {PROBE: HALF_OPEN},
     HALF_OPEN: {
@@ -73,7 +73,7 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
 _COUNTED: frozenset[ErrorClass] = frozenset(
     ("server", "bad-upstream-answer", "overloaded", "timeout")
 )
-_BY_KIND: dict[ErrorKind, Event] = {
+_BY_KIND: dict[ErrorKind, BreakerEvent] = {
     "cancelled": ABANDONED,
     "internal": ABANDONED,
     "malformed": SUCCESS,
@@ -82,7 +82,7 @@ _BY_KIND: dict[ErrorKind, Event] = {
 }
 
 
-def verdict(error: ErrorPart) -> Event:
+def verdict(error: ErrorPart) -> BreakerEvent:
     """Returns what a failed request says of the model that was asked."""
     if error.kind in _BY_KIND:
         return _BY_KIND[error.kind]
@@ -90,7 +90,7 @@ def verdict(error: ErrorPart) -> Event:
     return FAILURE if class_of(error) in _COUNTED and not refused else SUCCESS
 
 
-def connection_verdict(error: ErrorPart) -> Event:
+def connection_verdict(error: ErrorPart) -> BreakerEvent:
     """Returns what a failed request says of the upstream: whether it could be reached."""
     found = verdict(error)
     if found is ABANDONED:
@@ -132,7 +132,7 @@ class Breaker:
         """How often the state has changed."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> BreakerState:
         return self._state
 
     @property
@@ -159,7 +159,7 @@ class Breaker:
         left = math.ceil(self._due - now)
         return new_error("overloaded", self._says(f"paused for {left} s"), retry_after=left)
 
-    def ended(self, number: int, event: Event, error: ErrorPart | None, now: float) -> None:
+    def ended(self, number: int, event: BreakerEvent, error: ErrorPart | None, now: float) -> None:
         """A request of this round ended: in success, in failure (then `error` says which), or
         abandoned. One of an earlier round changes nothing.
         """
@@ -185,7 +185,7 @@ class Breaker:
         row = f"{self._failures} {self._what} in a row"
         return f"{self._name}: {state} after {row} (last: {self._last})"
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: BreakerEvent) -> None:
         after = TRANSITIONS[self._state][event]
         self._round += after is not self._state
         self._state = after
@@ -259,7 +259,11 @@ class RequestBreaker:
         self._report(ABANDONED, ABANDONED, None, 0.0)
 
     def _report(
-        self, for_model: Event, for_upstream: Event, error: ErrorPart | None, now: float
+        self,
+        for_model: BreakerEvent,
+        for_upstream: BreakerEvent,
+        error: ErrorPart | None,
+        now: float,
     ) -> None:
         model = self._breakers.of(self._model)
         model.ended(self._model_round, for_model, error, now)

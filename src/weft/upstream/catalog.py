@@ -1,13 +1,12 @@
-"""Well-known hosts, one row each: what to write in the settings instead of looking it up.
+"""Presets for well-known hosts, one row each: dialect, base URL, environment variable, quirks.
 
-A row says what is needed to ask a host: its dialect, its address, the variable that holds its key
-by custom, and its accent. Quirks stand where a host wants another spelling than the default, with
-what shows it: a capture of `tests/captures/openai_chat`, or what the host answers. Hosts of open
-models of which nothing is known are asked in the older spelling, which all of them understand.
+A row has quirks only where the host needs something other than the defaults, with the evidence: a
+capture of `tests/captures/openai_chat`, or an error message of the host. Hosts of open models for
+which there is no evidence get the older spelling, since all of them understand it.
 
-Markup of calls and thinking without an opening tag are habits of models, not of hosts
-(captures markup-calls-tokens, markup-calls-json, orphan-think-closer): no row has those quirks,
-they are set for an upstream by whoever knows its model.
+Tool calls as markup and reasoning without an opening tag are habits of models, not of hosts
+(captures markup-calls-tokens, markup-calls-json, orphan-think-closer): no preset has those quirks.
+Whoever knows the model sets them for the upstream.
 """
 
 from dataclasses import dataclass
@@ -17,22 +16,22 @@ from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.openai_chat.quirks import ChatQuirks
 from weft.dialects.openai_responses.quirks import ResponsesQuirks
 
-Accent = ChatQuirks | ResponsesQuirks | MessagesQuirks | GeminiQuirks
+AnyQuirks = ChatQuirks | ResponsesQuirks | MessagesQuirks | GeminiQuirks
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A place that others have been to."""
+    """A preset for a well-known host."""
 
     name: str
     dialect: str
     base_url: str | None
-    """None: everybody has another."""
+    """None: each account has its own."""
 
     variable: str | None = None
-    """The environment variable that holds the key, by custom."""
+    """The environment variable that usually holds the key."""
 
-    quirks: Accent | None = None
+    quirks: AnyQuirks | None = None
     """None: the dialect's defaults."""
 
     needs_key: bool = True
@@ -40,17 +39,17 @@ class Host:
 
 
 _SYSTEM = ChatQuirks(developer_role=False)
-"""Knows no developers: a system is understood by everyone."""
+"""Rejects the role `developer`; every host accepts `system`."""
 
 _OLDER = ChatQuirks(developer_role=False, token_limit="max_tokens")
-"""Speaks Chat Completions as it was before 2024."""
+"""Chat Completions as they were before 2024."""
 
 _THINKING = ChatQuirks(
     developer_role=False,
     token_limit="max_tokens",
     reasoning_back=("reasoning_content",),
 )
-"""And wants to see its own thoughts again where they led to a call."""
+"""As `_OLDER`, and reasoning that led to a tool call must be sent back."""
 
 _OPENAI = (
     Host("openai", "openai-responses", "https://api.openai.com/v1", "OPENAI_API_KEY"),
@@ -105,7 +104,7 @@ _CHAT = (
         "openai-chat",
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
-        # reasoning-content-field.sse; it answers 400 to a call whose thoughts are left out, and
+        # reasoning-content-field.sse; it answers 400 to a call without its reasoning, and
         # "unknown variant `developer`"
         quirks=_THINKING,
     ),
@@ -114,7 +113,7 @@ _CHAT = (
         "openai-chat",
         "https://api.moonshot.ai/v1",
         "MOONSHOT_API_KEY",
-        # reasoning-content-field.sse; it documents that thoughts stay in the conversation
+        # reasoning-content-field.sse; its documentation keeps reasoning in the conversation
         quirks=ChatQuirks(developer_role=False, reasoning_back=("reasoning_content",)),
         note="In China: https://api.moonshot.cn/v1.",
     ),
@@ -123,8 +122,8 @@ _CHAT = (
         "openai-chat",
         "https://api.z.ai/api/paas/v4",
         "ZAI_API_KEY",
-        # reasoning-content-field.sse; it documents that thoughts between calls are to be returned,
-        # and answers "Incorrect role information" to a developer
+        # reasoning-content-field.sse; its documentation requires reasoning between calls to be
+        # returned; it answers "Incorrect role information" to `developer`
         quirks=_THINKING,
         note="In China: https://open.bigmodel.cn/api/paas/v4.",
     ),
@@ -134,7 +133,7 @@ _CHAT = (
         "https://openrouter.ai/api/v1",
         "OPENROUTER_API_KEY",
         # reasoning-and-its-details.sse, signature-in-a-detail-of-its-own.sse,
-        # encrypted-detail-alone.sse: details hold the proofs, and are documented to go back
+        # encrypted-detail-alone.sse: the details hold the signatures, and must be sent back
         quirks=ChatQuirks(reasoning_back=("reasoning", "reasoning_details")),
     ),
     Host(
@@ -206,8 +205,8 @@ _LOCAL = (
         "openai-chat",
         "http://127.0.0.1:8000/v1",
         "VLLM_API_KEY",
-        # reasoning-field.sse: newer versions have the thoughts under this name, both ways;
-        # what a template makes of a developer is up to the model
+        # reasoning-field.sse: newer versions use this name in both directions;
+        # what a chat template makes of `developer` depends on the model
         ChatQuirks(developer_role=False, reasoning_back=("reasoning",)),
         needs_key=False,
     ),
@@ -249,7 +248,7 @@ _DEMO = Host(
     "demo",
     "openai-chat",
     "demo:",
-    # its reasoner signs what it thought, and wants it back
+    # its reasoning model signs its reasoning, and requires it back
     quirks=ChatQuirks(reasoning_back=("reasoning_content", "reasoning_details")),
     needs_key=False,
     note="Built in; needs no network.",
@@ -258,4 +257,4 @@ _DEMO = Host(
 HOSTS: dict[str, Host] = {
     host.name: host for host in (_DEMO, *_OPENAI, *_OTHER_WIRES, *_CHAT, *_LOCAL)
 }
-"""By name, the demo first, and what runs on one's own machine last."""
+"""By name: the demo first, then remote hosts, then local servers."""

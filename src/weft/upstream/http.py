@@ -1,13 +1,13 @@
-"""An upstream over HTTP: one pool of connections, one answer a request, no redirects, no cookies.
+"""An upstream over HTTP: one connection pool, no redirects, no cookies.
 
-1. A request is sent once. The one exception is a pooled connection that the upstream had closed
-   while it lay idle: it fails within a round trip and without a byte of an answer, so nobody has
-   read the request, and it goes out again on a new connection.
-2. A connection serves the next request only when the answer before it has ended where its
-   framing says, and nothing came after it: one client never reads what was meant for another.
-3. What came is handed on before the fault that cut it is told.
-4. Whatever goes wrong on the wire is Unreachable, in words that name the upstream, and neither
-   its address nor its key. ValueError is a fault of ours: settings or a path that cannot be sent.
+1. A request is sent once. The one exception is a pooled connection that the upstream closed while
+   it was idle: it fails within a round trip, without a byte of a response, so the upstream has not
+   read the request, and it is sent again on a new connection.
+2. A connection is reused only if the response before ended where its framing says, and nothing
+   came after it: one client never reads what was meant for another.
+3. Bytes that arrived are delivered before the failure that cut them off.
+4. Every failure on the wire is Unreachable, with a message that names the upstream, but neither
+   its address nor its key. ValueError is our own fault: a setting or a path that cannot be sent.
 """
 
 import asyncio
@@ -22,32 +22,31 @@ from urllib.parse import urlsplit
 from weft.parts import ErrorKind
 from weft.upstream.base import (
     Busy,
-    Outgoing,
-    Place,
-    Tls,
-    Unconnected,
+    ConnectError,
+    OutgoingRequest,
     Unreachable,
+    UpstreamConfig,
     credentials,
-    usual,
+    default_headers,
 )
-from weft.upstream.line import Broken, Line, State
+from weft.upstream.connection import ConnectionFailure, ConnectionState, HttpConnection
 
-IDLE_LIFE = 75.0
-"""Seconds that a connection lies idle before we close it."""
+IDLE_TIMEOUT = 75.0
+"""Seconds until an idle connection is closed."""
 
-STALE = 1.0
-"""Seconds in which a connection that was closed while idle fails. Whatever fails later has been
-read by the upstream, and whether to ask again is the relay's to say."""
+STALE_TIMEOUT = 1.0
+"""Seconds within which a connection that was closed while idle fails. If it fails later, the
+upstream has read the request, and the relay decides whether to retry."""
 
-FRAMING = frozenset(
+CONNECTION_HEADERS = frozenset(
     (
         "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer",
         "transfer-encoding", "upgrade",
     )
 )  # fmt: skip
-"""Headers that belong to the connection: nobody else sets them."""
+"""Headers that only the connection sets."""
 
-_PATH = re.compile(r"/[!-\"$-~]*")  # printable and without a fragment: what is built, not typed
+_PATH = re.compile(r"/[!-\"$-~]*")  # printable, without a fragment
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
@@ -59,243 +58,223 @@ _DEFAULTS = {
 }
 
 
-class _Gate:
-    """So many answers at a time; whoever waits is let in in the order of coming."""
+class HttpResponse:
+    """One response. Cancelling `read` loses nothing: the next call continues."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._free = asyncio.Semaphore(place.concurrency) if place.concurrency else None
+    __slots__ = ("_connection", "_failure", "_has_rest", "_upstream", "headers", "status")
 
-    async def enter(self) -> None:
-        if self._free is None:
-            return
-        if not self._free.locked():
-            await self._free.acquire()  # at once
-            return
-        try:
-            async with asyncio.timeout(self._place.timeouts.connect):
-                await self._free.acquire()
-        except TimeoutError:
-            number, name = self._place.concurrency, self._place.name
-            words = f"all {number} requests allowed at a time are under way"
-            raise Busy(f'upstream "{name}": {words}', "timeout") from None
-
-    def leave(self) -> None:
-        if self._free is not None:
-            self._free.release()
-
-
-# Answers
-
-
-class HttpIncoming:
-    """One answer. Cancelling a `read` loses nothing: the next one goes on."""
-
-    __slots__ = ("_fault", "_line", "_taken", "_upstream", "headers", "status")
-
-    def __init__(self, upstream: "HttpUpstream", line: Line) -> None:
+    def __init__(self, upstream: "HttpUpstream", connection: HttpConnection) -> None:
         self._upstream = upstream
-        self._line: Line | None = line
-        self._fault: str | None = None
-        """Why there is no more of it. No exception: one that was raised holds who raised it."""
-        self._taken = False
-        """Whether a part of what came was taken, perhaps in this turn of the loop."""
-        self.status = line.status
-        self.headers: Mapping[str, str] = line.headers
+        self._connection: HttpConnection | None = connection
+        self._failure: str | None = None
+        """A message rather than an exception, whose traceback would refer to this response."""
+        self._has_rest = False
+        """Whether chunks were left by the last `take`, perhaps in this turn of the loop."""
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
 
     async def read(self) -> bytes:
-        line = self._line
-        while line is not None:
-            if line.pieces and self._taken:
-                self._taken = False
-                await asyncio.sleep(0)  # others have their turn
-            elif line.pieces:
+        connection = self._connection
+        while connection is not None:
+            if connection.chunks and self._has_rest:
+                self._has_rest = False
+                await asyncio.sleep(0)  # other tasks run between two chunks
+            elif connection.chunks:
                 try:
-                    data = line.take()
-                    self._taken = bool(line.pieces)
+                    data = connection.take()
+                    self._has_rest = bool(connection.chunks)
                     if data:
                         return data
-                except Broken as problem:
-                    line.fault = problem.with_traceback(None)  # its frames hold the line
-                    self._cut(line)
-            elif line.state is State.ANSWERING and line.fault is None:
-                await line.change()
-            elif line.state is State.COMPLETE:
-                self._left(line)
+                except ConnectionFailure as problem:
+                    self._cut(connection, problem)
+            elif connection.state is ConnectionState.RECEIVING and connection.failure is None:
+                await connection.wait()
+            elif connection.state is ConnectionState.COMPLETE:
+                self._release(connection)
                 return b""
             else:
-                self._cut(line)
-            line = self._line
-        if self._fault is not None:
-            raise Unreachable(self._fault, "truncated")
+                self._cut(connection, connection.failure)
+            connection = self._connection
+        if self._failure is not None:
+            raise Unreachable(self._failure, "truncated")
         return b""
 
-    async def flow(self, take: Callable[[bytes], bool]) -> None:
-        line = self._line
-        going = line is not None and line.state is State.ANSWERING and line.fault is None
-        if line is not None and going and not line.pieces:
-            await line.flow(take)
+    async def stream_to(self, take: Callable[[bytes], bool]) -> None:
+        connection = self._connection
+        if connection is None or connection.chunks or connection.failure is not None:
+            return
+        if connection.state is ConnectionState.RECEIVING:
+            await connection.stream_to(take)
 
     def abort(self) -> None:
-        line = self._line
-        if line is None:
+        connection = self._connection
+        if connection is None:
             return
-        self._fault = self._upstream.says("the response was cancelled")
-        whole = line.state is State.COMPLETE
-        self._left(line)
-        if not whole:
-            line.end(Broken("cancelled"))
+        self._failure = self._upstream.message("the response was cancelled")
+        complete = connection.state is ConnectionState.COMPLETE
+        self._release(connection)
+        if not complete:
+            connection.close(ConnectionFailure("cancelled"))
 
-    def _cut(self, line: Line) -> None:
-        self._fault = self._upstream.says(_lost(line.fault, "during the response"))
-        self._left(line)
-        line.end(Broken("cut"))
+    def _cut(self, connection: HttpConnection, failure: BaseException | None) -> None:
+        self._failure = self._upstream.message(_describe_loss(failure, "during the response"))
+        connection.close(ConnectionFailure("cut"))  # first: it must not go back to the pool
+        self._release(connection)
 
-    def _left(self, line: Line) -> None:
-        self._line = None
-        self._upstream.left(self, line)
-
-
-# Asking
+    def _release(self, connection: HttpConnection) -> None:
+        self._connection = None
+        self._upstream.release(self, connection)
 
 
 class HttpUpstream:
-    """A place that is reached over HTTP. `close` when done; what is still open is aborted."""
+    """An upstream that is reached over HTTP. `close` aborts what is in progress."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._address = _address(place)
-        self._tls = _context(place) if self._address.secure else None
-        own = {name.lower(): value for name, value in place.headers.items()}
-        self._own = _sendable({**own, **credentials(place.dialect, place.key)})
-        self._usual = {**_DEFAULTS, **usual(place.dialect)}
-        self._gate = _Gate(place)
-        self._idle: dict[Line, asyncio.TimerHandle] = {}
-        self._open: set[HttpIncoming] = set()
-        self._asking: set[Line] = set()
-        """Lines that wait for the head of an answer."""
+    def __init__(self, config: UpstreamConfig) -> None:
+        """Raises ValueError for a base URL, header or TLS file that cannot be used."""
+        self._config = config
+        try:
+            self._address = _Address(config.base_url)
+        except ValueError:
+            form = "base_url must be http(s)://host[:port][/path], without user, query and fragment"
+            raise ValueError(self.message(form)) from None
+        self._tls = _tls_context(config) if self._address.secure else None
+        own = {name.lower(): value for name, value in config.headers.items()}
+        self._own_headers = _checked({**own, **credentials(config.dialect, config.key)})
+        self._default_headers = {**_DEFAULTS, **default_headers(config.dialect)}
+        self._slots = asyncio.Semaphore(config.concurrency) if config.concurrency else None
+        self._idle: dict[HttpConnection, asyncio.TimerHandle] = {}
+        self._open: set[HttpResponse] = set()
+        self._awaiting_head: set[HttpConnection] = set()
         self._closed = False
 
     @property
-    def place(self) -> Place:
-        return self._place
+    def config(self) -> UpstreamConfig:
+        return self._config
 
-    async def ask(self, outgoing: Outgoing) -> HttpIncoming:
-        request = self._request(outgoing)
+    async def send(self, outgoing: OutgoingRequest) -> HttpResponse:
+        request = self._render(outgoing)
         if self._closed:
-            raise Unreachable(self.says("closed"))
-        await self._gate.enter()
+            raise Unreachable(self.message("closed"))
+        await self._acquire_slot()
         try:
-            line = await self._answered(request)
+            connection = await self._exchange(request)
         except BaseException:
-            self._gate.leave()
+            self._release_slot()
             raise
-        answer = HttpIncoming(self, line)
-        self._open.add(answer)
-        return answer
+        response = HttpResponse(self, connection)
+        self._open.add(response)
+        return response
 
     async def close(self) -> None:
         self._closed = True
-        for answer in list(self._open):
-            answer.abort()
-        for line in (*self._idle, *self._asking):
-            line.end(Broken("closed"))
+        for response in list(self._open):
+            response.abort()
+        for connection in (*self._idle, *self._awaiting_head):
+            connection.close(ConnectionFailure("closed"))
 
-    def left(self, answer: HttpIncoming, line: Line) -> None:
-        """An answer was read to its end, or given up."""
-        self._open.discard(answer)
-        self._gate.leave()
-        if line.reusable and not self._closed:
-            line.rest()
-            loop = asyncio.get_running_loop()
-            self._idle[line] = loop.call_later(IDLE_LIFE, line.end, Broken("lay idle"))
+    def release(self, response: HttpResponse, connection: HttpConnection) -> None:
+        """Returns the connection of a response that was read to its end, or given up."""
+        self._open.discard(response)
+        self._release_slot()
+        if connection.reusable and not self._closed:
+            connection.release()
+            call_later = asyncio.get_running_loop().call_later
+            expired = ConnectionFailure("idle for too long")
+            self._idle[connection] = call_later(IDLE_TIMEOUT, connection.close, expired)
         else:
-            line.end(Broken("not to be used again"))
+            connection.close(ConnectionFailure("not reusable"))
+
+    def message(self, problem: str) -> str:
+        """Returns the message of a problem with this upstream."""
+        return f'upstream "{self._config.name}": {problem}'
+
+    # Limit of concurrent requests; waiting requests are served in order
+
+    async def _acquire_slot(self) -> None:
+        if self._slots is None:
+            return
+        if not self._slots.locked():
+            await self._slots.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(self._config.timeouts.connect):
+                await self._slots.acquire()
+        except TimeoutError:
+            full = f"all {self._config.concurrency} requests allowed at a time are under way"
+            raise Busy(self.message(full), "timeout") from None
+
+    def _release_slot(self) -> None:
+        if self._slots is not None:
+            self._slots.release()
 
     # Connections
 
-    async def _answered(self, request: bytes) -> Line:
-        """Returns a line with the head of the answer."""
-        line = self._pooled()
-        if line is not None:
+    async def _exchange(self, request: bytes) -> HttpConnection:
+        """Returns a connection on which the request was sent and the head of the response came."""
+        if self._idle:
+            connection, timer = self._idle.popitem()  # the one that was idle for the shortest time
+            timer.cancel()
             sent = asyncio.get_running_loop().time()
-            await self._head(line, request)
-            if line.status:
-                return line
-            if not unasked(line, asyncio.get_running_loop().time() - sent):
-                raise self._unreachable(line.fault)
-        line = await self._connected()
-        await self._head(line, request)
-        if not line.status:
-            raise self._unreachable(line.fault)
-        return line
+            await self._send_on(connection, request)
+            if connection.status:
+                return connection
+            if not was_closed_while_idle(connection, asyncio.get_running_loop().time() - sent):
+                raise self._unreachable(connection.failure)
+        connection = await self._connect()
+        await self._send_on(connection, request)
+        if not connection.status:
+            raise self._unreachable(connection.failure)
+        return connection
 
-    def _pooled(self) -> Line | None:
-        """The connection that lay idle for the shortest time."""
-        if not self._idle:
-            return None
-        line, timer = self._idle.popitem()
-        timer.cancel()
-        return line
-
-    async def _connected(self) -> Line:
-        loop, place, limit = asyncio.get_running_loop(), self._address, self._place.timeouts.connect
+    async def _connect(self) -> HttpConnection:
+        address, limit = self._address, self._config.timeouts.connect
+        kind: ErrorKind = "upstream"
         try:
             async with asyncio.timeout(limit):
-                _, line = await loop.create_connection(
-                    lambda: Line(self._lost), place.host, place.port, ssl=self._tls
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    lambda: HttpConnection(self._on_lost), address.host, address.port, ssl=self._tls
                 )
+                return connection
         except TimeoutError:
-            raise self._unconnected(f"no connection within {limit:g} s", "timeout") from None
+            kind, reason = "timeout", f"no connection within {limit:g} s"
         except (OSError, ssl.SSLError) as error:
-            raise self._unconnected(_unconnected(error)) from None
-        return line
+            reason = _describe_connect_error(error)
+        raise ConnectError(f'cannot connect to upstream "{self._config.name}": {reason}', kind)
 
-    def _lost(self, line: Line) -> None:
-        timer = self._idle.pop(line, None)
+    def _on_lost(self, connection: HttpConnection) -> None:
+        timer = self._idle.pop(connection, None)
         if timer is not None:
             timer.cancel()
 
-    async def _head(self, line: Line, request: bytes) -> None:
-        """Asks, and waits for the head; `status` stays 0 if there is none."""
-        limit = self._place.timeouts.first_byte
-        line.ask(request)
-        self._asking.add(line)
-        timer = asyncio.get_running_loop().call_later(limit, line.end, TimeoutError())
+    async def _send_on(self, connection: HttpConnection, request: bytes) -> None:
+        """Sends the request and waits for the head; `status` stays 0 if none comes."""
+        limit = self._config.timeouts.first_byte
+        connection.send(request)
+        self._awaiting_head.add(connection)
+        timer = asyncio.get_running_loop().call_later(limit, connection.close, TimeoutError())
         try:
-            while line.state is State.ASKED and line.fault is None:
-                await line.change()
+            while connection.state is ConnectionState.SENT and connection.failure is None:
+                await connection.wait()
         except BaseException:
-            line.end(Broken("cancelled"))
+            connection.close(ConnectionFailure("cancelled"))
             raise
         finally:
             timer.cancel()
-            self._asking.discard(line)
-        if not line.status:
-            line.end(Broken("no response"))
+            self._awaiting_head.discard(connection)
+        if not connection.status:
+            connection.close(ConnectionFailure("no response"))
 
-    def _unreachable(self, fault: BaseException | None) -> Unreachable:
-        kind: ErrorKind = "upstream"
-        words = _lost(fault, "before the response")
-        if isinstance(fault, TimeoutError):
-            kind = "timeout"
-            words = f"no response within {self._place.timeouts.first_byte:g} s"
-        return Unreachable(self.says(words), kind)
+    def _unreachable(self, failure: BaseException | None) -> Unreachable:
+        if isinstance(failure, TimeoutError):
+            late = f"no response within {self._config.timeouts.first_byte:g} s"
+            return Unreachable(self.message(late), "timeout")
+        return Unreachable(self.message(_describe_loss(failure, "before the response")))
 
-    def _unconnected(self, reason: str, kind: ErrorKind = "upstream") -> Unconnected:
-        return Unconnected(f'cannot connect to upstream "{self._place.name}": {reason}', kind)
-
-    def says(self, words: str) -> str:
-        """What went wrong, and where."""
-        return f'upstream "{self._place.name}": {words}'
-
-    # What is sent
-
-    def _request(self, outgoing: Outgoing) -> bytes:
+    def _render(self, outgoing: OutgoingRequest) -> bytes:
         if not _PATH.fullmatch(outgoing.path):
             raise ValueError(f"invalid path: {outgoing.path!r}")
         given = {name.lower(): value for name, value in outgoing.headers.items()}
-        headers = {**self._usual, **_sendable(given), **self._own}
+        headers = {**self._default_headers, **_checked(given), **self._own_headers}
         lines = [
             f"POST {self._address.path}{outgoing.path} HTTP/1.1",
             f"host: {self._address.name}",
@@ -306,8 +285,14 @@ class HttpUpstream:
         return "\r\n".join(lines).encode("utf-8", "surrogateescape") + outgoing.body
 
 
+def was_closed_while_idle(connection: HttpConnection, seconds: float) -> bool:
+    """Whether a request was lost unread, since the upstream had closed the pooled connection."""
+    timed_out = isinstance(connection.failure, TimeoutError)
+    return not connection.received and seconds < STALE_TIMEOUT and not timed_out
+
+
 class _Address:
-    """Where a base URL leads."""
+    """The parts of a base URL."""
 
     __slots__ = ("host", "name", "path", "port", "secure")
 
@@ -325,24 +310,16 @@ class _Address:
         self.name = f"{host}:{url.port}" if url.port else host
 
 
-def _address(place: Place) -> _Address:
-    try:
-        return _Address(place.base_url)
-    except ValueError:
-        raise ValueError(
-            f'upstream "{place.name}": base_url must be http(s)://host[:port][/path], '
-            "without user, query and fragment"
-        ) from None
-
-
-def _context(place: Place) -> ssl.SSLContext:
-    tls = place.tls
+def _tls_context(config: UpstreamConfig) -> ssl.SSLContext:
+    tls = config.tls
     try:
         context = ssl.create_default_context(cafile=tls.ca)
         if tls.certificate is not None:
-            context.load_cert_chain(tls.certificate, password="")  # never ask the terminal for one
+            context.load_cert_chain(tls.certificate, password="")  # never prompt on the terminal
     except (OSError, ValueError) as error:
-        raise ValueError(f'upstream "{place.name}": tls: {_file(error, tls)}') from None
+        files = " or ".join(one for one in (tls.ca, tls.certificate) if one is not None)
+        reason = f"cannot read {files}: {_reason(error)}"
+        raise ValueError(f'upstream "{config.name}": tls: {reason}') from None
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -350,28 +327,18 @@ def _context(place: Place) -> ssl.SSLContext:
     return context
 
 
-def _file(error: Exception, tls: Tls) -> str:
-    files = " or ".join(one for one in (tls.ca, tls.certificate) if one is not None)
-    return f"cannot read {files}: {_reason(error)}"
-
-
-def _sendable(headers: dict[str, str]) -> dict[str, str]:
-    """The headers, if each of them can be one. A complaint names them, and not their values."""
+def _checked(headers: dict[str, str]) -> dict[str, str]:
+    """Returns the headers. Raises ValueError, which names the header, but not its value."""
     for name, value in headers.items():
-        if name in FRAMING or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+        if name in CONNECTION_HEADERS or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise ValueError(f"header {name!r} cannot be sent")
     return headers
 
 
-def unasked(line: Line, waited: float) -> bool:
-    """Whether nobody has read the request that a line was lost with: it was closed before."""
-    return not line.heard and waited < STALE and not isinstance(line.fault, TimeoutError)
+# Failures in our own words: messages of libraries may hold addresses and received bytes.
 
 
-# What went wrong, in words. What libraries say of it may hold addresses and bytes that came.
-
-
-def _unconnected(error: Exception) -> str:
+def _describe_connect_error(error: Exception) -> str:
     match error:
         case socket.gaierror():
             return "host name not found"
@@ -382,25 +349,22 @@ def _unconnected(error: Exception) -> str:
     return _reason(error)
 
 
-def _lost(fault: BaseException | None, when: str) -> str:
-    if isinstance(fault, Broken):
-        return str(fault)
-    return f"connection lost {when}: {_reason(fault)}"
-
-
-def _named(errno: int) -> str:
-    said = os.strerror(errno)
-    return said[:1].lower() + said[1:]
+def _describe_loss(failure: BaseException | None, when: str) -> str:
+    if isinstance(failure, ConnectionFailure):
+        return str(failure)
+    return f"connection lost {when}: {_reason(failure)}"
 
 
 def _reason(error: BaseException | None) -> str:
     match error:
-        case ssl.SSLCertVerificationError(verify_message=str(said)):
-            return said
-        case ssl.SSLError(reason=str(said)):
-            return said
+        case ssl.SSLCertVerificationError(verify_message=str(message)):
+            return message
+        case ssl.SSLError(reason=str(message)):
+            return message
         case OSError(errno=int(number)) if number > 0:
-            return _named(number)
+            message = os.strerror(number)
         case OSError() if found := _ERRNO.search(str(error)):  # of several addresses, the first
-            return _named(int(found[1]))
-    return "no reason given"
+            message = os.strerror(int(found[1]))
+        case _:
+            return "no reason given"
+    return message[:1].lower() + message[1:]

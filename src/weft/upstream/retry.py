@@ -1,8 +1,8 @@
-"""Whether to ask again, and when. Decisions only: time and chance are passed in.
+"""Whether and when a failed request is sent again. Pure: time and chance are passed in.
 
-1. Asking again is for what may be different next time: no connection, no answer in time, too
-   many requests, a server at fault. Never for what is wrong with the request, the key or the bill.
-2. A wait that is not worth it is none: the next target is asked instead.
+1. A request is retried only if the next attempt may succeed: no connection, a timeout, too many
+   requests, a server error. Never if the request, the key or the billing is at fault.
+2. If the wait would be too long, there is no retry: the next target is tried instead.
 """
 
 from datetime import UTC
@@ -14,42 +14,37 @@ from weft.upstream.base import RetryPolicy
 
 
 def retryable(error: ErrorPart) -> bool:
-    """Whether the same request may fare better another time. An error of our own making that is
-    nobody's answer (`internal`) would only be made again.
-    """
+    """Whether the same request may succeed later. An internal error of Weft would only repeat."""
     return error.kind != "internal" and CLASSES[class_of(error)].retryable
 
 
-def wait(
-    policy: RetryPolicy, attempt: int, error: ErrorPart, *, chance: float, now: float
+def retry_delay(
+    policy: RetryPolicy, attempt: int, error: ErrorPart, *, jitter: float, now: float
 ) -> float | None:
-    """Returns the seconds to wait before the same target is asked again; None: it is not to be.
+    """Returns the seconds to wait before the next attempt at the same target; None: do not retry.
 
-    `attempt` says how often it was asked by now, at least once; `chance` is anything from 0 to 1,
-    and `now` the seconds since 1970. The wait is never shorter than the upstream asked for, and
-    never longer than the policy allows. What each waits on top differs, so that those who failed
-    together do not come back together.
+    `attempt` counts the attempts so far, at least 1; `jitter` is between 0 and 1, so that requests
+    that failed together are not repeated together; `now` is a Unix time. The delay is never shorter
+    than the upstream's Retry-After, and never longer than the policy allows.
     """
     if attempt >= policy.attempts or not retryable(error):
         return None
-    own = policy.base * 2.0 ** min(attempt - 1, 64)
-    asked = _asked(error, now)
-    if own > policy.longest or asked > policy.longest:
+    backoff = policy.base * 2.0 ** min(attempt - 1, 64)
+    retry_after = _retry_after(error, now)
+    if backoff > policy.longest or retry_after > policy.longest:
         return None
-    return min(asked + own * (1 + chance) / 2, policy.longest)
+    return min(retry_after + backoff * (1 + jitter) / 2, policy.longest)
 
 
-def _asked(error: ErrorPart, now: float) -> float:
-    """Seconds that the upstream wants to be left alone: 0 where it does not say so legibly."""
-    told = extra_of(error).retry_after
-    if isinstance(told, str):
-        told = _until(told, now)
-    return max(told or 0.0, 0.0)
-
-
-def _until(date: str, now: float) -> float | None:
-    try:
-        found = parsedate_to_datetime(date)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() - now
-    except (ValueError, OverflowError):
-        return None
+def _retry_after(error: ErrorPart, now: float) -> float:
+    """Returns the seconds of a Retry-After header, which may be a date (RFC 9110, 10.2.3); 0 if
+    there is none, or it cannot be parsed.
+    """
+    value = extra_of(error).retry_after
+    if isinstance(value, str):
+        try:
+            date = parsedate_to_datetime(value)
+            value = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now
+        except (ValueError, OverflowError):
+            return 0.0
+    return max(value or 0.0, 0.0)

@@ -19,40 +19,41 @@ from msgspec import Raw
 from weft.assembler import merged
 from weft.context import Context
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.calls import Calls
+from weft.dialects.ai_sdk.decoding.calls import SdkCalls
+from weft.dialects.ai_sdk.decoding.items import SdkReasonings, SdkTexts
 from weft.dialects.ai_sdk.mapping import (
-    UNTYPED,
-    blob_of,
-    created_of,
-    error_of,
-    error_text,
-    raw_text,
-    reason_of,
-    usage_of,
+    UNKNOWN_MEDIA_TYPE,
+    json_string,
+    parse_error,
+    parse_file,
+    parse_finish_reason,
+    parse_timestamp,
+    parse_usage,
+    value_as_text,
 )
-from weft.dialects.ai_sdk.spans import Texts, Thoughts
-from weft.dialects.ai_sdk.wire import NAME, Extra, flat, kept, packed
-from weft.dialects.base import ReplayDetector, Salvage, is_present
+from weft.dialects.ai_sdk.wire import NAME, SdkExtra, copy_unless_null, on_one_line, pack_extra
+from weft.dialects.frames import EventDecoder, is_present
 from weft.findings import Findings
 from weft.parts import (
     ErrorPart,
     File,
     Finish,
     FinishReason,
+    Json,
     Opaque,
     Part,
     ResponseMetadata,
     Source,
     Usage,
 )
-from weft.sse import DONE, Frame
+from weft.sse import Frame
 
 V = TypeVar("V")
 
 _NULL = Raw(b"null")
 
 
-class _State(Enum):
+class _SdkPhase(Enum):
     WAITING = "waiting"  # for an id, or for content
     READING = "reading"
     STEPPED = "stepped"  # the step is over; the message may be, too
@@ -60,40 +61,24 @@ class _State(Enum):
     CLOSED = "closed"
 
 
-class StreamDecoder:
+class SdkDecoder(EventDecoder[wire.SdkEvent]):
     """Reads one step."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
+        super().__init__(findings, wire.SdkEvent, wire.read, wire.STREAMED_FIELDS)
         self._context = context
-        self._findings = findings
-        self._salvage = Salvage(findings, wire.GROWING)
-        self._replays = ReplayDetector()
-        self._calls = Calls(context.ids, findings, context.origin)
-        self._state = _State.WAITING
-        self._head = wire.Head()
+        self._calls = SdkCalls(context.ids, findings, context.origin)
+        self._phase = _SdkPhase.WAITING
+        self._head = wire.SdkResponseMetadata()
         """What was told of the response so far."""
-        self._announced = wire.Head()
-        self._extra = Extra()
-        self._texts = Texts(context.origin, findings)
-        self._thoughts = Thoughts(context.origin, findings)
+        self._announced = wire.SdkResponseMetadata()
+        self._extra = SdkExtra()
+        self._texts = SdkTexts(context.origin, findings)
+        self._thoughts = SdkReasonings(context.origin, findings)
         self._reason: FinishReason | None = None
         self._raw_reason: str | None = None
         self._usage: Usage | None = None
-        self._ending = Extra()
-
-    def feed(self, frame: Frame) -> list[Part]:
-        """Returns the parts that this frame completes, possibly none."""
-        out: list[Part] = []
-        if frame.data == DONE:
-            self._done(out)
-            return out
-        if frame.id is not None and self._replays.seen(frame.id, frame.data):
-            self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
-            return out
-        event = self._read(frame, out)
-        if event is not None:
-            self._event(event, frame, out)
-        return out
+        self._ending = SdkExtra()
 
     @property
     def ending(self) -> bool:
@@ -106,134 +91,111 @@ class StreamDecoder:
     def finish(self) -> list[Part]:
         """Returns the end of a step that ended. One that did not is for the guard to end."""
         out: list[Part] = []
-        if self._state is _State.STEPPED:
+        if self._phase is _SdkPhase.STEPPED:
             self._end(out)
         return out
 
     # Frames
 
-    def _read(self, frame: Frame, out: list[Part]) -> wire.Event | None:
-        try:
-            event = wire.read(frame.data)
-        except (ValueError, RecursionError):
-            try:
-                event = self._salvage.read(frame.data, wire.Event)
-            except ValueError as problem:
-                self._unreadable(frame, str(problem), out)
-                return None
-        if frame.cut:
-            self._findings.note("frame-unterminated", "the last event has no blank line after it")
-        if frame.split:
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
-        return event
-
-    def _unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
-        if frame.cut:
-            self._findings.note("frame-unterminated", "the input ended inside the last event")
-        elif self._state is _State.CLOSED:
-            self._findings.once("after-finish", "", "events after the end: dropped")
-        else:
-            detail = f"event {frame.number} is not JSON: {problem}"
-            self._fail(ErrorPart("malformed", detail), out)
-
-    def _event(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _handle(self, event: wire.SdkEvent, frame: Frame, out: list[Part]) -> None:
         type = event.type or ""
         handler = EVENTS.get(type)
-        if self._state is _State.STEPPED and type in _FIRST:
+        if self._phase is _SdkPhase.STEPPED and type in _FIRST_EVENTS:
             self._end(out)
-        if self._state is _State.CLOSED:
+        if self._phase is _SdkPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
-        elif handler is not None and (self._state is not _State.FAILED or type in _AFTER_ERROR):
-            if self._state is _State.WAITING and type not in _HEADS:
+        elif handler is not None and (self._phase is not _SdkPhase.FAILED or type in _AFTER_ERROR):
+            if self._phase is _SdkPhase.WAITING and type not in _BEFORE_METADATA:
                 self._announce(out)
             handler(self, event, out)
-        elif self._state is _State.FAILED:
+        elif self._phase is _SdkPhase.FAILED:
             self._findings.once("after-error", "", "content after an error: dropped")
-        elif type in _OWN or type.startswith("data-"):
+        elif type in _OPAQUE_EVENTS or type.startswith("data-"):
             self._opaque(event, frame, out)
         elif type == "" and is_present(event.error):
             self._on_error(event, out)
         else:
-            what = type or frame.data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", type, f"{what!r}: ignored")
+            self._note_unknown(type or frame.data.decode("utf-8", "replace"), type)
 
     def _done(self, out: list[Part]) -> None:
-        """The end of the stream. Whether it was also one of the response is told before."""
-        if self._state is _State.STEPPED:
-            self._end(out)
+        out += self.finish()
 
     # The response
 
     def _announce(self, out: list[Part]) -> None:
         head = self._head
-        self._state = _State.READING
+        self._phase = _SdkPhase.READING
         if not head.id:
             self._findings.note("metadata-id-minted", "the wire gave the response no id")
-            head = wire.Head(self._context.ids.mint("resp"), head.timestamp, head.model_id)
+            head = wire.SdkResponseMetadata(
+                self._context.ids.mint("resp"), head.timestamp, head.model_id
+            )
         self._announced = head
-        created = created_of(head.timestamp)
-        extra = packed(self._extra)
+        created = parse_timestamp(head.timestamp)
+        extra = pack_extra(self._extra)
         out.append(ResponseMetadata(head.id or "", head.model_id, created, NAME, extra=extra))
 
-    def _learn(self, head: wire.Head) -> None:
+    def _learn(self, head: wire.SdkResponseMetadata) -> None:
         """What is told of the response, at once or bit by bit; the first id stays."""
         known = self._head
         if head.id and self._announced.id and head.id != self._announced.id:
             detail = f"the response was {self._announced.id!r}, and is told to be {head.id!r}"
             self._findings.once("metadata-repeated", "", detail)
-        self._head = wire.Head(
+        self._head = wire.SdkResponseMetadata(
             known.id or head.id,
             known.timestamp or head.timestamp,
             head.model_id or known.model_id,
         )
 
-    def _stream_start(self, event: wire.Event, out: list[Part]) -> None:
-        self._extra.warnings = kept(event.warnings)
+    def _stream_start(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        self._extra.warnings = copy_unless_null(event.warnings)
 
-    def _metadata(self, event: wire.Event, out: list[Part]) -> None:
-        self._learn(wire.Head(event.id, event.timestamp, event.model_id))
-        if self._state is _State.WAITING and self._head.id:
+    def _metadata(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        self._learn(wire.SdkResponseMetadata(event.id, event.timestamp, event.model_id))
+        if self._phase is _SdkPhase.WAITING and self._head.id:
             self._announce(out)
 
-    def _start(self, event: wire.Event, out: list[Part]) -> None:
-        self._extra.message_metadata = kept(event.message_metadata)
-        self._learn(wire.Head(event.message_id))
-        if self._state is _State.WAITING and self._head.id:
+    def _start(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        self._extra.message_metadata = copy_unless_null(event.message_metadata)
+        self._learn(wire.SdkResponseMetadata(event.message_id))
+        if self._phase is _SdkPhase.WAITING and self._head.id:
             self._announce(out)
 
-    def _start_step(self, event: wire.Event, out: list[Part]) -> None:
+    def _start_step(self, event: wire.SdkEvent, out: list[Part]) -> None:
         """Content follows, whether there is an id or not."""
-        if self._state is _State.WAITING:
+        if self._phase is _SdkPhase.WAITING:
             self._extra.warnings = _later(self._extra.warnings, event.warnings)
             self._announce(out)
 
-    def _finish_step(self, event: wire.Event, out: list[Part]) -> None:
+    def _finish_step(self, event: wire.SdkEvent, out: list[Part]) -> None:
         if event.response is not None:  # it has an id of its own, not the message's
-            self._learn(wire.Head(None, event.response.timestamp, event.response.model_id))
+            self._learn(
+                wire.SdkResponseMetadata(None, event.response.timestamp, event.response.model_id)
+            )
         self._ended(event)
-        if self._state is _State.READING:
-            self._state = _State.STEPPED
+        if self._phase is _SdkPhase.READING:
+            self._phase = _SdkPhase.STEPPED
 
-    def _finish(self, event: wire.Event, out: list[Part]) -> None:
-        if self._state is _State.STEPPED:  # the message ends, not only its step
-            self._state = _State.READING
+    def _finish(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        if self._phase is _SdkPhase.STEPPED:  # the message ends, not only its step
+            self._phase = _SdkPhase.READING
         self._ended(event)
         self._end(out)
 
-    def _ended(self, event: wire.Event) -> None:
+    def _ended(self, event: wire.SdkEvent) -> None:
         """What is told of the end, by the step and by the message. What the step told stays."""
-        reason, raw = reason_of(event)
+        reason, raw = parse_finish_reason(event)
         self._reason = self._reason or reason
         self._raw_reason = self._raw_reason or raw
         usage = event.usage or (None if self._usage else event.total_usage)
-        self._usage = merged(usage_of(usage), self._usage)
+        self._usage = merged(parse_usage(usage), self._usage)
         ending = self._ending
         ending.provider_metadata = _later(ending.provider_metadata, event.provider_metadata)
         ending.message_metadata = _later(ending.message_metadata, event.message_metadata)
         ending.usage = _later(ending.usage, usage.raw if usage else msgspec.UNSET)
 
     def _end(self, out: list[Part]) -> None:
-        failed = self._state is _State.FAILED
+        failed = self._phase is _SdkPhase.FAILED
         if not failed:
             self._calls.close(out)
         told_late = self._head.model_id != self._announced.model_id
@@ -242,77 +204,79 @@ class StreamDecoder:
             raw_reason=self._raw_reason,
             usage=self._usage,
             model=self._head.model_id if told_late else None,
-            extra=packed(self._ending),
+            extra=pack_extra(self._ending),
         )
         out.append(finish)
-        self._state = _State.CLOSED
+        self._phase = _SdkPhase.CLOSED
 
     def _inferred(self) -> FinishReason:
         """A message may end without a reason: what it waits for is one. A step never has any."""
         reason: FinishReason = "tool-calls" if self._calls.unanswered else "other"
-        if self._state is not _State.STEPPED:
+        if self._phase is not _SdkPhase.STEPPED:
             self._findings.note("finish-inferred", f"no finish reason came: {reason} is assumed")
         return reason
 
-    def _on_error(self, event: wire.Event, out: list[Part]) -> None:
-        self._fail(error_of(event), out)
+    def _on_error(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        self._fail(parse_error(event), out)
 
-    def _abort(self, event: wire.Event, out: list[Part]) -> None:
+    def _abort(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._fail(ErrorPart("cancelled", event.reason or "the stream was aborted"), out)
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
-        if self._state is _State.WAITING:
+        if self._phase is _SdkPhase.WAITING:
             self._announce(out)
-        if self._state is not _State.FAILED:  # the first one counts
-            self._state = _State.FAILED
+        if self._phase not in (_SdkPhase.FAILED, _SdkPhase.CLOSED):
+            self._phase = _SdkPhase.FAILED
             out.append(error)
 
-    def _nothing(self, event: wire.Event, out: list[Part]) -> None:
+    def _nothing(self, event: wire.SdkEvent, out: list[Part]) -> None:
         """What the provider itself sent, beside the parts it was made into."""
 
     # Text and reasoning
 
-    def _text(self, event: wire.Event, out: list[Part]) -> None:
+    def _text(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._texts.feed(event, out)
 
-    def _reasoning(self, event: wire.Event, out: list[Part]) -> None:
+    def _reasoning(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._thoughts.feed(event, out)
 
     # Calls
 
-    def _input_start(self, event: wire.Event, out: list[Part]) -> None:
+    def _input_start(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._calls.start(event, out)
 
-    def _input_delta(self, event: wire.Event, out: list[Part]) -> None:
+    def _input_delta(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._calls.delta(event, out)
 
-    def _input_end(self, event: wire.Event, out: list[Part]) -> None:
+    def _input_end(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._calls.end(event, out)
 
-    def _call(self, event: wire.Event, out: list[Part]) -> None:
-        self._calls.made(event, out, invalid="bad-arguments" if event.invalid else None)
+    def _call(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        self._calls.complete(event, out, invalid="bad-arguments" if event.invalid else None)
 
-    def _input_error(self, event: wire.Event, out: list[Part]) -> None:
-        self._calls.made(event, out, invalid="bad-arguments")
+    def _input_error(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        self._calls.complete(event, out, invalid="bad-arguments")
 
-    def _result(self, event: wire.Event, out: list[Part]) -> None:
+    def _result(self, event: wire.SdkEvent, out: list[Part]) -> None:
         value = event.result if isinstance(event.result, Raw) else event.output
-        result = flat(value) if isinstance(value, Raw) else _NULL
+        result = on_one_line(value) if isinstance(value, Raw) else _NULL
         out += self._calls.result(event, result, is_error=bool(event.is_error))
 
-    def _output_error(self, event: wire.Event, out: list[Part]) -> None:
-        result = raw_text(_first(event.error_text, error_text(event.error)) or "")
+    def _output_error(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        result = json_string(_first(event.error_text, value_as_text(event.error)) or "")
         out += self._calls.result(event, result, is_error=True)
 
-    def _approval(self, event: wire.Event, out: list[Part]) -> None:
+    def _approval(self, event: wire.SdkEvent, out: list[Part]) -> None:
         self._calls.approval(event, out)
 
     # The rest
 
-    def _source(self, event: wire.Event, out: list[Part]) -> None:
+    def _source(self, event: wire.SdkEvent, out: list[Part]) -> None:
         document = event.type == "source-document" or event.source_type == "document"
-        extra = Extra(
-            kept(event.provider_metadata), media_type=event.media_type, filename=event.filename
+        extra = SdkExtra(
+            copy_unless_null(event.provider_metadata),
+            media_type=event.media_type,
+            filename=event.filename,
         )
         out.append(
             Source(
@@ -320,95 +284,97 @@ class StreamDecoder:
                 "document" if document else "url",
                 url=event.url,
                 title=event.title,
-                extra=packed(extra),
+                extra=pack_extra(extra),
             )
         )
 
-    def _file(self, event: wire.Event, out: list[Part]) -> None:
-        blob = blob_of(event)
+    def _file(self, event: wire.SdkEvent, out: list[Part]) -> None:
+        blob = parse_file(event)
         out.append(
             File(
                 self._context.ids.local("file"),
-                blob.media_type or UNTYPED,
+                blob.media_type or UNKNOWN_MEDIA_TYPE,
                 data=blob.data,
                 reference=blob.url,
                 reasoning=event.type == "reasoning-file",
-                extra=packed(Extra(kept(event.provider_metadata))),
+                extra=pack_extra(SdkExtra(copy_unless_null(event.provider_metadata))),
             )
         )
 
-    def _opaque(self, event: wire.Event, frame: Frame, out: list[Part]) -> None:
+    def _opaque(self, event: wire.SdkEvent, frame: Frame, out: list[Part]) -> None:
         """What belongs to the message only: it comes back as it was."""
         type = event.type or ""
-        if self._state is _State.WAITING:
+        if self._phase is _SdkPhase.WAITING:
             self._announce(out)
         if type == "reset-step":
             self._reset(out)
         elif type == "tool-output-denied":
-            self._calls.denied(event)
-        out.append(Opaque(NAME, type, flat(Raw(frame.data.decode("utf-8", "replace").encode()))))
+            self._calls.deny(event)
+        out.append(
+            Opaque(NAME, type, on_one_line(Raw(frame.data.decode("utf-8", "replace").encode())))
+        )
 
     def _reset(self, out: list[Part]) -> None:
         """Ends what is open. What was emitted is never taken back: it stays, and is noted."""
         self._findings.note("not-carried", "reset-step: what the step said before stays")
         self._texts.close(out)
         self._thoughts.close(out)
-        self._calls.drop(out)
+        self._calls.fail_open(out)
 
 
 def _first(one: V | None, other: V | None) -> V | None:
     return other if one is None else one
 
 
-def _later(first: wire.Json, second: wire.Json) -> wire.Json:
-    return kept(second) if is_present(second) else first
+def _later(first: Json, second: Json) -> Json:
+    return copy_unless_null(second) if is_present(second) else first
 
 
-_FIRST = frozenset({"stream-start", "start", "start-step"})
+_FIRST_EVENTS = frozenset({"stream-start", "start", "start-step"})
 """What only another response begins with."""
 
-_HEADS = _FIRST | {"response-metadata", "raw", "error", "abort"}
+_BEFORE_METADATA = _FIRST_EVENTS | {"response-metadata", "raw", "error", "abort"}
 """What is read before the response is announced."""
 
 _AFTER_ERROR = frozenset({"response-metadata", "finish-step", "finish", "raw", "error", "abort"})
 """What is still read after an error: usage and the reason."""
 
-_OWN = frozenset(
+_OPAQUE_EVENTS = frozenset(
     {"custom", "message-metadata", "reset-step", "tool-approval-response", "tool-output-denied"}
 )
 """Chunks that belong to the message; as do all that begin with `data-`."""
 
-EVENTS: dict[str, Callable[[StreamDecoder, wire.Event, list[Part]], None]] = {
-    "text-delta": StreamDecoder._text,
-    "text-start": StreamDecoder._text,
-    "text-end": StreamDecoder._text,
-    "reasoning-start": StreamDecoder._reasoning,
-    "reasoning-delta": StreamDecoder._reasoning,
-    "reasoning-end": StreamDecoder._reasoning,
-    "tool-input-start": StreamDecoder._input_start,
-    "tool-input-delta": StreamDecoder._input_delta,
-    "tool-input-end": StreamDecoder._input_end,
-    "tool-call": StreamDecoder._call,
-    "tool-input-available": StreamDecoder._call,
-    "tool-input-error": StreamDecoder._input_error,
-    "tool-result": StreamDecoder._result,
-    "tool-error": StreamDecoder._output_error,
-    "tool-output-available": StreamDecoder._result,
-    "tool-output-error": StreamDecoder._output_error,
-    "tool-approval-request": StreamDecoder._approval,
-    "source": StreamDecoder._source,
-    "source-url": StreamDecoder._source,
-    "source-document": StreamDecoder._source,
-    "file": StreamDecoder._file,
-    "reasoning-file": StreamDecoder._file,
-    "stream-start": StreamDecoder._stream_start,
-    "response-metadata": StreamDecoder._metadata,
-    "start": StreamDecoder._start,
-    "start-step": StreamDecoder._start_step,
-    "finish-step": StreamDecoder._finish_step,
-    "finish": StreamDecoder._finish,
-    "raw": StreamDecoder._nothing,
-    "error": StreamDecoder._on_error,
-    "abort": StreamDecoder._abort,
+EVENTS: dict[str, Callable[[SdkDecoder, wire.SdkEvent, list[Part]], None]] = {
+    "text-delta": SdkDecoder._text,
+    "text-start": SdkDecoder._text,
+    "text-end": SdkDecoder._text,
+    "reasoning-start": SdkDecoder._reasoning,
+    "reasoning-delta": SdkDecoder._reasoning,
+    "reasoning-end": SdkDecoder._reasoning,
+    "tool-input-start": SdkDecoder._input_start,
+    "tool-input-delta": SdkDecoder._input_delta,
+    "tool-input-end": SdkDecoder._input_end,
+    "tool-call": SdkDecoder._call,
+    "tool-input-available": SdkDecoder._call,
+    "tool-input-error": SdkDecoder._input_error,
+    "tool-result": SdkDecoder._result,
+    "tool-error": SdkDecoder._output_error,
+    "tool-output-available": SdkDecoder._result,
+    "tool-output-error": SdkDecoder._output_error,
+    "tool-approval-request": SdkDecoder._approval,
+    "source": SdkDecoder._source,
+    "source-url": SdkDecoder._source,
+    "source-document": SdkDecoder._source,
+    "file": SdkDecoder._file,
+    "reasoning-file": SdkDecoder._file,
+    "stream-start": SdkDecoder._stream_start,
+    "response-metadata": SdkDecoder._metadata,
+    "start": SdkDecoder._start,
+    "start-step": SdkDecoder._start_step,
+    "finish-step": SdkDecoder._finish_step,
+    "finish": SdkDecoder._finish,
+    "raw": SdkDecoder._nothing,
+    "error": SdkDecoder._on_error,
+    "abort": SdkDecoder._abort,
 }
 """What each type means, in both streams."""

@@ -3,62 +3,56 @@
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET
 
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.decoder import EVENTS, StreamDecoder
+from weft.dialects.ai_sdk.decoder import EVENTS, SdkDecoder
 from weft.dialects.ai_sdk.encoder import UiEncoder
 from weft.dialects.ai_sdk.validator import RULES, UiMessageValidator
 from weft.dialects.base import Dialect
+from weft.parts import Json
 from weft.sse import DONE, Frame
 
-_SHARED = frozenset({"error", "finish", "abort", "raw", "file", "source"})
-"""Types that are too plain to tell anything."""
-
-_OWN = frozenset(EVENTS) - _SHARED
-_FIRST = ("start", "start-step")
+_OWN_TYPES = frozenset(EVENTS) - {"error", "finish", "abort", "raw", "file", "source"}
+"""Types that show the dialect. Streams of other dialects have the rest as well."""
 
 
-class _Glance(msgspec.Struct, rename="camel"):
-    """As much of an event as tells what it is."""
-
+class _TypeProbe(msgspec.Struct, rename="camel"):
     type: str
-    error_text: Raw | UnsetType = UNSET
+    error_text: Json = UNSET
 
 
-_glance = msgspec.json.Decoder(_Glance).decode
+_decode = msgspec.json.Decoder(_TypeProbe).decode
 
 
-def _seen(frame: Frame) -> _Glance:
+def _probe(frame: Frame) -> _TypeProbe:
+    """Returns the type of an event; an empty one for what is not an event."""
     try:
-        return _glance(frame.data)
+        return _decode(frame.data)
     except (ValueError, RecursionError):
-        return _Glance("")
+        return _TypeProbe("")
 
 
 def _speaks(frame: Frame) -> bool:
-    seen = _seen(frame)
-    return seen.type in _OWN or (seen.type == "error" and seen.error_text is not UNSET)
+    event = _probe(frame)
+    return event.type in _OWN_TYPES or (event.type == "error" and event.error_text is not UNSET)
 
 
 def _begins(frame: Frame, before: Sequence[Frame]) -> bool:
-    """A message has several steps, and each is a response. A model's stream is always one."""
-    type = _seen(frame).type
-    stepped = type in _FIRST and any(_seen(one).type == "finish-step" for one in before)
-    return stepped or type == "stream-start"
-
-
-def _ends(frame: Frame) -> bool:
-    return frame.data == DONE or _seen(frame).type == "finish"
+    """Whether a response begins: each step of a UI message is one, and so is a model's stream."""
+    type = _probe(frame).type
+    if type in ("start", "start-step"):
+        return any(_probe(one).type == "finish-step" for one in before)
+    return type == "stream-start"
 
 
 AI_SDK = Dialect(
     wire.NAME,
     speaks=_speaks,
-    decoder=StreamDecoder,
+    decoder=SdkDecoder,
     encoder=UiEncoder,
     begins=_begins,
-    ends=_ends,
+    ends=lambda frame: frame.data == DONE or _probe(frame).type == "finish",
     rules=RULES,
     validator=UiMessageValidator,
 )

@@ -12,14 +12,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from weft.assembler import Assembler, merged
 from weft.context import Context
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.mapping import UNTYPED, WORDS, error_text, raw_text, tokens, url_of
+from weft.dialects.ai_sdk.mapping import (
+    UNKNOWN_MEDIA_TYPE,
+    file_url,
+    json_string,
+    render_message_metadata,
+    value_as_text,
+)
 from weft.dialects.ai_sdk.quirks import UiQuirks
-from weft.dialects.ai_sdk.wire import NAME, Extra, Json, flat, unpacked
+from weft.dialects.ai_sdk.wire import NAME, SdkEvent, SdkExtra, on_one_line, parse_or_default
 from weft.dialects.base import PassthroughHistory
 from weft.findings import Findings
 from weft.partial_json import canonical
@@ -28,6 +34,7 @@ from weft.parts import (
     File,
     Finish,
     Invalid,
+    Json,
     Opaque,
     Part,
     ReasoningDelta,
@@ -72,8 +79,17 @@ class _Call:
     __slots__ = ("dynamic", "provider_executed")
 
     def __init__(self, *, provider_executed: bool, dynamic: bool) -> None:
-        self.provider_executed: bool | UnsetType = provider_executed or UNSET
-        self.dynamic: bool | UnsetType = dynamic or UNSET
+        self.provider_executed = provider_executed or None
+        self.dynamic = dynamic or None
+
+    def event(self, type: str, id: str, name: str | None = None) -> SdkEvent:
+        return SdkEvent(
+            type,
+            tool_call_id=id,
+            tool_name=name,
+            provider_executed=self.provider_executed,
+            dynamic=self.dynamic,
+        )
 
 
 class UiEncoder:
@@ -119,9 +135,9 @@ class UiEncoder:
     def _lost(self, what: str, which: str, why: str) -> None:
         self._findings.once("not-carried", f"{what} {which}", f"{what}: {why}")
 
-    def _extra(self, extra: Json) -> Extra:
+    def _extra(self, extra: Json) -> SdkExtra:
         """What a part of this dialect kept for the way back."""
-        return unpacked(extra, Extra) if self._ours else Extra()
+        return parse_or_default(extra, SdkExtra) if self._ours else SdkExtra()
 
     # The message
 
@@ -130,7 +146,7 @@ class UiEncoder:
         self._source_dialect = part.dialect
         self._model, self._usage = part.model, part.usage
         id = _continued(self._context.request) or self._context.response_id
-        start = wire.Start(id or self._context.ids.mint("msg"))
+        start = SdkEvent("start", message_id=id or self._context.ids.mint("msg"))
         start.message_metadata = self._extra(part.extra).message_metadata
         out += _chunk(start), _START_STEP
 
@@ -141,35 +157,34 @@ class UiEncoder:
     def _finish(self, part: Finish, out: list[Event]) -> None:
         error = self._error
         if error is not None and error.kind == "cancelled":
-            reason = error.message if self._ui >= 7 and error.message else UNSET
-            out += _chunk(wire.Abort(reason)), _DONE
+            reason = error.message or None if self._ui >= 7 else None
+            out += _chunk(SdkEvent("abort", reason=reason)), _DONE
             return
         if error is not None:
-            out.append(_chunk(wire.Failed(error.message or "unknown error")))
-        finish = wire.Finish(self._word(part), self._told(part))
+            out.append(_chunk(SdkEvent("error", error_text=error.message or "unknown error")))
+        finish = SdkEvent("finish", finish_reason=self._word(part))
+        finish.message_metadata = self._told(part)
         out += _FINISH_STEP, _chunk(finish), _DONE
 
-    def _word(self, part: Finish) -> wire.Word:
+    def _word(self, part: Finish) -> str:
         """A pause has no word: it is a stop, but never one with a call that waits (law 4). Calls
         that nobody can be told of are a stop."""
         if part.reason == "tool-calls" and not self._calls:
             self._lost(part.type, part.reason, "no call was made that this wire can carry")
             return "stop"
         if part.reason != "pause":
-            return WORDS[part.reason]
+            return part.reason
         self._lost(part.type, part.reason, "there is no word for a pause")
         return "tool-calls" if self._asked else "stop"
 
-    def _told(self, part: Finish) -> wire.Told | Json:
+    def _told(self, part: Finish) -> Json:
         """What is told of the response: what came with it, or its usage when that is asked for."""
         told = merged(self._usage, part.usage)
         if not self._tells_usage:
             if told is not None:
                 self._lost("usage", "", "it is told only when that is asked for")
             return self._extra(part.extra).message_metadata
-        usage = tokens(told)
-        model = part.model or self._model
-        return wire.Told(model or UNSET, usage if usage != wire.Tokens() else UNSET)
+        return render_message_metadata(part.model or self._model, told)
 
     # Text and reasoning
 
@@ -178,30 +193,31 @@ class UiEncoder:
             self._lost("text-start", "refusal", "a refusal is written as any text")
         self._heads[TextDelta, part.id] = _head("text-delta", "id", part.id, "delta")
         metadata = self._extra(part.extra).provider_metadata
-        out.append(_chunk(wire.TextStart(part.id, metadata)))
+        out.append(_chunk(SdkEvent("text-start", part.id, provider_metadata=metadata)))
 
     def _reasoning_start(self, part: ReasoningStart, out: list[Event]) -> None:
         self._heads[ReasoningDelta, part.id] = _head("reasoning-delta", "id", part.id, "delta")
         metadata = self._extra(part.extra).provider_metadata
-        out.append(_chunk(wire.ReasoningStart(part.id, metadata)))
+        out.append(_chunk(SdkEvent("reasoning-start", part.id, provider_metadata=metadata)))
 
     def _delta(self, part: TextDelta | ReasoningDelta, out: list[Event]) -> None:
         out.append(Event("", b"%b%b}" % (self._heads[part.__class__, part.id], _json(part.delta))))
 
     def _text_end(self, part: TextEnd, out: list[Event]) -> None:
-        proof = wire.Annotated(part.signature, annotations=part.annotations)
-        out.append(_chunk(wire.TextEnd(part.id, self._proven(part.extra, part.origin, proof))))
+        proof = wire.SdkTextMetadata(part.signature, annotations=part.annotations)
+        metadata = self._proven(part.extra, part.origin, proof)
+        out.append(_chunk(SdkEvent("text-end", part.id, provider_metadata=metadata)))
 
     def _reasoning_end(self, part: ReasoningEnd, out: list[Event]) -> None:
-        proof = wire.Proof(
+        proof = wire.SdkProviderMetadata(
             part.signature,
             redacted_data=part.redacted,
             reasoning_encrypted_content=part.encrypted,
         )
         metadata = self._proven(part.extra, part.origin, proof)
-        out.append(_chunk(wire.ReasoningEnd(part.id, metadata)))
+        out.append(_chunk(SdkEvent("reasoning-end", part.id, provider_metadata=metadata)))
 
-    def _proven(self, extra: Json, origin: str | None, proof: wire.Proof) -> Json:
+    def _proven(self, extra: Json, origin: str | None, proof: wire.SdkProviderMetadata) -> Json:
         """Proofs under the name of their origin: the front end sends them back as they are."""
         metadata = self._extra(extra).provider_metadata
         if metadata is not UNSET or proof == proof.__class__():
@@ -219,12 +235,12 @@ class UiEncoder:
             return
         head = _head("tool-input-delta", "toolCallId", part.id, "inputTextDelta")
         self._heads[ToolParamsDelta, part.id] = head
-        start = wire.InputStart(part.id, part.name, call.provider_executed, call.dynamic)
+        start = call.event("tool-input-start", part.id, part.name)
         start.provider_metadata, start.title = extra.provider_metadata, self._title(extra)
         out.append(_chunk(start))
 
-    def _title(self, extra: Extra) -> str | UnsetType:
-        return extra.title if extra.title is not None and self._ui >= 6 else UNSET
+    def _title(self, extra: SdkExtra) -> str | None:
+        return extra.title if self._ui >= 6 else None
 
     def _announce(self, part: ToolParamsStart | ToolCall, dynamic: bool) -> _Call:
         """A front end has no type for a tool that the provider runs and nobody declared."""
@@ -252,41 +268,36 @@ class UiEncoder:
             out.append(_chunk(self._input_error(part, call)))
             return
         self._asked = self._asked or not part.provider_executed
-        extra = self._extra(part.extra)
-        proof = wire.Proof(part.signature)
-        available = wire.InputAvailable(
-            part.id,
-            part.name,
-            _input(part),
-            call.provider_executed,
-            call.dynamic,
-            self._proven(part.extra, part.origin, proof),
-            self._title(extra),
-        )
+        proof = wire.SdkProviderMetadata(part.signature)
+        available = call.event("tool-input-available", part.id, part.name)
+        available.input = _input(part)
+        available.provider_metadata = self._proven(part.extra, part.origin, proof)
+        available.title = self._title(self._extra(part.extra))
         out.append(_chunk(available))
 
-    def _input_error(self, part: ToolCall, call: _Call) -> wire.InputError:
-        why = self._extra(part.extra).error_text or _FLAWS[part.invalid or "bad-arguments"]
-        return wire.InputError(
-            part.id, part.name, part.params, why, call.provider_executed, call.dynamic
-        )
+    def _input_error(self, part: ToolCall, call: _Call) -> SdkEvent:
+        error = call.event("tool-input-error", part.id, part.name)
+        error.input = json_string(part.params)
+        error.error_text = self._extra(part.extra).error_text
+        error.error_text = error.error_text or _FLAWS[part.invalid or "bad-arguments"]
+        return error
 
     def _tool_result(self, part: ToolResult, out: list[Event]) -> None:
         call = self._known(part)
         if call is None:
             self._lost(part.type, part.id, "the reader does not know its call")
             return
-        dynamic, executed = call.dynamic, call.provider_executed
         if part.is_error and part.preliminary:
             self._lost(part.type, part.id, "an error is always the last result")
         elif part.is_error:
-            text = error_text(part.result)
-            out.append(_chunk(wire.OutputError(part.id, text, executed, dynamic)))
+            error = call.event("tool-output-error", part.id)
+            error.error_text = value_as_text(part.result)
+            out.append(_chunk(error))
         else:
-            preliminary = part.preliminary or UNSET
-            output = flat(part.result)
-            chunk = wire.OutputAvailable(part.id, output, executed, dynamic, preliminary)
-            out.append(_chunk(chunk))
+            available = call.event("tool-output-available", part.id)
+            available.output = on_one_line(part.result)
+            available.preliminary = part.preliminary or None
+            out.append(_chunk(available))
 
     def _known(self, part: ToolResult) -> _Call | None:
         call = self._calls.get(part.id)
@@ -300,7 +311,9 @@ class UiEncoder:
         elif part.id not in self._calls:
             self._lost(part.type, part.id, "the reader does not know its call")
         else:
-            out.append(_chunk(wire.ApprovalRequest(part.approval_id, part.id)))
+            request = SdkEvent("tool-approval-request", approval_id=part.approval_id)
+            request.tool_call_id = part.id
+            out.append(_chunk(request))
 
     # The rest
 
@@ -309,32 +322,35 @@ class UiEncoder:
         if part.text_id is not None or part.start is not None:
             self._lost("source", "place", "where in the text a source belongs is not told")
         if part.kind == "document":
-            media_type = extra.media_type or UNTYPED
-            title = part.title or extra.filename or part.file_id or part.id
-            document = wire.SourceDocument(part.id, media_type, title, extra.filename or UNSET)
+            document = SdkEvent("source-document", source_id=part.id)
+            document.media_type = extra.media_type or UNKNOWN_MEDIA_TYPE
+            document.title = part.title or extra.filename or part.file_id or part.id
+            document.filename = extra.filename or None
             out.append(_chunk(document))
         elif part.url is not None:
-            out.append(_chunk(wire.SourceUrl(part.id, part.url, part.title or UNSET)))
+            title = part.title or None
+            out.append(_chunk(SdkEvent("source-url", source_id=part.id, url=part.url, title=title)))
         else:
             self._lost(part.type, part.id, "it has no address")
 
     def _file(self, part: File, out: list[Event]) -> None:
-        url = url_of(part.media_type, part.data, part.reference)
+        url = file_url(part.media_type, part.data, part.reference)
         if url is None:
             self._lost(part.type, part.id, "only its origin knows where it is")
         elif not part.reasoning:
-            out.append(_chunk(wire.File(url, part.media_type)))
+            out.append(_chunk(SdkEvent("file", url=url, media_type=part.media_type)))
         elif self._ui >= 7:
-            out.append(_chunk(wire.ReasoningFile(url, part.media_type)))
+            out.append(_chunk(SdkEvent("reasoning-file", url=url, media_type=part.media_type)))
         else:
             self._lost(part.type, part.id, "this front end has no files in reasoning")
 
     def _opaque(self, part: Opaque, out: list[Event]) -> None:
         if self._ours and part.origin == NAME and self._ui >= _SINCE.get(part.kind, 5):
-            out.append(Event("", bytes(flat(part.raw))))
+            out.append(Event("", bytes(on_one_line(part.raw))))
         elif part.origin != NAME and self._ui >= 7:
-            held = b'{%b:{"item":%b}}' % (_json(part.origin), bytes(flat(part.raw)))
-            out.append(_chunk(wire.Custom(f"{part.origin}.{part.kind}", Raw(held))))
+            held = b'{%b:{"item":%b}}' % (_json(part.origin), bytes(on_one_line(part.raw)))
+            kind = f"{part.origin}.{part.kind}"
+            out.append(_chunk(SdkEvent("custom", kind=kind, provider_metadata=Raw(held))))
         else:
             self._lost(part.type, part.kind, f"{part.kind} of {part.origin} has no chunk")
 
@@ -345,12 +361,12 @@ def _input(call: ToolCall) -> Raw:
     """
     shown = call.provider_executed and call.params.startswith("{") and canonical(call.params)
     if call.format == "text" and not shown:
-        return raw_text(call.params)
-    return flat(Raw(call.params.encode()))
+        return json_string(call.params)
+    return on_one_line(Raw(call.params.encode()))
 
 
-def _chunk(chunk: wire.Chunk) -> Event:
-    return Event("", _json(chunk))
+def _chunk(event: SdkEvent) -> Event:
+    return Event("", _json(event))
 
 
 def _head(type: str, key: str, id: str, value: str) -> bytes:

@@ -1,153 +1,156 @@
-"""What the wire's words mean: finish reasons, usage, errors, times, files."""
+"""Values of the wire and canonical values: finish reasons, usage, errors, times, files."""
 
 import base64
 import calendar
 import re
+from typing import get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from weft.dialects.ai_sdk import wire
-from weft.dialects.ai_sdk.wire import Json, bytes_of, compact, kept, text_of, unpacked
-from weft.dialects.base import is_present
-from weft.parts import ErrorPart, FinishReason, Usage
+from weft.dialects.ai_sdk.wire import (
+    compact_json,
+    copy_unless_null,
+    parse_byte_map,
+    parse_or_default,
+    parse_string,
+)
+from weft.dialects.frames import is_present
+from weft.parts import ErrorPart, FinishReason, Json, Usage
 
-REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "content-filter": "content-filter",
-    "tool-calls": "tool-calls",
-    "error": "error",
+FINISH_REASONS: dict[str, FinishReason] = {
+    reason: reason for reason in get_args(FinishReason) if reason != "pause"
 }
-"""Finish reasons. A word that is not here is `other`."""
+"""The finish reasons of the wire, which are the canonical ones. Any other is `other`."""
 
-PAUSES = frozenset({"pause_turn"})
-"""Words of providers that mean a pause, although the unified one is `stop`."""
+PAUSE_REASONS = frozenset({"pause_turn"})
+"""Providers' own reasons that mean a pause, although the unified reason is `stop`."""
 
-WORDS: dict[FinishReason, wire.Word] = {
-    "stop": "stop",
-    "length": "length",
-    "content-filter": "content-filter",
-    "tool-calls": "tool-calls",
-    "error": "error",
-    "other": "other",
-}
-"""The word that is written for each reason: any other one would end the chat."""
-
-UNTYPED = "application/octet-stream"
+UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
 _DATA_URL = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 
 
-def reason_of(event: wire.Event) -> tuple[FinishReason | None, str | None]:
-    """The reason, None if none was told, and the provider's own word."""
-    told_now = event.finish_reason
-    if not isinstance(told_now, wire.Reason):
-        told_now = wire.Reason(told_now, event.raw_finish_reason or told_now)
-    if told_now.unified is None:
-        return None, told_now.raw
-    if told_now.unified == "stop" and told_now.raw in PAUSES:
-        return "pause", told_now.raw
-    return REASONS.get(told_now.unified, "other"), told_now.raw
+def parse_finish_reason(event: wire.SdkEvent) -> tuple[FinishReason | None, str | None]:
+    """Returns the reason, None if the event has none, and the provider's own word for it."""
+    reason = event.finish_reason
+    if not isinstance(reason, wire.SdkFinishReason):  # capture: dump-of-a-stream
+        reason = wire.SdkFinishReason(reason, event.raw_finish_reason or reason)
+    if reason.unified is None:
+        return None, reason.raw
+    if reason.unified == "stop" and reason.raw in PAUSE_REASONS:
+        # capture: finish-reason-pause-turn
+        return "pause", reason.raw
+    return FINISH_REASONS.get(reason.unified, "other"), reason.raw
 
 
-def usage_of(usage: wire.Usage | None) -> Usage | None:
-    """Usage of any version; None for usage that tells nothing."""
+def parse_usage(usage: wire.SdkUsage | None) -> Usage | None:
+    """Returns the usage of any version; None for usage without any number."""
     if usage is None:
         return None
-    into, out = _counts(usage.input_tokens), _counts(usage.output_tokens)
-    more = usage.input_token_details or wire.Counts()
-    made = usage.output_token_details or wire.Counts()
+    # capture: usage-with-details, dump-of-a-stream
+    input, output = _counts(usage.input_tokens), _counts(usage.output_tokens)
+    input_details = usage.input_token_details or wire.SdkTokenCounts()
+    output_details = usage.output_token_details or wire.SdkTokenCounts()
     found = Usage(
-        input_tokens=into.total,
-        output_tokens=out.total,
+        input_tokens=input.total,
+        output_tokens=output.total,
         total_tokens=usage.total_tokens,
-        reasoning_tokens=_first(out.reasoning, made.reasoning_tokens, usage.reasoning_tokens),
-        cache_read_tokens=_first(
-            into.cache_read, more.cache_read_tokens, usage.cached_input_tokens
+        reasoning_tokens=_first(
+            output.reasoning, output_details.reasoning_tokens, usage.reasoning_tokens
         ),
-        cache_write_tokens=_first(into.cache_write, more.cache_write_tokens),
+        cache_read_tokens=_first(
+            input.cache_read, input_details.cache_read_tokens, usage.cached_input_tokens
+        ),
+        cache_write_tokens=_first(input.cache_write, input_details.cache_write_tokens),
     )
     return None if found == Usage() else found
 
 
-def _counts(tokens: int | wire.Counts | None) -> wire.Counts:
-    return tokens if isinstance(tokens, wire.Counts) else wire.Counts(tokens)
+def _counts(tokens: int | wire.SdkTokenCounts | None) -> wire.SdkTokenCounts:
+    return tokens if isinstance(tokens, wire.SdkTokenCounts) else wire.SdkTokenCounts(tokens)
 
 
 def _first(*counts: int | None) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def tokens(usage: Usage | None) -> wire.Tokens:
-    """Usage as it is written."""
-    usage = usage or Usage()
-    return wire.Tokens(
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.total_tokens,
-        usage.reasoning_tokens,
-        usage.cache_read_tokens,
-    )
+def render_message_metadata(model: str | None, usage: Usage | None) -> Raw:
+    """Returns model and usage as a front end may show them."""
+    rendered = wire.SdkMessageMetadata(model or None)
+    if usage is not None:
+        counts = wire.SdkUsage(
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.total_tokens,
+            usage.reasoning_tokens,
+            usage.cache_read_tokens,
+        )
+        rendered.usage = counts if counts != wire.SdkUsage() else None
+    return Raw(msgspec.json.encode(rendered))
 
 
-def error_of(event: wire.Event) -> ErrorPart:
-    """An error of any shape. A serialised one may hold nothing at all."""
+def parse_error(event: wire.SdkEvent) -> ErrorPart:
+    """Returns an error of any shape. A serialised exception may hold nothing at all."""
     if event.error_text is not None:
         return ErrorPart("upstream", event.error_text or "unknown error")
-    failure = unpacked(event.error, wire.Failure)
-    inner = failure
-    if is_present(failure.error) and not failure.message:
-        inner = unpacked(failure.error, wire.Failure)
-    code = inner.type if inner.code is None else inner.code
+    error = parse_or_default(event.error, wire.SdkError)
+    cause = error
+    if is_present(error.error) and not error.message:  # capture: error-inside-an-error
+        cause = parse_or_default(error.error, wire.SdkError)
+    code = cause.type if cause.code is None else cause.code
     return ErrorPart(
         "upstream",
-        inner.message or error_text(event.error) or "unknown error",
-        code=code if code is not None else inner.name,
-        status=failure.status_code,
-        retryable=bool(failure.is_retryable),
-        extra=kept(event.error) if failure != wire.Failure() else msgspec.UNSET,
+        # capture: error-that-says-nothing
+        cause.message or value_as_text(event.error) or "unknown error",
+        code=code if code is not None else cause.name,
+        status=error.status_code,
+        retryable=bool(error.is_retryable),
+        extra=copy_unless_null(event.error) if error != wire.SdkError() else UNSET,
     )
 
 
-def error_text(raw: Json) -> str:
-    """A value as a text for people."""
-    text = text_of(raw)
-    return text if text is not None else compact(raw) if is_present(raw) else ""
+def value_as_text(raw: Json) -> str:
+    """Returns a string as it is, and any other value as JSON; nothing for an empty one."""
+    text = parse_string(raw)
+    return text if text is not None else compact_json(raw) if is_present(raw) else ""
 
 
-def created_of(timestamp: str | None) -> int | None:
-    """Unix seconds of a time in UTC; None for what is none."""
+def parse_timestamp(timestamp: str | None) -> int | None:
+    """Returns the Unix seconds of a time in UTC; None if it is not one."""
     found = _TIME.match(timestamp or "")
     try:
         return calendar.timegm(tuple(map(int, found.groups()))) if found else None
-    except ValueError:  # no such day
+    except ValueError:  # capture: timestamp-that-does-not-exist
         return None
 
 
-def blob_of(event: wire.Event) -> wire.Blob:
-    """A file in any shape: its bytes as base64, or where it is, and its type."""
-    whole = unpacked(event.file, wire.Blob)
-    blob = unpacked(event.data, wire.Blob)
-    url = event.url or blob.url
-    data = text_of(event.data) or blob.data or whole.base64 or whole.base64_data
+def parse_file(event: wire.SdkEvent) -> wire.SdkFile:
+    """Returns the file of an event: its content as base64, or its URL, and its media type."""
+    file = parse_or_default(event.file, wire.SdkFile)
+    content = parse_or_default(event.data, wire.SdkFile)
+    url = event.url or content.url
+    # capture: file-as-an-object
+    data = parse_string(event.data) or content.data or file.base64 or file.base64_data
     if not (data or url):
-        plain = bytes_of(event.data)
+        plain = parse_byte_map(event.data)  # capture: file-as-a-serialised-array
         data = base64.b64encode(plain).decode() if plain else None
+    media_type = event.media_type or file.media_type
     inline = _DATA_URL.match(url or "")
-    if inline is not None and url is not None:
+    if inline is not None and url is not None:  # capture: file-as-a-data-url
         data, url = url[inline.end() :], None
-    named = inline.group(1) if inline else None
-    return wire.Blob(data, url, media_type=event.media_type or whole.media_type or named)
+        media_type = media_type or inline.group(1)
+    return wire.SdkFile(data, url, media_type=media_type)
 
 
-def url_of(media_type: str, data: str | None, reference: str | None) -> str | None:
-    """Where a front end finds a file; None for an id that only its origin knows."""
+def file_url(media_type: str, data: str | None, reference: str | None) -> str | None:
+    """Returns a URL that a front end can load; None for an id that only its origin knows."""
     if data is not None:
         return f"data:{media_type};base64,{data}"
     return reference if reference is not None and ":" in reference else None
 
 
-def raw_text(text: str) -> Raw:
+def json_string(text: str) -> Raw:
     return Raw(msgspec.json.encode(text))

@@ -8,10 +8,11 @@ from weft.context import Quirks
 
 @dataclass(frozen=True, slots=True)
 class UiQuirks(Quirks):
-    """Which front end reads what is written. Reading needs no options."""
+    """The front end that reads what is written. Decoding has no options."""
 
     ui: Literal[5, 6, 7] = 6
-    """Its major version: an unknown chunk ends the chat there, so only what it knows is written."""
+    """Its major version. A front end ends the chat at a chunk that it does not know, so only those
+    of its version are written."""
 
     usage: bool = False
-    """Tell usage and model at the end, as `messageMetadata`. A front end may validate that."""
+    """Whether `finish` has usage and model, as `messageMetadata`. A front end may validate it."""

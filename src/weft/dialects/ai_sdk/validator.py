@@ -9,19 +9,19 @@ from collections.abc import Callable
 from enum import Enum
 
 from weft.dialects.ai_sdk.validation.required import (
-    NEWER,
-    Form,
-    Shape,
-    counts,
-    excess,
-    missing,
-    nulls,
-    shape,
-    strange,
-    told,
+    SINCE_VERSION_7,
+    EventShape,
+    StreamForm,
+    exceeded_total,
+    form_of,
+    missing_keys,
+    null_keys,
+    shape_of,
+    token_counts,
+    unknown_keys,
 )
 from weft.dialects.ai_sdk.validation.rules import RULES
-from weft.dialects.ai_sdk.validation.state import Calls, Items, differs
+from weft.dialects.ai_sdk.validation.state import SdkCallsState, SdkItemsState, differs
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import FramingDetector, count, fields, parse_json, shown, text
@@ -54,7 +54,7 @@ class UiMessageValidator:
         self._broken = findings.broken
         self._once = Reporter(findings)
         self._framing = FramingDetector()
-        self._form = Form.UNKNOWN
+        self._form = StreamForm.UNKNOWN
         self._phase = _Phase.GOING
         self._first = ""
         """The type of the first event."""
@@ -62,8 +62,8 @@ class UiMessageValidator:
         """At which event `start` came."""
         self._step: int | None = None
         """Since which event a step is open."""
-        self._items = Items(self._broken, self._once)
-        self._calls = Calls(self._broken, self._once, continued=False)
+        self._items = SdkItemsState(self._broken, self._once)
+        self._calls = SdkCallsState(self._broken, self._once, continued=False)
 
     def feed(self, frame: Frame, event: JsonValue) -> None:
         self._framing.feed(frame)
@@ -80,7 +80,7 @@ class UiMessageValidator:
             self._broken("event-object", f"{quoted}; expected a JSON object with a type")
             return
         self._formed(type, fields(event))
-        if self._form is not Form.DUMP:
+        if self._form is not StreamForm.DUMP:
             self._placed(type)
             self._shaped(type, fields(event))
             watch = _EVENTS.get(type)
@@ -89,60 +89,60 @@ class UiMessageValidator:
 
     def finish(self) -> None:
         """A second call says nothing more."""
-        if self._form is Form.UI and self._phase in _ENDED and self._framing.events:
+        if self._form is StreamForm.UI and self._phase in _ENDED and self._framing.events:
             self._broken("done-missing", "the stream ended; expected [DONE]")
         self._ended_without_finish()
         self._phase = _Phase.OVER
 
     def _ended_without_finish(self) -> None:
-        if self._phase is not _Phase.GOING or self._form is Form.DUMP:
+        if self._phase is not _Phase.GOING or self._form is StreamForm.DUMP:
             return
         self._broken("finish-missing", "the stream ended; expected finish before")
 
     # Forms
 
     def _formed(self, type: str, event: JsonObject) -> None:
-        found = told(type, event)
-        if self._form is Form.UNKNOWN or found is Form.DUMP:
+        found = form_of(type, event)
+        if self._form is StreamForm.UNKNOWN or found is StreamForm.DUMP:
             self._form = found
-        if self._form is Form.DUMP:
+        if self._form is StreamForm.DUMP:
             detail = f"{type[:40]} as streamText().stream has it; expected one of the wires"
             self._once("dump", None, detail)
 
     def _shaped(self, type: str, event: JsonObject) -> None:
         form = self._form
-        if form is Form.UNKNOWN:
+        if form is StreamForm.UNKNOWN:
             return
-        shaped = shape(form, type)
+        shaped = shape_of(form, type)
         if shaped is None:
             self._unknown(type, event)
             return
-        lacking = missing(shaped, event)
+        lacking = missing_keys(shaped, event)
         if lacking:
             detail = f"{type} without a usable {', '.join(lacking)}; expected it"
             self._broken("required-key", detail)
-        if form is Form.UI:
+        if form is StreamForm.UI:
             self._strict(type, event, shaped)
 
     def _unknown(self, type: str, event: JsonObject) -> None:
-        other = Form.MODEL if self._form is Form.UI else Form.UI
-        if told(type, event) is other or shape(other, type) is not None:
+        other = StreamForm.MODEL if self._form is StreamForm.UI else StreamForm.UI
+        if form_of(type, event) is other or shape_of(other, type) is not None:
             detail = f"{type[:40]} is for {other.value}; expected {self._form.value}"
             self._broken("mixed-forms", detail)
         else:
-            rule = "chunk-type" if self._form is Form.UI else "part-type"
+            rule = "chunk-type" if self._form is StreamForm.UI else "part-type"
             self._once(rule, type, f"type {shown(type)}; expected a known one")
 
-    def _strict(self, type: str, event: JsonObject, shaped: Shape) -> None:
-        empty = [key for key in nulls(event) if key not in shaped.required]
+    def _strict(self, type: str, event: JsonObject, shaped: EventShape) -> None:
+        empty = [key for key in null_keys(event) if key not in shaped.required]
         if empty:
             detail = f"{type} with {', '.join(empty)[:80]} null; expected it to be left out"
             self._once("null-key", (type, tuple(empty)), detail)
-        unknown = strange(shaped, event)
+        unknown = unknown_keys(shaped, event)
         if unknown:
             detail = f"{type} with {', '.join(unknown)[:80]}; expected only keys of its type"
             self._once("unknown-key", (type, tuple(unknown)), detail)
-        if type in NEWER:
+        if type in SINCE_VERSION_7:
             self._once("newer-chunk", type, f"{type}; expected only what version 6 knows")
 
     # Order
@@ -164,9 +164,9 @@ class UiMessageValidator:
         if not self._first:
             self._first = type
             self._calls.continued = type == "start-step"
-        wanted = {Form.UI: ("start", "start-step"), Form.MODEL: ("stream-start",)}
+        wanted = {StreamForm.UI: ("start", "start-step"), StreamForm.MODEL: ("stream-start",)}
         if self._first not in wanted.get(self._form, (self._first,)):
-            rule = "start-first" if self._form is Form.UI else "stream-start-first"
+            rule = "start-first" if self._form is StreamForm.UI else "stream-start-first"
             detail = f"the first event is {self._first[:40]}; expected {wanted[self._form][0]}"
             self._once(rule, None, detail)
 
@@ -205,19 +205,21 @@ class UiMessageValidator:
         self._phase = _Phase.FINISHED
         self._reason(event.get("finishReason"))
         usage = fields(event.get("usage"))
-        wrong = [key for key, value in counts(usage) if value is not None and count(value) is None]
+        wrong = [
+            key for key, value in token_counts(usage) if value is not None and count(value) is None
+        ]
         if wrong:
             detail = f"usage with odd {', '.join(wrong)[:80]}; expected whole numbers"
             self._broken("usage-shape", detail)
-        exceeded = excess(usage)
+        exceeded = exceeded_total(usage)
         if exceeded is not None:
             self._broken("usage-total", exceeded)
 
     def _reason(self, reason: JsonValue) -> None:
-        if reason is None and self._form is not Form.MODEL:
+        if reason is None and self._form is not StreamForm.MODEL:
             return
-        word = fields(reason).get("unified") if self._form is Form.MODEL else reason
-        if self._form is Form.MODEL and isinstance(reason, str):
+        word = fields(reason).get("unified") if self._form is StreamForm.MODEL else reason
+        if self._form is StreamForm.MODEL and isinstance(reason, str):
             word = reason
         if text(word) not in _WORDS:
             detail = f"finishReason {shown(word)}; expected one of {', '.join(sorted(_WORDS))}"
@@ -225,7 +227,7 @@ class UiMessageValidator:
 
     def _error(self, type: str, event: JsonObject) -> None:
         """Readers of a UI message stream stop there; a model may go on after an error."""
-        if self._form is Form.UI and self._phase is not _Phase.DONE:
+        if self._form is StreamForm.UI and self._phase is not _Phase.DONE:
             self._items.close(type)
             self._calls.cut(type)
             self._phase = _Phase.FAILED
@@ -238,7 +240,7 @@ class UiMessageValidator:
 
     def _input(self, type: str, event: JsonObject) -> None:
         key, piece = "toolCallId", "inputTextDelta"
-        if self._form is Form.MODEL:
+        if self._form is StreamForm.MODEL:
             key, piece = "id", "delta"
         verb = type.rpartition("-")[2]
         id = text(event.get(key))

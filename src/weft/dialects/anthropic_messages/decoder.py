@@ -28,10 +28,10 @@ from weft.dialects.anthropic_messages.mapping import (
     parse_usage,
     usage_extra,
 )
-from weft.dialects.anthropic_messages.wire import NAME, Json, copy_present, pack_extra
-from weft.dialects.base import ReplayDetector, Salvage, is_present
+from weft.dialects.anthropic_messages.wire import NAME, copy_present, pack_extra
+from weft.dialects.frames import EventDecoder, is_present
 from weft.findings import Findings
-from weft.parts import ErrorPart, Finish, Part, ResponseMetadata
+from weft.parts import ErrorPart, Finish, Json, Part, ResponseMetadata
 from weft.sse import Frame
 
 _EMPTY_OBJECT = Raw(b"{}")
@@ -45,15 +45,13 @@ class _DecoderState(Enum):
     BODY = "body"  # closed by a whole message, which is not an event of a stream
 
 
-class MessagesDecoder:
+class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
     """Decodes one message."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
+        super().__init__(findings, wire.MessagesEvent, wire.read, wire.GROWING, _CONTENT_EVENTS)
         self._context = context
-        self._findings = findings
-        self._salvage = Salvage(findings, wire.GROWING)
         self._block_decoder = BlockDecoder(context, findings, self._salvage)
-        self._replays = ReplayDetector()
         self._state = _DecoderState.WAITING
         self._id = ""
         self._model: str | None = None
@@ -64,31 +62,6 @@ class MessagesDecoder:
         self._stop = wire.EventDelta()
         """The stop reason and what came with it, merged over all events so far."""
         self._context_management: Json = UNSET
-
-    def feed(self, frame: Frame) -> list[Part]:
-        """Returns the parts that this frame completes, possibly none."""
-        out: list[Part] = []
-        if frame.id is not None and self._replays.seen(frame.id, frame.data):
-            self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
-            return out
-        try:
-            event = wire.read(frame.data)
-        except (ValueError, RecursionError):
-            salvaged = self._salvage_event(frame, out)
-            if salvaged is None:
-                return out
-            event = salvaged
-        if frame.cut or frame.split:
-            self._note_framing(frame)
-        if event.type is None and event.error is None and frame.event in EVENTS:
-            self._note_missing("type", "only the event: line tells it")
-        # capture: no-event-lines
-        handler = EVENTS.get(event.type or frame.event)
-        if handler is not None and self._state is _DecoderState.READING:
-            handler(self, event, out)
-        else:
-            self._feed_unusual(event, frame, out)
-        return out
 
     def finish(self) -> list[Part]:
         """Returns the finish, unless there was no stop reason: the guard then ends the message."""
@@ -117,67 +90,43 @@ class MessagesDecoder:
 
     # Frames
 
-    def _salvage_event(self, frame: Frame, out: list[Part]) -> wire.MessagesEvent | None:
-        """Reads a frame that is not a well-typed event; None if nothing can be read from it."""
-        try:
-            return self._salvage.read(frame.data, wire.MessagesEvent)
-        except ValueError as problem:
-            text = frame.data.decode("utf-8", "replace")
-            if frame.cut:
-                self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
-            elif text.startswith("{"):
-                detail = f"event {frame.number} is not JSON: {problem}"
-                self._fail(ErrorPart("malformed", detail), out)
-            elif frame.event in ("", "error") and not text.startswith("["):
-                self._fail(ErrorPart("upstream", text), out)
-            else:
-                # capture: done-at-the-end
-                self._findings.once("event-unknown", text[:40], f"{text[:40]!r}: ignored")
-        return None
-
-    def _note_missing(self, field: str, detail: str) -> None:
-        self._findings.once("field-missing", field, f"no {field}: {detail}")
-
-    def _note_framing(self, frame: Frame) -> None:
-        if frame.cut:
-            self._findings.note("frame-unterminated", "no blank line after the last event")
-        if frame.split:
-            detail = "events are separated by a single newline"
-            self._findings.once("frame-lines-split", "", detail)
-
-    def _feed_unusual(self, event: wire.MessagesEvent, frame: Frame, out: list[Part]) -> None:
-        """Handles an event of an unusual type, or in another state than READING."""
+    def _handle(self, event: wire.MessagesEvent, frame: Frame, out: list[Part]) -> None:
+        if event.type is None and event.error is None and frame.event in EVENTS:
+            self._note_missing("type", "only the event: line tells it")
+        # capture: no-event-lines
         type = event.type or frame.event
-        if self._state in (_DecoderState.CLOSED, _DecoderState.BODY):
+        handler = EVENTS.get(type)
+        if handler is not None and self._state is _DecoderState.READING:
+            handler(self, event, out)
+        elif self._state in (_DecoderState.CLOSED, _DecoderState.BODY):
             if type != "ping":
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message":
             # capture: body
-            data = frame.data
-            if not data.isascii():
-                data = data.decode("utf-8", "replace").encode()
-            self._read_body(Raw(data), out)
-        elif type == "error" or (type not in EVENTS and event.error is not None):
+            self._read_body(Raw(frame.data.decode("utf-8", "replace").encode()), out)
+        elif type == "error" or (handler is None and event.error is not None):
             # capture: error-body, error-inside-text
             self._fail(parse_error(event), out)
-        elif type not in EVENTS:
+        elif handler is None:
             # capture: unknown-block-and-event
-            name = type or frame.data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", type, f"unknown event {name!r}: ignored")
+            self._note_unknown(type or frame.data.decode("utf-8", "replace"), type)
         elif self._state is _DecoderState.WAITING:
             if type not in ("message_start", "ping"):
                 # capture: no-message-start
                 self._findings.note("metadata-missing", f"{type} came before message_start")
-                self._announce(wire.ReceivedMessage(), out)
-            EVENTS[type](self, event, out)
+                self._announce(wire.ResponseMessage(), out)
+            handler(self, event, out)
         elif type in _AFTER_ERROR:
-            EVENTS[type](self, event, out)
+            handler(self, event, out)
         else:
             self._findings.once("after-error", "", "content after an error: dropped")
 
+    def _note_missing(self, field: str, detail: str) -> None:
+        self._findings.once("field-missing", field, f"no {field}: {detail}")
+
     # The message
 
-    def _announce(self, message: wire.ReceivedMessage, out: list[Part]) -> None:
+    def _announce(self, message: wire.ResponseMessage, out: list[Part]) -> None:
         self._id = self._block_decoder.message_id = message.id or self._context.ids.mint("msg")
         self._state = _DecoderState.READING
         self._model = message.model
@@ -188,8 +137,8 @@ class MessagesDecoder:
     def _message_start(self, event: wire.MessagesEvent, out: list[Part]) -> None:
         message = (
             event.message
-            if isinstance(event.message, wire.ReceivedMessage)
-            else wire.ReceivedMessage()
+            if isinstance(event.message, wire.ResponseMessage)
+            else wire.ResponseMessage()
         )
         if self._state is _DecoderState.WAITING:
             if not message.id:
@@ -225,7 +174,7 @@ class MessagesDecoder:
             detail = "a whole message inside a stream: ignored"
             self._findings.once("message-ignored", "", detail)
             return
-        message = self._salvage.item(data, wire.ReceivedMessage)
+        message = self._salvage.item(data, wire.ResponseMessage)
         self._message_start(wire.MessagesEvent(message=message), out)
         self._end(out)
         self._state = _DecoderState.BODY
@@ -309,7 +258,7 @@ class MessagesDecoder:
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._state is _DecoderState.WAITING:
-            self._announce(wire.ReceivedMessage(), out)
+            self._announce(wire.ResponseMessage(), out)
         if self._state is _DecoderState.READING:
             self._state = _DecoderState.FAILED
             out.append(error)
@@ -448,3 +397,5 @@ EVENTS: dict[str, Callable[[MessagesDecoder, wire.MessagesEvent, list[Part]], No
     "ping": MessagesDecoder._ping,
     "error": MessagesDecoder._on_error,
 }
+_CONTENT_EVENTS = frozenset(EVENTS) - {"ping", "error"}
+"""Events whose data must be readable."""

@@ -50,7 +50,6 @@ class _PeekedEvent(msgspec.Struct):
 
 
 _decode_peeked = msgspec.json.Decoder(_PeekedEvent).decode
-_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def _peek(frame: Frame) -> _PeekedEvent:
@@ -96,9 +95,9 @@ def _with_model(frame: Frame, model: str) -> bytes:
     if frame.event not in ("", "message_start"):
         return frame.data
     try:
-        fields = _decode_fields(frame.data)
+        fields = wire.read_fields(frame.data)
         if "message" in fields:
-            message = {**_decode_fields(fields["message"]), "model": model}
+            message = {**wire.read_fields(fields["message"]), "model": model}
             return msgspec.json.encode({**fields, "message": message})
     except (ValueError, RecursionError):
         return frame.data

@@ -134,10 +134,11 @@ class MessagesEncoder:
         self._losses.same_dialect = part.dialect == NAME
         self._losses.source, self._losses.model = part.dialect, part.model
         self._usage = part.usage
-        message = wire.WrittenMessage(
-            self._context.response_id or self._context.ids.mint("msg"),
-            self._context.model_name(part.model),
-            render_usage(part.usage, wire.UsageExtra(), first=True),
+        message = wire.ResponseMessage(
+            id=self._context.response_id or self._context.ids.mint("msg"),
+            model=self._context.model_name(part.model),
+            content=[],
+            usage=render_usage(part.usage, first=True),
         )
         self._writer.message_start(message)
 
@@ -152,9 +153,9 @@ class MessagesEncoder:
         details = extra.stop_details
         if details is UNSET and stop_reason == "refusal" and not self._losses.same_dialect:
             details = DEFAULT_REFUSAL
-        stop = wire.StopDelta(stop_reason, part.stop_sequence, details, extra.container)
+        stop = wire.MessageDelta(stop_reason, part.stop_sequence, details, extra.container)
         self._losses.usage(usage)
-        rendered = render_usage(usage, extra.usage or wire.UsageExtra())
+        rendered = render_usage(usage, extra.usage)
         self._writer.message_end(stop, rendered, extra.context_management)
 
     def _stop_reason(self, finish: Finish) -> str:
@@ -201,7 +202,7 @@ class MessagesEncoder:
                 why = f"{block.id!r} was not written yet: lost"
                 self._losses.not_carried("error", block.id, why)
         self._state = _EncoderState.FAILED
-        self._writer.error(wire.WrittenError(type, message))
+        self._writer.error(wire.MessagesError(type, message))
 
     # The order of blocks
 
@@ -235,7 +236,7 @@ class MessagesEncoder:
             if queue:
                 queue[0].open(writer, self._fold)
 
-    def _whole_block(self, block: wire.WrittenBlock | Raw | None) -> None:
+    def _whole_block(self, block: wire.ContentBlock | Raw | None) -> None:
         if block is not None:
             self._announce(WholeBlockWriter(block))
 
@@ -381,7 +382,7 @@ def body(response: Response, context: Context, findings: Findings | None = None)
     """
     writer = MessagesBodyWriter()
     if response.error is not None:
-        writer.error(wire.WrittenError(type_of(response.error), response.error.message))
+        writer.error(wire.MessagesError(type_of(response.error), response.error.message))
         return writer.body
     fold = Assembler()
     parts = response_to_parts(response)

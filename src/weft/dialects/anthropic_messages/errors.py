@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.assembler import Failure
+from weft.dialects.anthropic_messages.wire import ErrorEvent, MessagesError
 from weft.dialects.error_classes import (
     CLASSES,
     ErrorClass,
@@ -48,17 +49,6 @@ class ErrorDetails(msgspec.Struct):
     error_code: str | None = None
 
 
-class MessagesErrorObject(msgspec.Struct, omit_defaults=True):
-    type: str
-    message: str
-    details: Json = UNSET
-
-
-class MessagesErrorBody(msgspec.Struct, tag="error", tag_field="type"):
-    error: MessagesErrorObject
-    request_id: str | None
-
-
 def type_of(error: ErrorPart | Failure) -> str:
     """The error type that an error of any dialect is rendered with."""
     return TYPES[class_of(error)]
@@ -85,13 +75,13 @@ def write_error(error: ErrorPart) -> tuple[int, bytes]:
     error_class, extra = class_of(error), extra_of(error)
     default = STATUSES.get(error_class, CLASSES[error_class].status)
     status = status_of(error, error_class, default)
-    rendered = MessagesErrorObject(TYPES[error_class], error.message, extra.details)
+    rendered = MessagesError(TYPES[error_class], error.message, extra.details)
     if _error_code(extra.details) is None:  # no details, or those of another API
         code = extra.error_code
         if code is None and classify(status, rendered.type) != error_class:
             code = CLASSES[error_class].code
         rendered.details = Raw(msgspec.json.encode(ErrorDetails(code))) if code else UNSET
-    return status, msgspec.json.encode(MessagesErrorBody(rendered, extra.request_id))
+    return status, msgspec.json.encode(ErrorEvent(rendered, extra.request_id))
 
 
 def _error_code(details: Json) -> str | None:

@@ -1,7 +1,7 @@
 """Maps stop reasons, usage and errors between this API and canonical parts."""
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from weft.dialects.anthropic_messages import wire
 from weft.dialects.anthropic_messages.wire import copy_present
@@ -54,7 +54,7 @@ def finish_reason(stop_reason: str | None) -> FinishReason:
 
 def parse_error(event: wire.MessagesEvent) -> ErrorPart:
     """Compatible servers send the error as an object, as a string, or as a top-level message."""
-    error = event.error if isinstance(event.error, wire.ReceivedError) else wire.ReceivedError()
+    error = event.error if isinstance(event.error, wire.MessagesError) else wire.MessagesError()
     text = next((value for value in (event.error, event.message) if isinstance(value, str)), None)
     status, retryable = ERROR_TYPES.get(error.type or "", (None, False))
     return ErrorPart(
@@ -100,38 +100,38 @@ def parse_usage(usage: wire.MessagesUsage | None) -> Usage | None:
 
 
 def render_usage(
-    usage: Usage | None, extra: wire.UsageExtra, *, first: bool = False
-) -> wire.WrittenUsage:
-    """Unknown counts are 0 where the official client reads the field without a check. `first`:
-    the usage of `message_start`, where `input_tokens` is such a field too.
+    usage: Usage | None, extra: wire.MessagesUsage | None = None, *, first: bool = False
+) -> wire.MessagesUsage:
+    """Adds the counts to the other fields, `extra`.
+
+    Unknown counts are 0 where the official client reads the field without a check. `first`: the
+    usage of `message_start`, where `input_tokens` is such a field too.
     """
     usage = usage or Usage()
     cache_read, cache_write = usage.cache_read_tokens, usage.cache_write_tokens
-    uncached: int | UnsetType = 0 if first else UNSET
+    uncached = 0 if first else None
     if usage.input_tokens is not None:
         uncached = max(0, usage.input_tokens - (cache_read or 0) - (cache_write or 0))
     output, thinking = usage.output_tokens or 0, usage.reasoning_tokens
-    return wire.WrittenUsage(
-        uncached,
-        output,
-        UNSET if cache_write is None else cache_write,
-        UNSET if cache_read is None else cache_read,
-        UNSET if thinking is None or thinking > output else wire.ThinkingTokens(thinking),
-        extra.cache_creation,
-        extra.server_tool_use,
-        extra.service_tier,
-        extra.iterations,
+    known = thinking is not None and thinking <= output
+    return msgspec.structs.replace(
+        extra or wire.MessagesUsage(),
+        input_tokens=uncached,
+        output_tokens=output,
+        cache_creation_input_tokens=cache_write,
+        cache_read_input_tokens=cache_read,
+        output_tokens_details=wire.OutputTokensDetails(thinking) if known else None,
     )
 
 
-def usage_extra(usage: wire.MessagesUsage | None) -> wire.UsageExtra | None:
+def usage_extra(usage: wire.MessagesUsage | None) -> wire.MessagesUsage | None:
     """The fields that canonical usage does not have."""
     if usage is None:
         return None
-    extra = wire.UsageExtra(
-        copy_present(usage.cache_creation),
-        copy_present(usage.server_tool_use),
-        copy_present(usage.service_tier),
-        copy_present(usage.iterations),
+    extra = wire.MessagesUsage(
+        cache_creation=copy_present(usage.cache_creation),
+        server_tool_use=copy_present(usage.server_tool_use),
+        service_tier=copy_present(usage.service_tier),
+        iterations=copy_present(usage.iterations),
     )
-    return None if extra == wire.UsageExtra() else extra
+    return None if extra == wire.MessagesUsage() else extra

@@ -5,21 +5,18 @@ from msgspec import Raw
 
 from weft.dialects.anthropic_messages.requests.parse import parse
 from weft.dialects.anthropic_messages.requests.render import render
+from weft.dialects.anthropic_messages.requests.schema import MessageParam
+from weft.dialects.anthropic_messages.wire import ResponseMessage
 from weft.dialects.requests.codec import RequestCodec
 from weft.dialects.requests.fields import fields_of
-
-
-class _AssistantMessage(msgspec.Struct):
-    content: list[Raw]
-    role: str = "assistant"
 
 
 def continue_paused(request: bytes, response: bytes) -> bytes:
     """Returns the request that resumes a paused turn: the answer so far is its last message."""
     body = fields_of(Raw(request))
     messages = msgspec.json.decode(body["messages"], type=list[Raw])
-    answer = _AssistantMessage(msgspec.json.decode(response, type=_AssistantMessage).content)
-    body["messages"] = Raw(msgspec.json.encode([*messages, answer]))
+    content = msgspec.json.decode(response, type=ResponseMessage).content
+    body["messages"] = Raw(msgspec.json.encode([*messages, MessageParam("assistant", content)]))
     return msgspec.json.encode(body)
 
 

@@ -1,7 +1,8 @@
-"""The JSON shapes of Messages responses: first those that are read, then those that are written.
+"""The JSON shapes of Messages responses, read and written.
 
 Shapes that are read have only optional fields, because compatible servers leave fields out; unknown
-fields are skipped. Content blocks are also kept raw, so that they can be sent back unchanged.
+fields are skipped. Content blocks are also kept raw, so that they can be sent back unchanged. The
+`extra` of a part holds the fields of such a shape that have no canonical field.
 """
 
 from typing import Final, TypeVar
@@ -10,7 +11,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from weft import large_json
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
+from weft.parts import Json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -18,8 +20,6 @@ NAME: Final = "anthropic-messages"
 
 ID_LETTERS, ID_LIMIT = "a-zA-Z0-9_-", 64
 """The characters and the length that call ids may have, in streams and in requests."""
-
-Json = Raw | UnsetType
 
 GROWING = frozenset({"text", "thinking", "partial_json"})
 """Fields that are streamed in pieces, so that a surrogate pair may be split between two."""
@@ -52,7 +52,10 @@ SEARCH_HIT = "web_search_result"
 """The type of the entries of a `web_search_tool_result`."""
 
 
-# What is read
+class OptionalType(msgspec.Struct):
+    """The part of an object that says which shape it has, if any."""
+
+    type: str | None = None
 
 
 class ToolCaller(msgspec.Struct):
@@ -62,17 +65,11 @@ class ToolCaller(msgspec.Struct):
     tool_id: str | None = None
 
 
-class OptionalType(msgspec.Struct):
-    """The part of an object that says which shape it has, if any."""
-
-    type: str | None = None
-
-
 class FallbackModel(msgspec.Struct):
     model: str | None = None
 
 
-class ContentBlock(msgspec.Struct):
+class ContentBlock(msgspec.Struct, omit_defaults=True):
     """A content block of any type."""
 
     type: str | None = None
@@ -84,17 +81,26 @@ class ContentBlock(msgspec.Struct):
     id: str | None = None
     name: str | None = None
     input: Json = UNSET
-    caller: Json = UNSET
-    toolset_name: str | None = None
-    server_name: str | None = None
     tool_use_id: str | None = None
     content: Json = UNSET
     is_error: bool | None = None
+    server_name: str | None = None
+    caller: Json = UNSET
+    toolset_name: str | None = None
     to: FallbackModel | None = None
 
 
-class EventDelta(msgspec.Struct):
-    """The delta of a `content_block_delta`, or of a `message_delta`."""
+class MessageDelta(msgspec.Struct):
+    """The delta of a `message_delta`."""
+
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: Json = UNSET
+    container: Json = UNSET
+
+
+class EventDelta(MessageDelta):
+    """The delta of a `content_block_delta` or of a `message_delta`, as it is read."""
 
     type: str | None = None
     text: str | None = None
@@ -104,10 +110,6 @@ class EventDelta(msgspec.Struct):
     citation: Json = UNSET
     content: Json = UNSET
     encrypted_content: Json = UNSET
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    stop_details: Json = UNSET
-    container: Json = UNSET
 
 
 class TextCitation(msgspec.Struct):
@@ -121,30 +123,30 @@ class TextCitation(msgspec.Struct):
     file_id: str | None = None
 
 
-class ThinkingTokens(msgspec.Struct):
-    """`usage.output_tokens_details`, read and written."""
-
+class OutputTokensDetails(msgspec.Struct):
     thinking_tokens: int | None = None
 
 
-class MessagesUsage(msgspec.Struct):
+class MessagesUsage(msgspec.Struct, omit_defaults=True):
     """Counts are cumulative; a field that is absent keeps its earlier value."""
 
     input_tokens: int | None = None
+    output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
-    output_tokens: int | None = None
-    output_tokens_details: ThinkingTokens | None = None
+    output_tokens_details: OutputTokensDetails | None = None
     cache_creation: Json = UNSET
     server_tool_use: Json = UNSET
     service_tier: Json = UNSET
     iterations: Json = UNSET
 
 
-class ReceivedMessage(msgspec.Struct):
+class ResponseMessage(msgspec.Struct):
     """The message of `message_start`, or a response that is not streamed."""
 
     id: str | None = None
+    type: str | None = "message"
+    role: str | None = "assistant"
     model: str | None = None
     content: list[Raw] | None = None
     stop_reason: str | None = None
@@ -155,23 +157,39 @@ class ReceivedMessage(msgspec.Struct):
     usage: MessagesUsage | None = None
 
 
-class ReceivedError(msgspec.Struct):
+class MessagesError(msgspec.Struct):
     type: str | None = None
     message: str | None = None
     details: Json = UNSET
 
 
+class ErrorEvent(msgspec.Struct, tag="error", tag_field="type"):
+    """The `error` event, or the body of an HTTP error, as it is written."""
+
+    error: MessagesError
+    request_id: str | UnsetType | None = UNSET
+
+
 class MessagesEvent(msgspec.Struct):
-    """An event of any type, or an error body."""
+    """An event of any type, or an error body, as it is read."""
 
     type: str | None = None
     index: int | None = None
     content_block: Json = UNSET
     delta: EventDelta | None = None
-    message: ReceivedMessage | str | None = None
+    message: ResponseMessage | str | None = None
     usage: MessagesUsage | None = None
     context_management: Json = UNSET
-    error: ReceivedError | str | None = None
+    error: MessagesError | str | None = None
+
+
+class MessagesFinishExtra(msgspec.Struct, omit_defaults=True):
+    """The `extra` of a finish."""
+
+    stop_details: Json = UNSET
+    container: Json = UNSET
+    context_management: Json = UNSET
+    usage: MessagesUsage | None = None
 
 
 _decode_event = large_json.decoder(MessagesEvent)
@@ -190,34 +208,6 @@ def read(data: bytes) -> MessagesEvent:
 read_list = msgspec.json.Decoder(list[Raw]).decode
 read_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 """The keys of an object in their order, each value raw."""
-
-
-# What the `extra` of a part keeps for encoders of this dialect
-
-
-class CallExtra(msgspec.Struct, omit_defaults=True):
-    caller: Json = UNSET
-    toolset_name: str | None = None
-    server_name: str | None = None
-
-
-class ResultExtra(msgspec.Struct, omit_defaults=True):
-    type: str = ""
-    caller: Json = UNSET
-
-
-class UsageExtra(msgspec.Struct, omit_defaults=True):
-    cache_creation: Json = UNSET
-    server_tool_use: Json = UNSET
-    service_tier: Json = UNSET
-    iterations: Json = UNSET
-
-
-class MessagesFinishExtra(msgspec.Struct, omit_defaults=True):
-    stop_details: Json = UNSET
-    container: Json = UNSET
-    context_management: Json = UNSET
-    usage: UsageExtra | None = None
 
 
 def copy_present(raw: Json) -> Json:
@@ -247,92 +237,3 @@ def unpack_extra(extra: Json, shape: type[T]) -> T:
 def to_one_line(text: bytes) -> bytes:
     """JSON without line breaks, as the data of an event must be."""
     return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
-
-
-# What is written
-
-
-class TextBlock(msgspec.Struct, tag="text", tag_field="type"):
-    text: str
-    citations: list[Raw] | UnsetType = UNSET
-
-
-class ThinkingBlock(msgspec.Struct, tag="thinking", tag_field="type"):
-    thinking: str
-    signature: str
-
-
-class RedactedThinkingBlock(msgspec.Struct, tag="redacted_thinking", tag_field="type"):
-    data: str
-
-
-class ToolUseBlock(msgspec.Struct):
-    """A tool_use, server_tool_use or mcp_tool_use block."""
-
-    type: str
-    id: str
-    name: str
-    input: Raw
-    server_name: str | UnsetType = UNSET
-    caller: Json = UNSET
-    toolset_name: str | UnsetType = UNSET
-
-
-class ToolResultBlock(msgspec.Struct):
-    """The result of a tool that the host executed."""
-
-    type: str
-    tool_use_id: str
-    content: Raw
-    is_error: bool | UnsetType = UNSET
-    caller: Json = UNSET
-
-
-WrittenBlock = TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock
-
-
-class WrittenUsage(msgspec.Struct):
-    input_tokens: int | UnsetType
-    output_tokens: int
-    cache_creation_input_tokens: int | UnsetType = UNSET
-    cache_read_input_tokens: int | UnsetType = UNSET
-    output_tokens_details: ThinkingTokens | UnsetType = UNSET
-    cache_creation: Json = UNSET
-    server_tool_use: Json = UNSET
-    service_tier: Json = UNSET
-    iterations: Json = UNSET
-
-
-class StopDelta(msgspec.Struct):
-    """The delta of a `message_delta`."""
-
-    stop_reason: str
-    stop_sequence: str | None = None
-    stop_details: Json = UNSET
-    container: Json = UNSET
-
-
-class WrittenMessage(msgspec.Struct):
-    """The empty message of `message_start`, or a response that is not streamed."""
-
-    id: str
-    model: str
-    usage: WrittenUsage
-    content: list[Raw] = []
-    type: str = "message"
-    role: str = "assistant"
-    stop_reason: str | None = None
-    stop_sequence: str | None = None
-    stop_details: Json = UNSET
-    container: Json = UNSET
-    context_management: Json = UNSET
-
-
-class WrittenError(msgspec.Struct):
-    type: str
-    message: str
-
-
-class ErrorEvent(msgspec.Struct):
-    error: WrittenError
-    type: str = "error"

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft.context import Context
-from weft.dialects.base import ReplayDetector, Salvage, is_present
 from weft.dialects.envelope import unwrap_reasoning_end
+from weft.dialects.frames import EventDecoder, SurrogateJoiner, is_present
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoding.calls import GeminiCallDecoder
 from weft.dialects.gemini.decoding.finish_state import FinishState
@@ -28,7 +28,6 @@ from weft.dialects.gemini.mapping import parse_error, parse_time
 from weft.dialects.gemini.wire import NAME
 from weft.findings import Findings
 from weft.ids import Ids
-from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
     File,
@@ -68,16 +67,14 @@ class _TextKind(Enum):
     REASONING = "reasoning"
 
 
-class GeminiDecoder:
+class GeminiDecoder(EventDecoder[wire.GenerateContentResponse]):
     """Decodes one candidate of a response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
+        super().__init__(findings, wire.GenerateContentResponse, wire.read, wire.GROWING)
         self._ids = context.ids
-        self._findings = findings
         self._origin = context.origin or NAME
         self._choice = context.choice
-        self._salvage = Salvage(findings, wire.GROWING)
-        self._replays = ReplayDetector()
         self._calls = GeminiCallDecoder(self._mint_call, findings, self._origin)
         self._sources = SourceCollector(context.ids, self._salvage, findings)
         self._phase = _GeminiPhase.UNREAD
@@ -94,21 +91,18 @@ class GeminiDecoder:
         self._kind: _TextKind | None = None
         """What is open, with the id of its parts below."""
         self._id = ""
-        self._half = ""
-        """A high surrogate whose other half has not come yet."""
+        self._surrogates = SurrogateJoiner(findings)
         self._finish_state = FinishState(findings)
 
     def feed(self, frame: Frame) -> list[Part]:
         """Returns the parts that this frame completes, possibly none."""
-        out: list[Part] = []
         if self._phase is _GeminiPhase.CLOSED:
             self._findings.once("after-finish", "", "events after the end: dropped")
-        elif frame.id is not None and self._replays.seen(frame.id, frame.data):
-            self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
-        elif frame.data[:1] == b"[" and frame.data != DONE:
-            self._read_array(frame, out)
+            return []
+        if frame.data[:1] == b"[" and frame.data != DONE:
+            out = self._read_array(frame)
         else:
-            self._read_frame(frame.data, frame, out)
+            out = EventDecoder.feed(self, frame)  # cheaper than super()
         if out:
             self._announce(out)
         return out
@@ -151,7 +145,7 @@ class GeminiDecoder:
             or self._finish_state.held
             or self._calls.held
             or self._sources.held
-            or bool(self._half)
+            or bool(self._surrogates.held)
         )
 
     def _announce(self, out: list[Part]) -> None:
@@ -176,63 +170,31 @@ class GeminiDecoder:
 
     # Frames
 
-    def _read_array(self, frame: Frame, out: list[Part]) -> None:
+    def _read_array(self, frame: Frame) -> list[Part]:
         """Reads a stream that was requested without `alt=sse`: one JSON array."""
         # capture: stream-as-one-array, error-body-in-a-list
         self._is_array = True
         elements, is_valid = wire.array_elements(frame.data)
+        out: list[Part] = []
         for data in elements:
-            self._read_frame(data, frame, out)
+            if data.startswith(b"{"):
+                out += super().feed(msgspec.structs.replace(frame, data=data, id=None))
+            else:
+                is_valid = False
         if not is_valid:
             # capture: stream-as-one-array-cut
-            self._report_unreadable(frame, "the array is damaged", out)
+            self._unreadable(frame, ValueError("the array is damaged"), out)
+        return out
 
-    def _read_frame(self, data: bytes, frame: Frame, out: list[Part]) -> None:
-        try:
-            chunk = self._read(data)
-            if not (chunk.response_id or chunk.model_version or chunk.usage_metadata):
-                chunk, data = self._with_camel_case(chunk, data)
-        except ValueError as problem:
-            self._report_unreadable(frame, str(problem), out)
-        else:
-            self._chunk(chunk, data, frame, out)
-
-    def _read(self, data: bytes) -> wire.GenerateContentResponse:
-        try:
-            return wire.read(data)
-        except (ValueError, RecursionError):
-            return self._salvage.read(data, wire.GenerateContentResponse)
-
-    def _with_camel_case(
-        self, chunk: wire.GenerateContentResponse, data: bytes
-    ) -> tuple[wire.GenerateContentResponse, bytes]:
-        """Reads the frame again if its keys are in snake_case."""
-        if wire.SNAKE_CASE_KEY.search(data) is None:
-            return chunk, data
-        renamed = to_camel_case(data)
-        if renamed is None:
-            return chunk, data
-        self._findings.once("field-coerced", "snake_case", "keys are in snake_case")
-        return self._read(renamed), renamed
-
-    def _report_unreadable(self, frame: Frame, problem: str, out: list[Part]) -> None:
-        text = frame.data.decode("utf-8", "replace")
-        if frame.cut:
-            # capture: ends-inside-a-frame
-            self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
-        elif frame.data == DONE or (frame.event and frame.event != "error"):
-            name = frame.event or text
-            self._findings.once("event-unknown", name, f"unknown event {name!r}: ignored")
-        elif text.startswith(("{", "[")):
-            self._fail(ErrorPart("malformed", f"event {frame.number} is not JSON: {problem}"), out)
-        else:
-            self._fail(ErrorPart("upstream", text), out)
-
-    def _chunk(
-        self, chunk: wire.GenerateContentResponse, data: bytes, frame: Frame, out: list[Part]
-    ) -> None:
-        if frame.cut or frame.split:
-            self._note_framing(frame)
+    def _handle(self, chunk: wire.GenerateContentResponse, frame: Frame, out: list[Part]) -> None:
+        data = frame.data
+        if (
+            not (chunk.response_id or chunk.model_version or chunk.usage_metadata)
+            and wire.SNAKE_CASE_KEY.search(data)
+            and (renamed := to_camel_case(data))
+        ):
+            self._findings.once("field-coerced", "snake_case", "keys are in snake_case")
+            chunk, data = self._salvage.item(Raw(renamed), wire.GenerateContentResponse), renamed
         if self._phase is _GeminiPhase.UNREAD:
             self._phase = _GeminiPhase.NO_PARTS
         id = chunk.response_id
@@ -250,8 +212,7 @@ class GeminiDecoder:
             # capture: error-in-the-stream, error-as-bare-json
             self._fail(parse_error(self._read_error(chunk.error)), out)
         elif chunk.candidates is None and chunk == wire.GenerateContentResponse(error=chunk.error):
-            name = frame.event or data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", frame.event, f"unknown event {name!r}: ignored")
+            self._note_unknown(frame.event or data.decode("utf-8", "replace"), frame.event)
         for position, candidate in enumerate(chunk.candidates or ()):
             if (candidate.index or 0) == self._choice:
                 self._candidate(candidate, position, data, out)
@@ -260,14 +221,6 @@ class GeminiDecoder:
                 other = candidate.index or 0
                 detail = f"candidate {other} is ignored: {self._choice} is read"
                 self._findings.once("choice-other", str(other), detail)
-
-    def _note_framing(self, frame: Frame) -> None:
-        if frame.cut:
-            detail = "no blank line after the last event"
-            self._findings.once("frame-unterminated", "", detail)
-        if frame.split:
-            detail = "events are separated by a single newline"
-            self._findings.once("frame-lines-split", "", detail)
 
     def _read_error(self, error: Json) -> wire.GeminiError:
         parsed = self._salvage.item(error, wire.GeminiError)
@@ -313,7 +266,7 @@ class GeminiDecoder:
 
     def _fail(self, error: ErrorPart, out: list[Part]) -> None:
         if self._phase in _NOT_FAILED:
-            self._flush_half(out)
+            self._flush_surrogate(out)
             out.append(error)
             self._phase = _GeminiPhase.FAILED
 
@@ -332,12 +285,9 @@ class GeminiDecoder:
             else:
                 self._sources.start_text(self._id)
                 out.append(TextStart(self._id))
-        if self._half or not text.isascii():
+        if self._surrogates.held or not text.isascii():
             # capture: character-cut-in-two
-            text, self._half = join_halves(self._half, text)
-            if self._half:
-                detail = "a surrogate pair was split between two frames"
-                self._findings.once("surrogate-lone", "", detail)
+            text = self._surrogates.feed(self._id, text)
         if text:
             self._emit_delta(text, out)
         if signature:
@@ -350,15 +300,15 @@ class GeminiDecoder:
             self._sources.add_text(text)
             out.append(TextDelta(self._id, text))
 
-    def _flush_half(self, out: list[Part]) -> None:
-        half, self._half = self._half, ""
-        if half:
-            self._emit_delta(whole_characters(half), out)
+    def _flush_surrogate(self, out: list[Part]) -> None:
+        rest = self._surrogates.flush(self._id)
+        if rest:
+            self._emit_delta(rest, out)
 
     def _close(self, out: list[Part], signature: str | None = None) -> None:
         if self._kind is None:
             return
-        self._flush_half(out)
+        self._flush_surrogate(out)
         origin = self._origin if signature else None
         if self._kind is _TextKind.REASONING:
             out.append(

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from weft.dialects.base import Dialect, Salvage, is_present
+from weft.dialects.base import Dialect
+from weft.dialects.frames import Salvage, is_present
 from weft.dialects.gemini import wire
 from weft.dialects.gemini.decoder import GeminiDecoder
 from weft.dialects.gemini.encoder import GeminiEncoder, body

@@ -15,9 +15,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
-import msgspec
-from msgspec import Raw
-
 from weft.assembler import Assembler, Response, merged
 from weft.context import Context
 from weft.dialects.base import PassthroughHistory
@@ -65,8 +62,6 @@ from weft.sse import Event
 
 _PAUSED = "the turn is paused and continues with the next request"
 _AFTER_ERROR = "nothing is written after an error"
-
-_json = msgspec.json.Encoder().encode
 
 
 class _GeminiEncoderState(Enum):
@@ -231,12 +226,12 @@ class GeminiEncoder:
         candidate = self._final_candidate(part, extra)
         self._losses.finish(part, changed_counts(usage))
         metadata = self._response_metadata
-        response = wire.FinalResponse(
+        response = wire.GenerateContentResponse(
             [candidate],
             None if usage is None else render_usage(usage),
-            metadata.model_version or part.model,  # if it changed, the first one
-            metadata.response_id,
-            metadata.create_time,
+            model_version=metadata.model_version or part.model,  # if it changed, the first one
+            response_id=metadata.response_id,
+            create_time=metadata.create_time,
         )
         if response.usage_metadata is not None:
             response.usage_metadata.tool_use_prompt_token_count = self._tool_use_tokens
@@ -244,7 +239,7 @@ class GeminiEncoder:
 
     def _final_candidate(
         self, finish: Finish, extra: wire.GeminiFinishExtra
-    ) -> wire.FinishedCandidate:
+    ) -> wire.GeminiCandidate:
         finish_reason = render_finish_reason(finish)
         message = extra.finish_message or extra.block_reason_message
         if finish.reason == "pause" and finish_reason == "OTHER":
@@ -256,14 +251,14 @@ class GeminiEncoder:
             else (source, None)
             for source in self._sources
         ]
-        return wire.FinishedCandidate(
-            wire.WrittenContent([Raw(_json(wire.GeminiPart(text="")))], "model"),
+        return wire.GeminiCandidate(
+            wire.GeminiContent([wire.GeminiPart(text="")], "model"),
             finish_reason,
             0,
             message,
             extra.continuation_token,
             render_grounding(cited, extra),
-            extra.url_context_metadata,
+            url_context_metadata=extra.url_context_metadata,
         )
 
     def _resolve_unusable_calls(self, finish: Finish) -> None:

@@ -75,17 +75,6 @@ class GeminiErrorDetail(msgspec.Struct, omit_defaults=True, rename="camel"):
     field_violations: list[FieldViolation] | None = None
 
 
-class GeminiErrorObject(msgspec.Struct, omit_defaults=True):
-    code: int
-    message: str
-    status: str
-    details: Json = UNSET
-
-
-class GeminiErrorBody(msgspec.Struct):
-    error: GeminiErrorObject
-
-
 def read_error(status: int | None, body: bytes, retry_after: str | None = None) -> ErrorPart:
     """Parses any error body; see `error_classes.parse_error_body`."""
     parsed = parse_error_body(body)
@@ -110,9 +99,24 @@ def write_error(error: ErrorPart) -> tuple[int, bytes]:
     name, status = _status(error, error_class)
     details = extra.details
     if not _parse_details(details):  # no details, or those of another API
-        details = _render_details(error_class, status, name, extra)
-    body = GeminiErrorBody(GeminiErrorObject(status, error.message, name, details))
-    return status, msgspec.json.encode(body)
+        # what `status` cannot express: the reason, the field, the time to wait
+        rendered = []
+        reason, wait = CLASSES[error_class].code, extra.retry_after
+        if reason is not None and classify(status, name) != error_class:
+            info = GeminiErrorDetail(
+                TYPE_PREFIX + "ErrorInfo", reason=reason.upper(), domain="weft"
+            )
+            rendered.append(info)
+        if extra.param is not None:
+            violations = [FieldViolation(extra.param)]
+            rendered.append(
+                GeminiErrorDetail(TYPE_PREFIX + "BadRequest", field_violations=violations)
+            )
+        if isinstance(wait, int | float):
+            retry = GeminiErrorDetail(TYPE_PREFIX + "RetryInfo", retry_delay=f"{wait:.9g}s")
+            rendered.append(retry)
+        details = Raw(msgspec.json.encode(rendered)) if rendered else UNSET
+    return status, wire.error_body(wire.GeminiError(status, error.message, name, details))
 
 
 def render_error(error: ErrorPart | Failure) -> wire.GeminiError:
@@ -143,19 +147,3 @@ def _parse_details(details: Json) -> list[GeminiErrorDetail]:
         except (ValueError, RecursionError):
             parsed.append(GeminiErrorDetail())
     return parsed
-
-
-def _render_details(error_class: ErrorClass, status: int, name: str, extra: ErrorPartExtra) -> Json:
-    """The reason, the field and the time to wait, which `status` cannot express."""
-    details = []
-    code, wait = CLASSES[error_class].code, extra.retry_after
-    if code is not None and classify(status, name) != error_class:
-        details.append(
-            GeminiErrorDetail(TYPE_PREFIX + "ErrorInfo", reason=code.upper(), domain="weft")
-        )
-    if extra.param is not None:
-        violations = [FieldViolation(extra.param)]
-        details.append(GeminiErrorDetail(TYPE_PREFIX + "BadRequest", field_violations=violations))
-    if isinstance(wait, int | float):
-        details.append(GeminiErrorDetail(TYPE_PREFIX + "RetryInfo", retry_delay=f"{wait:.9g}s"))
-    return Raw(msgspec.json.encode(details)) if details else UNSET

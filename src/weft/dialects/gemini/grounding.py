@@ -2,8 +2,8 @@
 
 Metadata may come with any frame, and later metadata replaces earlier. So it is held until the text
 ends, and each source is emitted once. The API counts in bytes of UTF-8 within a part of the whole
-answer, but the frames do not add_text which of them make up one part. So a range is located by the
-API's copy of the cited text; without a copy, it is taken to be in the last text.
+answer, but the frames do not say which of them make up one part. So a range is located by the API's
+copy of the cited text; without a copy, it is taken to be in the last text.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Buffer
-from weft.dialects.base import Salvage
+from weft.dialects.frames import Salvage
 from weft.dialects.gemini import wire
 from weft.findings import Findings
 from weft.ids import Ids
@@ -63,17 +63,7 @@ class SourceCollector:
         """Returns the held sources that were not emitted before."""
         out: list[Part] = []
         # capture: grounding-that-grows, citations-before-the-end
-        if self._grounding is not None:
-            self._add_grounding(self._grounding, out)
-        if self._citations is not None:
-            listed = self._citations
-            for raw in listed.citation_sources or listed.citations or ():
-                self._add_citation(raw, out)
-        self._grounding = self._citations = None
-        self._bytes.clear()
-        return out
-
-    def _add_grounding(self, grounding: wire.GroundingMetadata, out: list[Part]) -> None:
+        grounding = self._grounding or wire.GroundingMetadata()
         chunks = grounding.grounding_chunks or []
         placed: set[int] = set()
         for support in grounding.grounding_supports or ():
@@ -85,19 +75,21 @@ class SourceCollector:
         for index, raw in enumerate(chunks):
             if index not in placed:
                 self._add_chunk(raw, _NO_RANGE, out)
+        citations = self._citations or wire.CitationMetadata()
+        for raw in citations.citation_sources or citations.citations or ():
+            citation = self._salvage.item(raw, wire.GeminiCitation)
+            text_range = self._locate(wire.Segment(None, citation.start_index, citation.end_index))
+            source = wire.GroundingSource(citation.uri, title=citation.title)
+            self._add_source("url", source, raw, text_range, out)
+        self._grounding = self._citations = None
+        self._bytes.clear()
+        return out
 
     def _add_chunk(self, raw: Raw, text_range: TextRange, out: list[Part]) -> None:
         chunk = self._salvage.item(raw, wire.GroundingChunk)
         source = chunk.web or chunk.maps or chunk.image or chunk.retrieved_context
         kind: SourceKind = "document" if source is chunk.retrieved_context else "url"
         self._add_source(kind, source or wire.GroundingSource(), raw, text_range, out)
-
-    def _add_citation(self, raw: Raw, out: list[Part]) -> None:
-        citation = self._salvage.item(raw, wire.GeminiCitation)
-        text_range = self._locate(wire.Segment(None, citation.start_index, citation.end_index))
-        self._add_source(
-            "url", wire.GroundingSource(citation.uri, title=citation.title), raw, text_range, out
-        )
 
     def _add_source(
         self,

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 from weft.assembler import merged
 from weft.calls import CallDelta, Ledger
 from weft.context import Context
-from weft.dialects.base import ReplayDetector, Salvage, is_present
+from weft.dialects.frames import EventDecoder, SurrogateJoiner, is_present
 from weft.dialects.openai_chat import wire
 from weft.dialects.openai_chat.decoding.reasoning_details import (
     ReasoningDetails,
@@ -40,7 +40,6 @@ from weft.dialects.openai_chat.mapping import (
 )
 from weft.dialects.openai_chat.wire import NAME
 from weft.findings import Findings
-from weft.partial_json import join_halves, whole_characters
 from weft.parts import (
     ErrorPart,
     Finish,
@@ -58,7 +57,7 @@ from weft.parts import (
     ToolParamsStart,
     Usage,
 )
-from weft.sse import DONE, Frame
+from weft.sse import Frame
 
 _FUNCTION_CALL_INDEX = -1
 """The index of the one call of the deprecated `function_call` field."""
@@ -78,17 +77,15 @@ class _ChatContent(Enum):
     REASONING = "reasoning"
 
 
-class ChatDecoder:
+class ChatDecoder(EventDecoder[wire.ChatChunk]):
     """Reads one choice of one response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
+        super().__init__(findings, wire.ChatChunk, wire.read, wire.STREAMED_FIELDS)
         request = context.request
         self._ids = context.ids
-        self._findings = findings
         self._origin = context.origin
         self._host = context.origin or NAME
-        self._salvage = Salvage(findings, wire.STREAMED_FIELDS)
-        self._replays = ReplayDetector()
         declared = frozenset(tool.name for tool in request.tools) if request else frozenset()
         self._ledger = Ledger(context.ids, findings, declared)
         self._choice = context.choice
@@ -100,8 +97,7 @@ class ChatDecoder:
         self._model: str | None = None
         self._open: _ChatContent | None = None
         self._open_id = ""
-        self._surrogate = ""
-        """A high surrogate at the end of the last delta, until its other half comes."""
+        self._surrogates = SurrogateJoiner(findings)
         self._details = ReasoningDetails()
         """Those of the reasoning that is open."""
         self._text_extra: Json = UNSET
@@ -112,9 +108,7 @@ class ChatDecoder:
         """Whole messages, used only if nothing is streamed."""
         self._roles = 0
         self._has_content = False
-        self._done = False
-        self._truncated = False
-        """Whether the input ended inside an event."""
+        self._is_done = False
         self._finish_reason: str | None = None
         self._usage: Usage | None = None
         self._sources: set[str] = set()
@@ -129,24 +123,12 @@ class ChatDecoder:
             if text:
                 return [TextDelta(self._open_id, text)]
             self._template = None
-        out: list[Part] = []
         if self._phase is _ChatPhase.CLOSED:
             # capture: done-twice
             self._findings.once("after-finish", "", "events after the end: dropped")
-            return out
-        if frame.id is not None and self._replays.seen(frame.id, frame.data):
-            # capture: events-replayed-under-their-id
-            self._findings.note("frame-replayed", f"event {frame.id!r} came before: dropped")
-            return out
-        try:
-            chunk = wire.read(frame.data)
-        except (ValueError, RecursionError):
-            self._read_odd_frame(frame, out)
-        else:
-            self._read_chunk(chunk, frame, out)
-            if len(out) == 1 and self._templates_made < MAX_TEMPLATES:
-                self._make_template(chunk, frame, out[0])
-        if not self._metadata_sent and out:
+            return []
+        out = EventDecoder.feed(self, frame)  # cheaper than super()
+        if out and not self._metadata_sent:
             self._send_metadata(out)
         return out
 
@@ -184,7 +166,7 @@ class ChatDecoder:
             return False
         metadata = not self._metadata_sent and (self._response_id or self._created or self._model)
         extra = self._details or self._text_extra is not UNSET
-        rest = self._surrogate or self._messages or self._finish_reason is not None
+        rest = self._surrogates.held or self._messages or self._finish_reason is not None
         return bool(metadata or extra or rest or self._ledger.holding)
 
     def _end_input(self, out: list[Part]) -> None:
@@ -200,10 +182,10 @@ class ChatDecoder:
                 call.index = next(positions)
             self._read_delta(message, out)
         if self._finish_reason is None:
-            if not self._has_content and not self._ledger and not self._truncated:
+            if not self._has_content and not self._ledger and not self._cut_off:
                 # capture: only-done, only-a-role, only-comments
                 self._fail(ErrorPart("empty", "the stream held no answer", retryable=True), out)
-            elif not self._done:  # capture: ends-in-the-middle-of-text, ends-inside-a-call
+            elif not self._is_done:  # capture: ends-in-the-middle-of-text, ends-inside-a-call
                 detail = "the stream ended without a finish reason or a terminator"
                 self._fail(ErrorPart("truncated", detail, retryable=True), out)
             else:
@@ -233,7 +215,7 @@ class ChatDecoder:
         """Makes a template of a chunk that held text and nothing else."""
         if self._finish_reason is not None or self._phase is not _ChatPhase.READING:
             return
-        if chunk.usage is not None or self._surrogate:
+        if chunk.usage is not None or self._surrogates.held:
             return
         if self._ledger:  # the chunk may also hold a piece of a call that is not announced yet
             return
@@ -247,35 +229,11 @@ class ChatDecoder:
 
     # Frames
 
-    def _read_odd_frame(self, frame: Frame, out: list[Part]) -> None:
-        """Reads a frame that is not a well-typed chunk: the terminator, wrong types, or damage."""
-        if frame.data == DONE:
-            self._done = True
-            out += self.finish()
-            return
-        try:
-            chunk = self._salvage.read(frame.data, wire.ChatChunk)
-        except ValueError as problem:
-            text = frame.data.decode("utf-8", "replace")
-            if frame.cut:
-                self._truncated = True  # capture: last-event-cut, cut-in-the-first-chunk
-                self._findings.note("frame-unterminated", f"the input ended inside {text[:40]!r}")
-            elif frame.event and frame.event != "error":  # capture: named-events-that-are-no-chunks
-                self._findings.once("event-unknown", frame.event, f"event {frame.event!r}: ignored")
-            elif text.startswith(("{", "[")):  # capture: chunk-that-is-not-json
-                message = f"event {frame.number} is not JSON: {problem}"
-                self._fail(ErrorPart("malformed", message), out)
-            else:
-                self._fail(ErrorPart("upstream", text), out)  # capture: error-as-plain-text
-        else:
-            self._read_chunk(chunk, frame, out)
+    def _done(self, out: list[Part]) -> None:
+        self._is_done = True
+        out += self.finish()
 
-    def _read_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> None:
-        if frame.cut:
-            # capture: last-event-unterminated
-            self._findings.note("frame-unterminated", "the last event has no blank line after it")
-        if frame.split:  # capture: one-newline-between-events
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
+    def _handle(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> None:
         if chunk.usage is not None:
             self._usage = merged(self._usage, parse_usage(chunk.usage))
         if (
@@ -303,7 +261,9 @@ class ChatDecoder:
             for url in chunk.citations or ():
                 self._add_source(url, None, out)
         if chunk.object == "chat.completion":  # capture: body-instead-of-stream
-            self._done = True
+            self._is_done = True
+        if len(out) == 1 and self._templates_made < MAX_TEMPLATES:
+            self._make_template(chunk, frame, out[0])
 
     def _is_chunk(self, chunk: wire.ChatChunk, frame: Frame, out: list[Part]) -> bool:
         """Whether an object is a chunk, perhaps with an error in it; pings and other events are
@@ -315,8 +275,7 @@ class ChatDecoder:
             self._fail(parse_error(chunk), out)
         elif chunk.choices is None and chunk.usage is None:
             # capture: ping-as-json, choices-null-or-missing
-            what = frame.event or frame.data[:40].decode("utf-8", "replace")
-            self._findings.once("event-unknown", frame.event, f"{what!r}: ignored")
+            self._note_unknown(frame.event or frame.data.decode("utf-8", "replace"), frame.event)
             return False
         return True
 
@@ -406,11 +365,9 @@ class ChatDecoder:
     def _add_text(self, kind: _ChatContent, text: str, out: list[Part]) -> None:
         if kind is not self._open:
             self._start(kind, out)
-        if self._surrogate or not text.isascii():  # capture: surrogate-pair-in-two-deltas
-            joined = "".join((self._surrogate, text))
-            text, self._surrogate = join_halves("", joined)
-            if text != joined:  # capture: surrogate-half-alone
-                self._findings.once("surrogate-lone", "", "a character was cut in two")
+        if self._surrogates.held or not text.isascii():
+            # capture: surrogate-pair-in-two-deltas
+            text = self._surrogates.feed(self._open_id, text)
             if not text:
                 return
         if kind is _ChatContent.REASONING:
@@ -443,10 +400,10 @@ class ChatDecoder:
         self._open = None
 
     def _flush_surrogate(self, out: list[Part]) -> None:
-        if self._surrogate:  # capture: surrogate-half-alone, surrogate-pair-between-kinds
+        rest = self._surrogates.flush(self._open_id)
+        if rest:  # capture: surrogate-half-alone, surrogate-pair-between-kinds
             part = ReasoningDelta if self._open is _ChatContent.REASONING else TextDelta
-            out.append(part(self._open_id, whole_characters(self._surrogate)))
-            self._surrogate = ""
+            out.append(part(self._open_id, rest))
 
     def _read_details(
         self, details: list[wire.ChatReasoningDetail], text: str | None, out: list[Part]

@@ -14,7 +14,7 @@ from enum import Enum
 from msgspec import Raw
 
 from weft.context import Context
-from weft.dialects.base import ReplayDetector
+from weft.dialects.frames import EventDecoder, ReplayDetector
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding import hosted_calls, shell_calls
 from weft.dialects.openai_responses.decoding.output_items import ITEM_EVENTS, OutputItems
@@ -34,7 +34,7 @@ from weft.parts import (
     Part,
     ResponseMetadata,
 )
-from weft.sse import DONE, Frame
+from weft.sse import Frame
 
 FAILED_STATUSES = frozenset({"failed", "cancelled"})
 
@@ -45,56 +45,21 @@ class _DecoderPhase(Enum):
     CLOSED = "closed"
 
 
-class ResponsesDecoder:
+class ResponsesDecoder(EventDecoder[ResponsesEvent]):
     """Decodes one response."""
 
     def __init__(self, context: Context, findings: Findings) -> None:
+        super().__init__(
+            findings, ResponsesEvent, wire.decode_event, wire.STREAMED_FIELDS, _EVENT_NAMES
+        )
         self._context = context
-        self._findings = findings
         self._state = DecoderState(context, findings)
         self._items = OutputItems(self._state)
-        self._replays = ReplayDetector()
+        self._numbered = ReplayDetector()
         self._last_number = -1
         """The highest `sequence_number` so far."""
         self._response_id: str | None = None
         self._phase = _DecoderPhase.READING
-
-    def feed(self, frame: Frame) -> list[Part]:
-        """Returns the parts that this frame completes, possibly none."""
-        out: list[Part] = []
-        self._state.out = out
-        data = frame.data
-        if data == DONE:
-            if self._phase is _DecoderPhase.READING:  # clients stop reading here
-                self._findings.once(
-                    "event-unknown", "[DONE]", "[DONE] before a terminal event: ignored"
-                )
-            return out
-        try:
-            event = wire.decode_event(data)
-        except (ValueError, RecursionError):
-            salvaged = self._salvage_event(frame)
-            if salvaged is None:
-                return out
-            event = salvaged
-        if frame.cut:
-            self._findings.note("frame-unterminated", "the last event has no blank line after it")
-        if frame.split:
-            self._findings.once("frame-lines-split", "", "events were separated by one newline")
-        number = event.sequence_number
-        # capture: another-response-spliced-in
-        if number is not None and self._replays.seen(number, data):
-            self._findings.note("frame-replayed", f"event {number} was repeated: dropped")
-            return out
-        if number is None or number <= self._last_number:
-            self._check_number(event, number)
-        else:
-            self._last_number = number
-        if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
-            handler(self._state, self._items.item_for_event(event), event)
-        else:
-            self._other_event(event, frame)
-        return out
 
     def finish(self) -> list[Part]:
         """Ends a stream without a terminal event. The guard adds the finish."""
@@ -104,7 +69,7 @@ class ResponsesDecoder:
         if self._phase is _DecoderPhase.READING and self._items:
             self._items.end_calls()
             message = "the stream ended before its finish"
-            self._fail(ErrorPart("truncated", message, retryable=True))
+            self._fail(ErrorPart("truncated", message, retryable=True), self._state.out)
         if self._phase is _DecoderPhase.FAILED:
             self._items.end_parts(whole=False)
         self._phase = _DecoderPhase.CLOSED
@@ -121,22 +86,33 @@ class ResponsesDecoder:
 
     # Frames
 
-    def _salvage_event(self, frame: Frame) -> ResponsesEvent | None:
-        """Decodes a frame that does not fit `ResponsesEvent`. Returns None for a frame that is not
-        JSON. A response body is recognised first, because its keys mean something else than an
-        event's.
-        """
-        if wire.is_response_body(frame.data):
+    def _handle(self, event: ResponsesEvent, frame: Frame, out: list[Part]) -> None:
+        self._state.out = out
+        number = event.sequence_number
+        # capture: another-response-spliced-in
+        if number is not None and self._numbered.seen(number, frame.data):
+            self._findings.note("frame-replayed", f"event {number} was repeated: dropped")
+            return
+        if number is None or number <= self._last_number:
+            self._check_number(event, number)
+        else:
+            self._last_number = number
+        if self._phase is _DecoderPhase.READING and (handler := ITEM_EVENTS.get(event.type or "")):
+            handler(self._state, self._items.item_for_event(event), event)
+        else:
+            self._other_event(event, frame)
+
+    def _salvage_event(self, data: bytes) -> ResponsesEvent:
+        """Recognises a response body first: its keys mean something else than an event's."""
+        if wire.is_response_body(data):
             return ResponsesEvent(object=wire.RESPONSE_OBJECT)
-        try:
-            return self._state.salvage.read(frame.data, ResponsesEvent)
-        except ValueError as problem:
-            if frame.cut:
-                self._findings.note("frame-unterminated", "the input ended inside the last event")
-            else:
-                detail = f"event {frame.number} is not JSON: {problem}"
-                self._fail(ErrorPart("malformed", detail))
-        return None
+        return super()._salvage_event(data)
+
+    def _done(self, out: list[Part]) -> None:
+        """Clients stop reading here, so it should come after a terminal event."""
+        if self._phase is _DecoderPhase.READING:
+            detail = "[DONE] before a terminal event: ignored"
+            self._findings.once("event-unknown", "[DONE]", detail)
 
     def _check_number(self, event: ResponsesEvent, number: int | None) -> None:
         """Reports an event without a `sequence_number`, or with one that is not higher than the
@@ -174,7 +150,7 @@ class ResponsesDecoder:
         # capture: chunks-of-another-dialect
         elif isinstance(event.choices, Raw):
             message = f"the upstream speaks openai-chat, not {NAME}"
-            self._fail(ErrorPart("malformed", message))
+            self._fail(ErrorPart("malformed", message), self._state.out)
         # capture: unknown-item-event-and-part
         elif type not in ITEM_EVENTS:
             self._findings.once("event-unknown", type, f"event {type!r}: ignored")
@@ -212,7 +188,7 @@ class ResponsesDecoder:
         # capture: another-response-spliced-in
         else:  # never merged into the current one
             detail = f"response {response.id!r} began before {self._response_id!r} ended"
-            self._fail(ErrorPart("truncated", detail, retryable=True))
+            self._fail(ErrorPart("truncated", detail, retryable=True), self._state.out)
             self._items.end_parts(whole=False)
             self._state.out.append(Finish("error"))
             self._phase = _DecoderPhase.CLOSED
@@ -256,13 +232,13 @@ class ResponsesDecoder:
         if self._response_id is not None:
             self._findings.once("message-ignored", "", "a response body inside a stream")
             return
-        response = self._state.salvage.item(data, wire.ResponseObject)
+        response = self._salvage.item(data, wire.ResponseObject)
         self._metadata(response)
         self._items.read_all(response.output or [])
         status = response.status or "completed"
         if response.output is None and response.error is None and status not in FAILED_STATUSES:
             detail = f"the response has no output: {_incomplete_reason(response) or status}"
-            self._fail(ErrorPart("upstream", detail))
+            self._fail(ErrorPart("upstream", detail), self._state.out)
         self._end(response, status)
 
     # The end of the response
@@ -284,7 +260,7 @@ class ResponsesDecoder:
                 error = wire.ResponsesError(error)
             failure = error_from_wire(error, "cancelled" if status == "cancelled" else "upstream")
         if failure is not None:
-            self._fail(failure)
+            self._fail(failure, self._state.out)
         elif self._phase is _DecoderPhase.READING:
             self._items.complete_from_snapshot(response.output or [])
             self._items.end_calls()
@@ -297,7 +273,7 @@ class ResponsesDecoder:
         elif status == "incomplete" and (raw or reason != "tool-calls"):
             reason = FINISH_REASONS.get(raw or "", "other")
         code = None if failure is None or failure.code is None else str(failure.code)
-        usage = self._state.salvage.item(response.usage, wire.ResponsesUsage)
+        usage = self._salvage.item(response.usage, wire.ResponsesUsage)
         finish = Finish(
             reason,
             raw_reason=raw or code or status,
@@ -320,9 +296,10 @@ class ResponsesDecoder:
             nested.type,
             nested.param,
         )
-        self._fail(error_from_wire(error))
+        self._fail(error_from_wire(error), self._state.out)
 
-    def _fail(self, error: ErrorPart) -> None:
+    def _fail(self, error: ErrorPart, out: list[Part]) -> None:
+        self._state.out = out
         if self._response_id is None and not self._items:
             self._emit_metadata(wire.ResponseObject())
         # capture: error-nested-then-failed
@@ -370,3 +347,5 @@ RESPONSE_EVENTS: dict[str, Callable[[ResponsesDecoder, ResponsesEvent, Frame], N
     **dict.fromkeys((f"response.{name}" for name in _CONTROL_EVENTS), ResponsesDecoder._control),
 }
 """Handlers of the events that are about the response, or about nothing."""
+
+_EVENT_NAMES = ITEM_EVENTS.keys() | RESPONSE_EVENTS.keys()

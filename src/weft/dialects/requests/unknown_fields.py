@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from weft import large_json
-from weft.dialects.base import is_present
+from weft.dialects.frames import is_present
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of, other_fields
 from weft.parts import Json

@@ -32,7 +32,7 @@ from weft.gateway.settings.shape import (
     UpstreamSettings,
 )
 from weft.scrub import Secret
-from weft.upstream.base import Place
+from weft.upstream.base import UpstreamConfig
 
 __all__ = [
     "DEFAULT",
@@ -61,7 +61,7 @@ class Settings:
 
     server: Server
     store: Store = field(repr=False)  # its address may have a password
-    places: tuple[Place, ...]
+    places: tuple[UpstreamConfig, ...]
     """The upstreams, in the order of the file."""
 
     models: Mapping[str, tuple[str, ...]]
@@ -116,7 +116,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _names(table: dict[str, object], places: tuple[Place, ...]) -> list[str]:
+def _names(table: dict[str, object], places: tuple[UpstreamConfig, ...]) -> list[str]:
     """The upstreams that aliases may speak of, those included with which something is wrong."""
     upstreams = table.get("upstreams")
     return (

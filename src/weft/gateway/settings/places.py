@@ -14,8 +14,8 @@ from weft.gateway.settings.secrets import Secrets
 from weft.gateway.settings.shape import UpstreamSettings
 from weft.gateway.settings.urls import DEMO, Address, address_of
 from weft.scrub import MARK, Secret
-from weft.upstream.base import Place, Tls
-from weft.upstream.catalog import HOSTS, Accent, Host
+from weft.upstream.base import Tls, UpstreamConfig
+from weft.upstream.catalog import HOSTS, AnyQuirks, Host
 from weft.upstream.demo import MODELS
 
 SPOKEN: dict[str, str] = {
@@ -55,13 +55,13 @@ class Places:
         self._folder = folder
         self._problems = problems
 
-    def made(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[Place, ...]:
+    def made(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[UpstreamConfig, ...]:
         """Returns the places, in their order. None at all: the demo alone."""
         chosen = upstreams or {"demo": UpstreamSettings()}
         found = [self._place(name, one) for name, one in chosen.items()]
         return tuple(place for place in found if place is not None)
 
-    def _place(self, name: str, told: UpstreamSettings) -> Place | None:
+    def _place(self, name: str, told: UpstreamSettings) -> UpstreamConfig | None:
         key = ("upstreams", name)
         if not _NAME.fullmatch(name):
             self._problems.add(key, "a name has small letters, digits, '.', '_' and '-' only")
@@ -69,7 +69,7 @@ class Places:
         dialect = self._dialect(told, host, (*key, "dialect"))
         address = self._address(told, host, (*key, "base_url"))
         secret = self._key(told, host, (*key, "api_key"))
-        place = Place(
+        place = UpstreamConfig(
             name=name,
             dialect=dialect or "",
             base_url=address.url if address else "",
@@ -133,18 +133,18 @@ class Places:
 
     def _quirks(
         self, told: str | dict[str, object] | None, host: Host | None, dialect: str | None, key: Key
-    ) -> Accent | None:
+    ) -> AnyQuirks | None:
         own = host.quirks if host and host.dialect == dialect else None
         if told is None or dialect is None:
             return own
         if isinstance(told, str):
             return self._preset_quirks(told, dialect, key)
-        kind = cast("type[Accent]", DIALECTS[dialect].quirks)
+        kind = cast("type[AnyQuirks]", DIALECTS[dialect].quirks)
         given = Reader(self._problems).given(told, kind, key)
         checked = cast("dict[str, Any]", given)  # by the types of these very fields
         return replace(own or kind(), **checked)
 
-    def _preset_quirks(self, name: str, dialect: str, key: Key) -> Accent | None:
+    def _preset_quirks(self, name: str, dialect: str, key: Key) -> AnyQuirks | None:
         host = HOSTS.get(name)
         if host is None:
             self._problems.add(key, unknown("preset", name, HOSTS))
@@ -201,14 +201,14 @@ class Places:
                 break
         return told
 
-    def _whole(self, place: Place, host: Host | None, key: Key) -> None:
+    def _whole(self, place: UpstreamConfig, host: Host | None, key: Key) -> None:
         """Nothing else is wrong: is everything there?"""
         if not place.base_url:
             self._problems.add(key, f"base_url is missing: {_unplaced(place.name, host)}")
         elif not place.dialect:
             self._problems.add(key, f"dialect is missing; there are {', '.join(SPOKEN)}")
 
-    def _doubt(self, place: Place, address: Address, key: Key) -> None:
+    def _doubt(self, place: UpstreamConfig, address: Address, key: Key) -> None:
         where = (*key, "base_url")
         for tail in http_of(place.dialect).tails if place.dialect else ():
             if address.url.endswith(tail):

@@ -1,7 +1,7 @@
-"""The models: what each of them says, thinks and calls when it is asked.
+"""The models: what each of them thinks, says and calls in answer to a request.
 
-A script is whole before its first word is sent. How it is cut, timed and spelled is not known
-here.
+A script is complete before its first word is sent. `timeline` cuts it to the limits of the request
+and decides when which part of it is sent.
 """
 
 import re
@@ -19,152 +19,136 @@ from weft.request import (
     CallContent,
     FileContent,
     ImageContent,
-    Message,
     Request,
     ResultContent,
     TextContent,
     Tool,
     ToolChoice,
 )
-from weft.upstream.demo import broken, words
-from weft.upstream.demo.schemas import satisfying
+from weft.upstream.demo import broken, texts
+from weft.upstream.demo.schema_samples import sample
+from weft.upstream.demo.texts import ToolOutcome
 
 DEFAULT = "chat"
-"""The model that answers where none is named."""
+"""The model that answers a request without a model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Thinks:
+class ReasoningStep:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Says:
+class TextStep:
     text: str
-    cited: tuple[tuple[str, str, str], ...] = ()
-    """Stretches of the text, each with an address and a title."""
+    citations: tuple[tuple[str, str, str], ...] = ()
+    """Sentences of the text, each with a URL and a title."""
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallStep:
     tool: Tool
-    params: str
+    arguments: str
 
 
-Act = Thinks | Says | Calls
-Ending = Literal["finish", "error", "cut", "stall"]
-"""How an answer ends: whole; or, after half of it, with an error, at once, or never."""
+Step = ReasoningStep | TextStep | CallStep
+ScriptEnding = Literal["finish", "error", "cut", "stall"]
+"""How an answer ends: complete; or, after half of it, with an error, with a closed connection, or
+never.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    acts: tuple[Act, ...]
-    ending: Ending = "finish"
+    steps: tuple[Step, ...]
+    ending: ScriptEnding = "finish"
     slow: bool = False
     malformed: bool = False
-    """The stream is the one that `broken` has, where its dialect is spoken."""
+    """Sent as `broken_stream` where that is the dialect."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What a model is asked, and by which names it and its upstream go."""
+class Prompt:
+    """What a model has to answer: the end of a conversation."""
 
     request: Request
     upstream: str
     dialect: str
-
-
-def played(model: str, scene: Scene) -> Script | ErrorPart:
-    """Returns what a model does, or the error it answers with."""
-    model = model or DEFAULT
-    failing = _FAILING.get(model)
-    if failing is not None:
-        return failing
-    script = _PLAYING.get(model)
-    if script is None:
-        known = ", ".join(MODELS)
-        return new_error("not-found", f"there is no model {model!r:.80}; there are {known}")
-    return script(scene)
-
-
-# What was asked
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The end of a conversation: what the model must answer to."""
-
     text: str
-    results: tuple[tuple[str, str, bool], ...]
-    """Of each call: the name, the text, whether it failed."""
-
+    """What the user typed last."""
+    results: tuple[ToolOutcome, ...]
+    """The results of the calls that the model made last."""
     files: int
 
 
-def _asked(request: Request) -> _Asked:
-    turn = _last_turn(request.messages)
-    answered = bool(turn) and any(map(_is_result, turn[-1].content))
-    results = [one for message in turn for one in message.content] if answered else []
-    said = _last_said(request.messages)
-    texts = [one.text for one in said if isinstance(one, TextContent) and one.text.strip()]
-    names = {
-        one.id: one.name
-        for message in request.messages
-        for one in message.content
-        if isinstance(one, CallContent)
-    }
-    return _Asked(
-        texts[-1] if texts else "",
-        tuple(_result(one, names) for one in results if isinstance(one, ResultContent)),
-        sum(isinstance(one, ImageContent | FileContent) for one in said),
+def script_of(request: Request, upstream: str, dialect: str) -> Script | ErrorPart:
+    """Returns what the model of a request does, or the error that it answers with.
+
+    `upstream` is the name under which the answer mentions the other models.
+    """
+    model = request.model or DEFAULT
+    if model in _ERRORS:
+        return _ERRORS[model]
+    if model not in _SCRIPTS:
+        known = ", ".join(MODELS)
+        return new_error("not-found", f"there is no model {model!r:.80}; there are {known}")
+    return _SCRIPTS[model](_read_prompt(request, upstream, dialect))
+
+
+def _read_prompt(request: Request, upstream: str, dialect: str) -> Prompt:
+    messages = request.messages
+    roles = [message.role for message in messages]
+    answered = len(roles) - roles[::-1].index("assistant") if "assistant" in roles else 0
+    pending = messages[answered:]
+    outcomes: list[ToolOutcome] = []
+    if pending and any(map(_is_result, pending[-1].content)):
+        calls = [one for message in messages for one in message.content]
+        names = {one.id: one.name for one in calls if isinstance(one, CallContent)}
+        for result in (one for message in pending for one in message.content):
+            if isinstance(result, ResultContent):
+                shown = [
+                    one.text if isinstance(one, TextContent) else "(a file)"
+                    for one in result.content
+                ]
+                name = names.get(result.id) or result.name or "the tool"
+                outcomes.append(ToolOutcome(name, "\n".join(shown), result.is_error))
+    # Some clients put several texts into one message: the last is what the person typed.
+    typed: Sequence[AnyContent] = next(
+        (
+            message.content
+            for message in reversed(messages)
+            if message.role == "user" and not all(map(_is_result, message.content))
+        ),
+        (),
     )
+    written = [one.text for one in typed if isinstance(one, TextContent) and one.text.strip()]
+    files = sum(isinstance(one, ImageContent | FileContent) for one in typed)
+    text = written[-1] if written else ""
+    return Prompt(request, upstream, dialect, text, tuple(outcomes), files)
 
 
 def _is_result(content: AnyContent) -> bool:
     return isinstance(content, ResultContent)
 
 
-def _last_said(messages: Sequence[Message]) -> Sequence[AnyContent]:
-    """What the user said last, apart from results. Some clients say more than one thing at once:
-    the last of them is what the person typed.
-    """
-    for message in reversed(messages):
-        if message.role == "user" and not all(map(_is_result, message.content)):
-            return message.content
-    return ()
-
-
-def _last_turn(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages since the model spoke."""
-    start = max((at for at, one in enumerate(messages) if one.role == "assistant"), default=-1)
-    return messages[start + 1 :]
-
-
-def _result(result: ResultContent, names: dict[str, str]) -> tuple[str, str, bool]:
-    text = "\n".join(
-        one.text if isinstance(one, TextContent) else "(a file)" for one in result.content
-    )
-    return names.get(result.id) or result.name or "the tool", text, result.is_error
-
-
 # Which tools are called
 
-_GENERIC = re.compile(
+_COMMON_WORDS = re.compile(
     "get|set|list|fetch|find|make|tool|function|call|with|from|that|this|what|which|your|will|when|"
     "then|than|have|does|into|about|the|and|for|are|was|use|used|using|user|returns?|given|show|"
     "tell|give|some|more|only|also|must|should|would|could|can|not|you|how|please"
 )
 """Words that say nothing about a tool."""
 
-_FREE = 2000
-"""Characters of a message that a tool for free text is given."""
+_MAX_FREE_TEXT = 2000
+"""Characters of a message that are passed to a tool for free text."""
 
-_PARTS = re.compile(r"[^\W\d_]+")
-_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_LETTERS = re.compile(r"[^\W\d_]+")
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
-def _callable(request: Request) -> list[Tool]:
-    """The tools that may be called: those that a client runs, and that the choice allows."""
+def _allowed_tools(request: Request) -> list[Tool]:
+    """The tools that the client runs and that `tool_choice` allows."""
     choice = request.tool_choice or ToolChoice()
     tools = [tool for tool in request.tools if tool.kind in ("function", "custom")]
     if choice.mode == "none":
@@ -174,134 +158,115 @@ def _callable(request: Request) -> list[Tool]:
     return [tool for tool in tools if not choice.allowed or tool.name in choice.allowed]
 
 
-def _must(request: Request) -> bool:
-    return request.tool_choice is not None and request.tool_choice.mode == "required"
-
-
-def _fitting(tools: Sequence[Tool], message: str) -> list[Tool]:
-    """The tool that a message speaks of, if it speaks of one."""
-    said = _terms(message)
-    best = max(tools, key=lambda tool: _likeness(tool, message, said), default=None)
-    return [best] if best is not None and _likeness(best, message, said) else []
-
-
-def _likeness(tool: Tool, message: str, said: set[str]) -> int:
-    """How much a message speaks of a tool: of its name, or of two words that describe it."""
-    named = _terms(_CAMEL.sub(" ", tool.name))
-    described = len(_terms((tool.description or "")[:300]) & said)
+def _relevance(tool: Tool, message: str) -> int:
+    """How much a message is about a tool: about its name, or about two words that describe it."""
+    keywords = _keywords(message)
+    name = _keywords(_CAMEL_CASE.sub(" ", tool.name))
+    described = len(_keywords((tool.description or "")[:300]) & keywords)
     if tool.name.lower() in message.lower():
         return 1000 + described
-    if named and named <= said:
+    if name and name <= keywords:
         return 100 + described
     return described if described >= 2 else 0
 
 
-def _terms(text: str) -> set[str]:
-    """The words of a text that tell something, without the endings of their plurals."""
-    found = (word.lower() for word in _PARTS.findall(text[:4000]))
+def _keywords(text: str) -> set[str]:
+    """The words of a text without common ones, in the singular."""
+    words = (word.lower() for word in _LETTERS.findall(text[:4000]))
     return {
-        word.removesuffix("s") for word in found if len(word) > 2 and not _GENERIC.fullmatch(word)
+        word.removesuffix("s")
+        for word in words
+        if len(word) > 2 and not _COMMON_WORDS.fullmatch(word)
     }
 
 
-def _calls(tools: Sequence[Tool], message: str) -> tuple[Calls, ...]:
-    return tuple(Calls(tool, _params(tool, message)) for tool in tools)
-
-
-def _params(tool: Tool, message: str) -> str:
+def _call(tool: Tool, message: str) -> CallStep:
     if tool.kind == "custom":
-        return message.strip()[:_FREE] or "example"
-    made = satisfying(tool.parameters, message, whole=False)
-    return _written(made if isinstance(made, dict) else {})
+        return CallStep(tool, message.strip()[:_MAX_FREE_TEXT] or "example")
+    arguments = sample(tool.parameters, message, optional=False)
+    return CallStep(tool, _json(arguments if isinstance(arguments, dict) else {}))
 
 
-def _written(value: object) -> str:
+def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
 # The models
 
 
-def _text(scene: Scene, asked: _Asked) -> Says:
-    """An answer in words, or in the shape that was asked for."""
-    output = scene.request.output
+def _answer(prompt: Prompt) -> TextStep:
+    """An answer in words, or in the requested output format."""
+    output = prompt.request.output
     if output.kind == "json-schema" and output.schema is not UNSET:
-        return Says(_written(satisfying(output.schema, asked.text, whole=True)))
-    if asked.results:
-        text = words.results(asked.results)
+        return TextStep(_json(sample(output.schema, prompt.text, optional=True)))
+    if prompt.results:
+        text = texts.results_text(prompt.results)
     else:
-        text = words.answer(
-            asked.text,
-            name=scene.upstream,
-            dialect=scene.dialect,
-            tools=_callable(scene.request),
-            files=asked.files,
+        text = texts.answer_text(
+            prompt.text,
+            upstream=prompt.upstream,
+            dialect=prompt.dialect,
+            tools=_allowed_tools(prompt.request),
+            files=prompt.files,
         )
-    return Says(text if output.kind == "text" else _written({"answer": text}))
+    return TextStep(text if output.kind == "text" else _json({"answer": text}))
 
 
-def _chat(scene: Scene) -> Script:
-    asked = _asked(scene.request)
-    tools = [] if asked.results else _callable(scene.request)
-    chosen = _fitting(tools, asked.text) or (tools[:1] if _must(scene.request) else [])
-    return Script(_calls(chosen, asked.text) or (_text(scene, asked),))
+def _chat(prompt: Prompt) -> Script:
+    """Calls the tool that the message is about, or a required one; else answers."""
+    tools = [] if prompt.results else _allowed_tools(prompt.request)
+    ranked = sorted(tools, key=lambda tool: _relevance(tool, prompt.text), reverse=True)
+    choice = prompt.request.tool_choice
+    required = choice is not None and choice.mode == "required"
+    if ranked and (required or _relevance(ranked[0], prompt.text)):
+        return Script((_call(ranked[0], prompt.text),))
+    return Script((_answer(prompt),))
 
 
-def _reasoner(scene: Scene) -> Script:
-    script, asked = _chat(scene), _asked(scene.request)
-    options = scene.request.reasoning
+def _reasoner(prompt: Prompt) -> Script:
+    script, options = _chat(prompt), prompt.request.reasoning
     if options and (options.effort == "none" or options.budget_tokens == 0):
         return script
-    calls = [act.tool.name for act in script.acts if isinstance(act, Calls)]
-    return replace(script, acts=(Thinks(words.thought(asked.text, calls=calls)), *script.acts))
+    calls = [step.tool.name for step in script.steps if isinstance(step, CallStep)]
+    reasoning = ReasoningStep(texts.reasoning_text(prompt.text, calls=calls))
+    return replace(script, steps=(reasoning, *script.steps))
 
 
-def _tools(scene: Scene) -> Script:
-    asked = _asked(scene.request)
-    tools = [] if asked.results else _callable(scene.request)
-    most = 1 if scene.request.parallel_tool_calls is False else 2
-    return Script(_calls(tools[:most], asked.text) or (_text(scene, asked),))
+def _tools(prompt: Prompt) -> Script:
+    tools = [] if prompt.results else _allowed_tools(prompt.request)
+    most = 1 if prompt.request.parallel_tool_calls is False else 2
+    calls = [_call(tool, prompt.text) for tool in tools[:most]]
+    return Script(tuple(calls) or (_answer(prompt),))
 
 
-def _sources(scene: Scene) -> Script:
-    return Script((Says(" ".join(sentence for sentence, *_ in words.SOURCED), words.SOURCED),))
+def _sources(prompt: Prompt) -> Script:
+    text = " ".join(sentence for sentence, _, _ in texts.CITED_SENTENCES)
+    return Script((TextStep(text, texts.CITED_SENTENCES),))
 
 
-def _long(scene: Scene) -> Script:
-    return Script((Says(words.long(len(_asked(scene.request).text))),))
+def _duplicate_calls(prompt: Prompt) -> Script:
+    return Script((CallStep(Tool(broken.TOOL), broken.arguments()),), malformed=True)
 
 
-def _slow(scene: Scene) -> Script:
-    return Script((Says(words.SLOW),), slow=True)
-
-
-def _ending(ending: Ending) -> Callable[[Scene], Script]:
-    return lambda scene: replace(_chat(scene), ending=ending)
-
-
-def _duplicate_calls(scene: Scene) -> Script:
-    return Script((Calls(Tool(broken.TOOL), broken.arguments()),), malformed=True)
-
-
-_PLAYING: dict[str, Callable[[Scene], Script]] = {
+_SCRIPTS: dict[str, Callable[[Prompt], Script]] = {
     "chat": _chat,
     "reasoner": _reasoner,
     "tools": _tools,
     "sources": _sources,
-    "long": _long,
-    "slow": _slow,
+    "long": lambda prompt: Script((TextStep(texts.long_text(len(prompt.text))),)),
+    "slow": lambda prompt: Script((TextStep(texts.SLOW_TEXT),), slow=True),
     "duplicate-calls": _duplicate_calls,
-    "error-midstream": _ending("error"),
-    "cut": _ending("cut"),
-    "stall": _ending("stall"),
+    "error-midstream": lambda prompt: replace(_chat(prompt), ending="error"),
+    "cut": lambda prompt: replace(_chat(prompt), ending="cut"),
+    "stall": lambda prompt: replace(_chat(prompt), ending="stall"),
 }
 
-_FAILING: dict[str, ErrorPart] = {
-    "error-401": new_error("auth", "error-401 takes no key at all; this is what it is for"),
-    "error-429": new_error("rate", "error-429 is always asked too often", retry_after=1.0),
+_ERRORS: dict[str, ErrorPart] = {
+    "error-401": new_error("auth", "error-401 rejects every key; that is its purpose"),
+    "error-429": new_error("rate", "error-429 is always rate limited", retry_after=1.0),
     "error-500": new_error("server", "error-500 always fails"),
     "overloaded": new_error("overloaded", "overloaded is always overloaded"),
 }
 
-MODELS = (*_PLAYING, *_FAILING)
+MODELS = (*_SCRIPTS, *_ERRORS)
 """The names of all models."""

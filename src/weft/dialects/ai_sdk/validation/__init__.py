@@ -1,1 +1,1 @@
-"""What the checker knows of this wire."""
+"""The rules of AI SDK streams, and what the validator remembers of one."""

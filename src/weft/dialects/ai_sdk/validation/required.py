@@ -1,4 +1,4 @@
-"""What must be there, and what may be: the keys of both forms, type by type."""
+"""The required and the optional keys of every type of event, in both forms of stream."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -9,8 +9,8 @@ from weft.dialects.validation.reporter import JsonObject
 from weft.dialects.validation.untyped import count, fields, text
 
 
-class Form(Enum):
-    """What a stream is made of."""
+class StreamForm(Enum):
+    """The form of a stream. The values are used in reports."""
 
     UNKNOWN = "unknown"
     MODEL = "parts of a model"
@@ -18,8 +18,8 @@ class Form(Enum):
     DUMP = "a dump"
 
 
-class Shape(NamedTuple):
-    """The keys of one type. A key whose kind is `object` may hold any value, null too."""
+class EventShape(NamedTuple):
+    """The keys of one type. A key of type `object` may have any value, even null."""
 
     required: dict[str, type]
     optional: frozenset[str] = frozenset()
@@ -30,74 +30,78 @@ _ID: dict[str, type] = {"id": str}
 _DELTA: dict[str, type] = {"id": str, "delta": str}
 _CALL: dict[str, type] = {"toolCallId": str}
 _NAMED: dict[str, type] = {**_CALL, "toolName": str}
-_TOLD = _METADATA | {"providerExecuted", "dynamic", "title", "toolMetadata"}
+_CALL_OPTIONS = _METADATA | {"providerExecuted", "dynamic", "title", "toolMetadata"}
 _FILE: dict[str, type] = {"url": str, "mediaType": str}
 _ITEMS = {
-    f"{item}-{verb}": Shape(keys, _METADATA)
+    f"{item}-{verb}": EventShape(keys, _METADATA)
     for item in ("text", "reasoning")
     for verb, keys in (("start", _ID), ("delta", _DELTA), ("end", _ID))
 }
 
-UI: dict[str, Shape] = {
+UI: dict[str, EventShape] = {
     **_ITEMS,
-    "start": Shape({}, frozenset({"messageId", "messageMetadata"})),
-    "finish": Shape({}, frozenset({"finishReason", "messageMetadata"})),
-    "start-step": Shape({}),
-    "finish-step": Shape({}),
-    "reset-step": Shape({}),
-    "tool-input-start": Shape(_NAMED, _TOLD),
-    "tool-input-delta": Shape({**_CALL, "inputTextDelta": str}),
-    "tool-input-available": Shape({**_NAMED, "input": object}, _TOLD),
-    "tool-input-error": Shape({**_NAMED, "input": object, "errorText": str}, _TOLD),
-    "tool-output-available": Shape({**_CALL, "output": object}, _TOLD | {"preliminary"}),
-    "tool-output-error": Shape({**_CALL, "errorText": str}, _TOLD),
-    "tool-output-denied": Shape(_CALL, _TOLD),
-    "tool-approval-request": Shape(
-        {"approvalId": str, **_CALL}, _TOLD | {"isAutomatic", "signature"}
+    "start": EventShape({}, frozenset({"messageId", "messageMetadata"})),
+    "finish": EventShape({}, frozenset({"finishReason", "messageMetadata"})),
+    "start-step": EventShape({}),
+    "finish-step": EventShape({}),
+    "reset-step": EventShape({}),
+    "tool-input-start": EventShape(_NAMED, _CALL_OPTIONS),
+    "tool-input-delta": EventShape({**_CALL, "inputTextDelta": str}),
+    "tool-input-available": EventShape({**_NAMED, "input": object}, _CALL_OPTIONS),
+    "tool-input-error": EventShape({**_NAMED, "input": object, "errorText": str}, _CALL_OPTIONS),
+    "tool-output-available": EventShape(
+        {**_CALL, "output": object}, _CALL_OPTIONS | {"preliminary"}
     ),
-    "tool-approval-response": Shape({"approvalId": str, "approved": bool}, _TOLD | {"reason"}),
-    "source-url": Shape({"sourceId": str, "url": str}, _METADATA | {"title"}),
-    "source-document": Shape(
+    "tool-output-error": EventShape({**_CALL, "errorText": str}, _CALL_OPTIONS),
+    "tool-output-denied": EventShape(_CALL, _CALL_OPTIONS),
+    "tool-approval-request": EventShape(
+        {"approvalId": str, **_CALL}, _CALL_OPTIONS | {"isAutomatic", "signature"}
+    ),
+    "tool-approval-response": EventShape(
+        {"approvalId": str, "approved": bool}, _CALL_OPTIONS | {"reason"}
+    ),
+    "source-url": EventShape({"sourceId": str, "url": str}, _METADATA | {"title"}),
+    "source-document": EventShape(
         {"sourceId": str, "mediaType": str, "title": str}, _METADATA | {"filename"}
     ),
-    "file": Shape(_FILE, _METADATA),
-    "reasoning-file": Shape(_FILE, _METADATA),
-    "custom": Shape({"kind": str}, _METADATA),
-    "message-metadata": Shape({"messageMetadata": object}),
-    "abort": Shape({}, frozenset({"reason"})),
-    "error": Shape({"errorText": str}),
+    "file": EventShape(_FILE, _METADATA),
+    "reasoning-file": EventShape(_FILE, _METADATA),
+    "custom": EventShape({"kind": str}, _METADATA),
+    "message-metadata": EventShape({"messageMetadata": object}),
+    "abort": EventShape({}, frozenset({"reason"})),
+    "error": EventShape({"errorText": str}),
 }
-DATA = Shape({"data": object}, frozenset({"id", "transient"}))
+DATA = EventShape({"data": object}, frozenset({"id", "transient"}))
 
-MODEL: dict[str, Shape] = {
+MODEL: dict[str, EventShape] = {
     **_ITEMS,
-    "stream-start": Shape({"warnings": list}),
-    "response-metadata": Shape({}),
-    "tool-input-start": Shape({**_ID, "toolName": str}),
-    "tool-input-delta": Shape(_DELTA),
-    "tool-input-end": Shape(_ID),
-    "tool-call": Shape({**_NAMED, "input": object}),
-    "tool-result": Shape({**_NAMED, "result": object}),
-    "tool-approval-request": Shape({"approvalId": str, **_CALL}),
-    "source": Shape({**_ID, "sourceType": str}),
-    "file": Shape({"mediaType": str, "data": object}),
-    "reasoning-file": Shape({"mediaType": str, "data": object}),
-    "custom": Shape({"kind": str}),
-    "raw": Shape({"rawValue": object}),
-    "error": Shape({"error": object}),
-    "finish": Shape({"usage": dict, "finishReason": object}),
+    "stream-start": EventShape({"warnings": list}),
+    "response-metadata": EventShape({}),
+    "tool-input-start": EventShape({**_ID, "toolName": str}),
+    "tool-input-delta": EventShape(_DELTA),
+    "tool-input-end": EventShape(_ID),
+    "tool-call": EventShape({**_NAMED, "input": object}),
+    "tool-result": EventShape({**_NAMED, "result": object}),
+    "tool-approval-request": EventShape({"approvalId": str, **_CALL}),
+    "source": EventShape({**_ID, "sourceType": str}),
+    "file": EventShape({"mediaType": str, "data": object}),
+    "reasoning-file": EventShape({"mediaType": str, "data": object}),
+    "custom": EventShape({"kind": str}),
+    "raw": EventShape({"rawValue": object}),
+    "error": EventShape({"error": object}),
+    "finish": EventShape({"usage": dict, "finishReason": object}),
 }
 SOURCES: dict[str, dict[str, type]] = {
     "url": {"url": str},
     "document": {"mediaType": str, "title": str},
 }
-NEWER = frozenset({"reset-step", "tool-approval-response", "reasoning-file", "custom"})
-"""Chunks that only the newest front ends know."""
+SINCE_VERSION_7 = frozenset({"reset-step", "tool-approval-response", "reasoning-file", "custom"})
+"""Chunks that front ends know since version 7."""
 
 _NULLABLE = frozenset({"input", "output", "data", "messageMetadata"})
 _ONLY_MODEL = frozenset(MODEL) - frozenset(UI)
 _ONLY_UI = frozenset(UI) - frozenset(MODEL)
-_TELLING: dict[str, tuple[str, str]] = {
+_DISTINCTIVE_KEYS: dict[str, tuple[str, str]] = {
     "tool-input-start": ("id", "toolCallId"),
     "tool-input-delta": ("id", "toolCallId"),
     "error": ("error", "errorText"),
@@ -105,71 +109,69 @@ _TELLING: dict[str, tuple[str, str]] = {
     "reasoning-file": ("data", "url"),
     "finish": ("usage", "type"),
 }
-"""Types of both forms, with the key that tells a model's part, and the one that tells a chunk."""
+"""Types that both forms have, each with a key that only model parts have, and one of chunks."""
 
 
-def told(type: str, event: JsonObject) -> Form:
-    """The form that one event can only have."""
-    if _is_dumped(type, event):
-        return Form.DUMP
-    if type in _ONLY_MODEL:
-        return Form.MODEL
-    if type in _ONLY_UI or type.startswith("data-"):
-        return Form.UI
-    model, ui = _TELLING.get(type, ("", ""))
-    if model in event:
-        return Form.MODEL
-    return Form.UI if ui in event else Form.UNKNOWN
-
-
-def _is_dumped(type: str, event: JsonObject) -> bool:
+def form_of(type: str, event: JsonObject) -> StreamForm:
+    """Returns the only form that has such an event; UNKNOWN if several do."""
     if type in ("text-delta", "reasoning-delta"):
-        return "text" in event and "delta" not in event
-    stepped = type == "start-step" and len(event) > 1
-    return stepped or type == "tool-error" or "totalUsage" in event
+        dump = "text" in event and "delta" not in event
+    else:
+        dump = type == "tool-error" or "totalUsage" in event
+        dump = dump or (type == "start-step" and len(event) > 1)
+    if dump:
+        return StreamForm.DUMP
+    if type in _ONLY_MODEL:
+        return StreamForm.MODEL
+    if type in _ONLY_UI or type.startswith("data-"):
+        return StreamForm.UI
+    model, ui = _DISTINCTIVE_KEYS.get(type, ("", ""))
+    if model in event:
+        return StreamForm.MODEL
+    return StreamForm.UI if ui in event else StreamForm.UNKNOWN
 
 
-def shape(form: Form, type: str) -> Shape | None:
-    """The keys of a type; None for one that this form does not have."""
-    if form is Form.UI and type.startswith("data-") and len(type) > len("data-"):
+def shape_of(form: StreamForm, type: str) -> EventShape | None:
+    """Returns the keys of a type; None if this form has no such type."""
+    if form is StreamForm.UI and type.startswith("data-") and len(type) > len("data-"):
         return DATA
-    return (UI if form is Form.UI else MODEL).get(type)
+    return (UI if form is StreamForm.UI else MODEL).get(type)
 
 
-def missing(shaped: Shape, event: JsonObject) -> list[str]:
-    """The required keys that are not there, or hold something else."""
-    wanted = dict(shaped.required)
+def missing_keys(shape: EventShape, event: JsonObject) -> list[str]:
+    """Returns the required keys that are absent or have a value of another type."""
+    required = dict(shape.required)
     if event.get("type") == "source":
-        wanted |= SOURCES.get(text(event.get("sourceType")), {"sourceType (url, document)": str})
-    return [key for key, kind in wanted.items() if not _holds(event, key, kind)]
+        required |= SOURCES.get(text(event.get("sourceType")), {"sourceType (url, document)": str})
+    return [
+        key
+        for key, kind in required.items()
+        if key not in event or not (kind is object or isinstance(event[key], kind))
+    ]
 
 
-def _holds(event: JsonObject, key: str, kind: type) -> bool:
-    return key in event and (kind is object or isinstance(event[key], kind))
-
-
-def nulls(event: JsonObject) -> list[str]:
-    """The keys of a chunk that are null where null is no value."""
+def null_keys(event: JsonObject) -> list[str]:
+    """Returns the keys of a chunk that are null and must not be."""
     return [key for key, value in event.items() if value is None and key not in _NULLABLE]
 
 
-def strange(shaped: Shape, event: JsonObject) -> list[str]:
-    """The keys of a chunk that its type does not have."""
-    return [key for key in event if key not in {"type", *shaped.required} | shaped.optional]
+def unknown_keys(shape: EventShape, event: JsonObject) -> list[str]:
+    """Returns the keys of a chunk that its type does not have."""
+    return [key for key in event if key not in {"type", *shape.required} | shape.optional]
 
 
-# Usage of a model's stream
+# Usage
 
 _TOTALS = (
     ("", "totalTokens", ("inputTokens", "outputTokens")),
     ("inputTokens", "total", ("noCache", "cacheRead", "cacheWrite")),
     ("outputTokens", "total", ("text", "reasoning")),
 )
-"""Where totals stand, and what they are made of."""
+"""The object that a total is in, the key of the total, and the keys of what it is the sum of."""
 
 
-def counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
-    """All counts of a usage, flat or nested, with where they stand."""
+def token_counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
+    """Yields all counts, each with its path."""
     for key in ("inputTokens", "outputTokens", "totalTokens", "reasoningTokens"):
         value = usage.get(key)
         if isinstance(value, dict):
@@ -178,12 +180,12 @@ def counts(usage: JsonObject) -> Iterator[tuple[str, JsonValue]]:
             yield key, value
 
 
-def excess(usage: JsonObject) -> str | None:
-    """A total that is less than its parts, as a detail; None if there is none."""
-    for home, name, parts in _TOTALS:
-        holder = fields(usage.get(home)) if home else usage
-        total = count(holder.get(name))
-        summed = sum(count(holder.get(part)) or 0 for part in parts)
+def exceeded_total(usage: JsonObject) -> str | None:
+    """Returns the detail of a total that is less than its parts; None if there is none."""
+    for path, key, parts in _TOTALS:
+        counts = fields(usage.get(path)) if path else usage
+        total = count(counts.get(key))
+        summed = sum(count(counts.get(part)) or 0 for part in parts)
         if total is not None and total < summed:
-            return f"{home or 'usage'}.{name} is {total}; expected no less than {summed}, its parts"
+            return f"{path or 'usage'}.{key} is {total}; expected no less than {summed}, its parts"
     return None

@@ -1,7 +1,7 @@
-"""The rules of both AI SDK streams, one by one. `validator.py` checks for each of them.
+"""The rules of both AI SDK streams, which `validator.py` and `state.py` check.
 
-A front end ends the chat at the first chunk that it does not accept, so much is an error in a UI
-message stream that other wires forgive.
+A front end ends the chat at the first chunk that it rejects, so much is an error in a UI message
+stream that other streams may do.
 """
 
 from weft.dialects.rules import Rule

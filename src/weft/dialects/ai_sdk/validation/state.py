@@ -1,4 +1,4 @@
-"""Texts, reasonings and calls of one stream, as the checker watches them, in both forms."""
+"""What the validator remembers of texts, reasonings and calls, in both forms of stream."""
 
 from collections.abc import Callable
 
@@ -9,34 +9,30 @@ from weft.dialects.validation.untyped import parse_json, same, shown, text
 Broken = Callable[[str, str], None]
 
 
-class Items:
-    """Watches what has a start, deltas and an end under an id of its own."""
+class SdkItemsState:
+    """The texts and reasonings of one stream, and when each started and ended."""
 
     def __init__(self, broken: Broken, once: Reporter) -> None:
         self._broken = broken
         self._once = once
         self._open: dict[tuple[str, str], int] = {}
-        """Since which event."""
+        """The event at which each open item started."""
         self._ended: dict[tuple[str, str], int] = {}
 
     def feed(self, item: str, verb: str, id: str) -> None:
-        """A chunk `<item>-<verb>`, as in `text-start`."""
+        """Checks an event `<item>-<verb>`, such as `text-start`."""
         key = (item, id)
-        if verb != "start":
-            self._go_on(item, verb, id)
-        elif key in self._open:
-            detail = f"{item}-start for {shown(id)}, which is open since event {self._open[key]}"
+        started, ended = self._open.get(key), self._ended.get(key)
+        if verb == "start" and started is not None:
+            detail = f"{item}-start for {shown(id)}, which is open since event {started}"
             self._broken("item-repeated", f"{detail}; expected another id")
-        else:
-            if key in self._ended:
-                detail = f"{item}-start for {shown(id)}, which ended at event {self._ended[key]}"
+        elif verb == "start":
+            if ended is not None:
+                detail = f"{item}-start for {shown(id)}, which ended at event {ended}"
                 self._once("item-id-reused", key, f"{detail}; expected another id")
             self._open[key] = self._once.at
-
-    def _go_on(self, item: str, verb: str, id: str) -> None:
-        key = (item, id)
-        if key not in self._open:
-            state = f"it ended at event {self._ended[key]}" if key in self._ended else "unknown"
+        elif started is None:
+            state = f"it ended at event {ended}" if ended is not None else "unknown"
             detail = f"{item}-{verb} for {shown(id)}: {state}; expected its {item}-start first"
             self._once("item-not-open", key, detail)
         elif verb == "end":
@@ -44,7 +40,7 @@ class Items:
             self._ended[key] = self._once.at
 
     def close(self, before: str) -> None:
-        """Nothing may be open any more."""
+        """Reports and ends the items that are open."""
         for (item, id), at in self._open.items():
             detail = f"{before} while {item} {shown(id)} is open since event {at}"
             self._broken("item-open", f"{detail}; expected its {item}-end first")
@@ -52,9 +48,7 @@ class Items:
         self._open.clear()
 
 
-class Call:
-    """One call: announced, completed, answered."""
-
+class SdkCallState:
     __slots__ = ("at", "dynamic", "name", "pieces", "stage")
 
     def __init__(self, name: str, dynamic: bool, at: int) -> None:
@@ -65,22 +59,23 @@ class Call:
         self.stage = ANNOUNCED
 
 
-ANNOUNCED, SEALED, COMPLETE, PARTLY, ANSWERED = range(5)
-"""Stages of a call, in order. Sealed: its input has ended, and the call itself is still to come."""
+ANNOUNCED, INPUT_ENDED, COMPLETE, PRELIMINARY, ANSWERED = range(5)
+"""The stages of a call, in order."""
 
 
-class Calls:
-    """Watches the calls of a message, step by step: an id belongs to one call of a step."""
+class SdkCallsState:
+    """The calls of a message. Within a step, an id belongs to one call."""
 
     def __init__(self, broken: Broken, once: Reporter, *, continued: bool) -> None:
         self._broken = broken
         self._once = once
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, SdkCallState] = {}
         self._unannounced: list[tuple[str, str, JsonValue]] = []
-        """Complete calls that nobody had announced: id, name and input."""
+        """Whole calls that were not announced: id, name and input."""
         self._earlier: set[str] = set()
+        """The ids of calls of earlier steps."""
         self.continued = continued
-        """Whether calls may have come before what is watched."""
+        """Whether the stream continues a message, whose earlier steps may have calls."""
 
     def start(self, id: str, event: JsonObject) -> None:
         if id in self._calls:
@@ -88,7 +83,7 @@ class Calls:
             self._broken("item-repeated", f"{detail}; expected another id")
             return
         self._calls[id] = call = _call(event, self._once.at)
-        self._named(id, call)
+        self._check_name(id, call)
 
     def grow(self, id: str, piece: JsonValue, verb: str) -> None:
         call = self._calls.get(id)
@@ -97,54 +92,51 @@ class Calls:
             detail = f"tool-input-{verb} for {shown(id)}: {state}; expected its start first"
             self._once("item-not-open", id, detail)
         elif verb == "end":
-            call.stage = SEALED
+            call.stage = INPUT_ENDED
         else:
             call.pieces.append(text(piece))
 
-    def _named(self, id: str, call: Call) -> None:
+    def _check_name(self, id: str, call: SdkCallState) -> None:
         if not call.name:
             self._once("call-name", id, f"call {shown(id)} without a name; expected one")
 
-    def complete(self, id: str, event: JsonObject) -> Call | None:
-        """A complete call; None for one that was complete before."""
-        told = _call(event, self._once.at)
+    def complete(self, id: str, event: JsonObject) -> SdkCallState | None:
+        """Returns the call that a whole one completes; None if it is complete already."""
+        whole = _call(event, self._once.at)
         call = self._calls.get(id)
         if call is None:
-            self._unannounced.append((id, told.name, event.get("input")))
-            self._calls[id] = call = told
-            self._named(id, call)
+            self._unannounced.append((id, whole.name, event.get("input")))
+            self._calls[id] = call = whole
+            self._check_name(id, call)
         elif call.stage >= COMPLETE:
             detail = f"call {shown(id)} is completed a second time; expected it once"
             self._broken("call-repeated", detail)
             return None
         else:
-            self._kept(id, call, told)
+            if whole.name != call.name:
+                detail = f"call {shown(id)} is {shown(whole.name)}; expected {shown(call.name)}"
+                self._broken("call-name", f"{detail}, as it was announced")
+            if whole.dynamic != call.dynamic:
+                detail = f"call {shown(id)} has dynamic {whole.dynamic}; expected {call.dynamic}"
+                self._broken("call-dynamic", f"{detail}, as it was announced")
         call.stage = COMPLETE
         return call
 
-    def _kept(self, id: str, call: Call, told: Call) -> None:
-        if told.name != call.name:
-            detail = f"call {shown(id)} is {shown(told.name)}; expected {shown(call.name)}"
-            self._broken("call-name", f"{detail}, as it was announced")
-        if told.dynamic != call.dynamic:
-            detail = f"call {shown(id)} has dynamic {told.dynamic}; expected {call.dynamic}"
-            self._broken("call-dynamic", f"{detail}, as it was announced")
-
     def answer(self, id: str, what: str, *, final: bool) -> None:
-        """An output; `final` unless it is a preliminary one."""
+        """Checks an output, which is preliminary or `final`."""
         call = self._known(id, what)
         if call is None:
             return
         if call.stage == ANSWERED:
             detail = f"{what} for call {shown(id)}, which has its final output; expected no more"
             self._broken("output-repeated", detail)
-        call.stage = ANSWERED if final else max(call.stage, PARTLY)
+        call.stage = ANSWERED if final else max(call.stage, PRELIMINARY)
 
     def mention(self, id: str, what: str) -> None:
-        """An approval, or a denial."""
+        """Checks the call of an approval or a denial."""
         self._known(id, what)
 
-    def _known(self, id: str, what: str) -> Call | None:
+    def _known(self, id: str, what: str) -> SdkCallState | None:
         call = self._calls.get(id)
         if call is None and id not in self._earlier:
             nothing_yet = self.continued or not (self._calls or self._earlier)
@@ -154,7 +146,7 @@ class Calls:
         return call
 
     def cut(self, before: str) -> None:
-        """An error or an abort: what is open stays so."""
+        """Reports the calls that an error or an abort leaves open."""
         for id, call in self._calls.items():
             if call.stage < COMPLETE:
                 detail = f"{before} while call {shown(id)} is open since event {call.at}"
@@ -162,19 +154,19 @@ class Calls:
                 call.stage = COMPLETE
 
     def close(self, before: str) -> None:
-        """The end of a step: what belongs to it must be complete."""
+        """Reports the calls that the end of a step leaves incomplete."""
         for id, call in self._calls.items():
             if call.stage < COMPLETE:
-                self._left(id, call, before)
-            elif call.stage == PARTLY:
+                self._report_open(id, call, before)
+            elif call.stage == PRELIMINARY:
                 detail = f"{before} after preliminary outputs of call {shown(id)}"
                 self._broken("output-open", f"{detail}; expected a final one")
         self._earlier |= set(self._calls)
         self._calls.clear()
         self._unannounced.clear()
 
-    def _left(self, id: str, call: Call, before: str) -> None:
-        """A call that is not complete: or was it, under another id?"""
+    def _report_open(self, id: str, call: SdkCallState, before: str) -> None:
+        """Reports a call that is not complete, or that was completed under another id."""
         for other, name, input in self._unannounced:
             written = isinstance(input, str)
             if name == call.name and not differs(call, input, written=written):
@@ -185,21 +177,21 @@ class Calls:
         self._broken("call-open", f"{detail}; expected the complete call first")
 
 
-def _call(event: JsonObject, at: int) -> Call:
-    return Call(text(event.get("toolName")), event.get("dynamic") is True, at)
+def _call(event: JsonObject, at: int) -> SdkCallState:
+    return SdkCallState(text(event.get("toolName")), event.get("dynamic") is True, at)
 
 
-def differs(call: Call, told: JsonValue, *, written: bool) -> bool:
-    """Whether the input of a call is not what its deltas make; `written` if it is JSON text."""
+def differs(call: SdkCallState, input: JsonValue, *, written: bool) -> bool:
+    """Whether the input of a call is not what its deltas join to; `written`: it is JSON text."""
     joined = "".join(call.pieces)
     if not joined.strip():
         return False  # nothing was streamed
     try:
         streamed = parse_json(joined)
     except ValueError:
-        return joined != told
+        return joined != input
     try:
-        value = parse_json(text(told) or "{}") if written else told
+        value = parse_json(text(input) or "{}") if written else input
     except ValueError:
         return True
     return not same(streamed, value)

@@ -27,12 +27,12 @@ from weft.dialects.anthropic_messages.wire import (
     pack_extra,
     unpack_extra,
 )
-from weft.dialects.base import Salvage
 from weft.dialects.envelope import Envelope, unwrap, unwrap_reasoning_end
+from weft.dialects.frames import Salvage, SurrogateJoiner
 from weft.findings import Findings
 from weft.ids import Claims
 from weft.lifecycle import parses
-from weft.partial_json import canonical, join_halves, whole_characters
+from weft.partial_json import canonical
 from weft.parts import (
     Opaque,
     Part,
@@ -40,7 +40,6 @@ from weft.parts import (
     ReasoningEnd,
     ReasoningStart,
     Source,
-    SourceKind,
     TextDelta,
     TextEnd,
     TextStart,
@@ -61,7 +60,7 @@ _EXECUTED_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
 class BlockState:
     """One content block, from its start to its stop."""
 
-    __slots__ = ("half", "has_deltas", "id", "open", "type")
+    __slots__ = ("has_deltas", "id", "open", "type")
 
     def __init__(self, type: str, id: str = "") -> None:
         self.type = type
@@ -70,8 +69,6 @@ class BlockState:
         self.open = True
         self.has_deltas = False
         """Whether a delta part was emitted."""
-        self.half = ""
-        """A high surrogate whose other half has not come yet."""
 
     @property
     def held(self) -> bool:
@@ -90,7 +87,7 @@ class TextBlockState(BlockState):
 
     @property
     def held(self) -> bool:
-        return self.open and (not self.has_deltas or bool(self.half))
+        return self.open and not self.has_deltas
 
 
 class ThinkingBlockState(BlockState):
@@ -105,7 +102,7 @@ class ThinkingBlockState(BlockState):
 
     @property
     def held(self) -> bool:
-        return self.open and not (self.has_deltas and self.signature is None and not self.half)
+        return self.open and not (self.has_deltas and self.signature is None)
 
 
 class ToolUseState(BlockState):
@@ -121,7 +118,7 @@ class ToolUseState(BlockState):
 
     @property
     def held(self) -> bool:
-        return self.open and bool(self.initial_input or self.half)
+        return self.open and bool(self.initial_input)
 
     @property
     def arguments(self) -> str:
@@ -170,6 +167,7 @@ class BlockDecoder:
         self._signatures: dict[str, Envelope] = {}
         """Signatures of calls that are yet to come, by the id of the call on the wire."""
         self._unused_signatures: set[str] = set()
+        self._surrogates = SurrogateJoiner(findings)
         self._claimed_ids = Claims()
         self._count = 0
         self.message_id = ""
@@ -178,8 +176,8 @@ class BlockDecoder:
 
     @property
     def holding(self) -> bool:
-        """Whether a block was read that no part was emitted for yet."""
-        return bool(self._unused_signatures)
+        """Whether a block was read that no part was emitted for yet, or half a character."""
+        return bool(self._unused_signatures or self._surrogates.held)
 
     def start(self, raw: Raw, out: list[Part]) -> BlockState:
         block = self._salvage.item(raw, wire.ContentBlock)
@@ -284,7 +282,11 @@ class BlockDecoder:
         type = block.type or ""
         executed = type in _EXECUTED_TYPES
         envelope = self._signatures.get(block.id or "")
-        extra = wire.CallExtra(copy_present(block.caller), block.toolset_name, block.server_name)
+        extra = wire.ContentBlock(
+            server_name=block.server_name,
+            caller=copy_present(block.caller),
+            toolset_name=block.toolset_name,
+        )
         return ToolCall(
             id,
             block.name or "",
@@ -319,12 +321,16 @@ class BlockDecoder:
             detail = f"{type} without tool_use_id or content: passed on unparsed"
             self._findings.note("field-dropped", detail)
             return self._start_opaque(block, raw, out)
+        # capture: executed-tools-that-fail
+        failed = bytes(content).startswith(b"{") and (
+            unpack_extra(content, wire.OptionalType).type or ""
+        ).endswith("_error")
         result = ToolResult(
             self._call_ids.get(wire_id, wire_id),
             copy_raw(content),
-            is_error=bool(block.is_error) or _is_error(content),
+            is_error=bool(block.is_error) or failed,
             earlier=wire_id not in self._call_ids,  # capture: paused-turn-goes-on
-            extra=pack_extra(wire.ResultExtra(type, copy_present(block.caller))),
+            extra=pack_extra(wire.ContentBlock(type, caller=copy_present(block.caller))),
         )
         out.append(result)
         if type == "web_search_tool_result":
@@ -355,12 +361,9 @@ class BlockDecoder:
     ) -> None:
         if not text:
             return
-        if block.half or not text.isascii():
+        if self._surrogates.held or not text.isascii():
             # capture: character-cut-in-two
-            text, block.half = join_halves(block.half, text)
-            if block.half:
-                detail = "a surrogate pair was split between two deltas"
-                self._findings.once("surrogate-lone", "", detail)
+            text = self._surrogates.feed(block, text)
             if not text:
                 return
         self._emit_delta(block, text, part, out)
@@ -396,13 +399,14 @@ class BlockDecoder:
         self._emit_start(block, out)
         block.citations.append(raw)
         citation = self._salvage.item(raw, wire.TextCitation)
-        kind, url = _source_kind(citation)
+        url = citation.url or citation.source or ""
+        is_url = bool(citation.url) or url.startswith(("http://", "https://"))
         out.append(
             Source(
                 self._context.ids.local("source"),
-                kind,
+                "url" if is_url else "document",
                 block.id,
-                url=url,
+                url=url if is_url else None,
                 file_id=citation.file_id,
                 title=citation.title or citation.document_title,
                 raw=raw,
@@ -461,23 +465,24 @@ class BlockDecoder:
 
     # Stops
 
-    def _flush_half(self, block: BlockState, part: DeltaPart, out: list[Part]) -> None:
-        if block.half:
-            self._emit_delta(block, whole_characters(block.half), part, out)
+    def _flush_surrogate(self, block: BlockState, part: DeltaPart, out: list[Part]) -> None:
+        rest = self._surrogates.flush(block)
+        if rest:
+            self._emit_delta(block, rest, part, out)
 
     def _note_empty(self, block: BlockState) -> None:
         # capture: text-block-empty
         self._findings.note("block-empty", f"an empty {block.type} block: dropped")
 
     def _stop_text(self, block: TextBlockState, out: list[Part]) -> None:
-        self._flush_half(block, TextDelta, out)
+        self._flush_surrogate(block, TextDelta, out)
         if not block.id:
             self._note_empty(block)
             return
         out.append(TextEnd(block.id, tuple(block.citations)))
 
     def _stop_thinking(self, block: ThinkingBlockState, out: list[Part]) -> None:
-        self._flush_half(block, ReasoningDelta, out)
+        self._flush_surrogate(block, ReasoningDelta, out)
         signature, redacted = block.signature, block.redacted
         if not (block.id or signature or redacted):
             self._note_empty(block)
@@ -488,7 +493,7 @@ class BlockDecoder:
         out.append(unwrap_reasoning_end(end))
 
     def _stop_tool_use(self, block: ToolUseState, out: list[Part]) -> None:
-        self._flush_half(block, ToolParamsDelta, out)
+        self._flush_surrogate(block, ToolParamsDelta, out)
         if block.initial_input is not None:
             out.append(ToolParamsDelta(block.id, block.initial_input or _EMPTY_INPUT))
         out.append(ToolParamsEnd(block.id))
@@ -531,22 +536,6 @@ def _canonical_arguments(block: ToolUseState) -> bytes:
     """Equal for arguments that are equal as JSON; text that is not JSON stays as it is."""
     encoded = canonical(block.arguments)
     return block.arguments.encode("utf-8", "surrogatepass") if encoded is None else encoded
-
-
-def _source_kind(citation: wire.TextCitation) -> tuple[SourceKind, str | None]:
-    """The kind of source, and its URL if it has one."""
-    address = citation.url or citation.source or ""
-    if citation.url or address.startswith(("http://", "https://")):
-        return "url", address
-    return "document", None
-
-
-def _is_error(content: Raw) -> bool:
-    """Whether the content of a result is one of the `…_tool_result_error` objects."""
-    # capture: executed-tools-that-fail
-    if not bytes(content).startswith(b"{"):
-        return False
-    return (unpack_extra(content, wire.OptionalType).type or "").endswith("_error")
 
 
 class DeltaType(NamedTuple):

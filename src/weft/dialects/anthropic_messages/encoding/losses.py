@@ -3,7 +3,7 @@
 from typing import TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
@@ -83,36 +83,43 @@ class MessagesLossReporter:
             self.not_carried(part.type, part.id, "not a citation of this dialect")
         return None
 
-    def tool_use(self, part: ToolParamsStart | ToolCall) -> wire.ToolUseBlock | None:
+    def tool_use(self, part: ToolParamsStart | ToolCall) -> wire.ContentBlock | None:
         """The block of a call, without its input."""
         if part.provider_executed:
             if part.kind not in _EXECUTED_KINDS:
                 why = f"{NAME} has no {part.kind} that the host executes"
                 self.not_carried("tool-call", part.id, why)
                 return None
-            self._result_types[part.id] = _result_type(part)
-        extra = self.extra(part.extra, wire.CallExtra)
+            result = "mcp" if part.kind == "mcp_tool_use" else part.name
+            if result.startswith("tool_search_tool"):  # tool_search_tool_regex, …_bm25
+                result = "tool_search"
+            self._result_types[part.id] = f"{result}_tool_result"
+        extra = self.extra(part.extra, wire.ContentBlock)
         label = part.server_label if isinstance(part, ToolCall) else None
-        return wire.ToolUseBlock(
+        return wire.ContentBlock(
             part.kind if part.provider_executed else "tool_use",
-            self._call_id(part.id),
-            part.name,
-            _EMPTY_INPUT,
-            (extra.server_name or label or "") if part.kind == "mcp_tool_use" else UNSET,
-            extra.caller,
-            extra.toolset_name or UNSET,
+            id=self._call_id(part.id),
+            name=part.name,
+            input=_EMPTY_INPUT,
+            server_name=(extra.server_name or label or "") if part.kind == "mcp_tool_use" else None,
+            caller=extra.caller,
+            toolset_name=extra.toolset_name or None,
         )
 
-    def tool_result(self, part: ToolResult) -> wire.ToolResultBlock | None:
-        extra = self.extra(part.extra, wire.ResultExtra)
+    def tool_result(self, part: ToolResult) -> wire.ContentBlock | None:
+        extra = self.extra(part.extra, wire.ContentBlock)
         type = extra.type or self._result_types.get(part.id)
         if not type or part.preliminary or not part.provider_executed:
             why = "it is preliminary, or its call was not written as a server tool"
             self.not_carried(part.type, part.id, why)
             return None
-        is_error = part.is_error if type == "mcp_tool_result" else UNSET
-        id = self._call_id(part.id)
-        return wire.ToolResultBlock(type, id, part.result, is_error, extra.caller)
+        return wire.ContentBlock(
+            type,
+            tool_use_id=self._call_id(part.id),
+            content=part.result,
+            is_error=part.is_error if type == "mcp_tool_result" else None,
+            caller=extra.caller,
+        )
 
     def opaque(self, part: Opaque) -> Raw | None:
         if part.origin != NAME:
@@ -123,7 +130,7 @@ class MessagesLossReporter:
             return part.raw
         return None
 
-    def call_signature(self, part: ToolParamsStart | ToolCall) -> wire.RedactedThinkingBlock | None:
+    def call_signature(self, part: ToolParamsStart | ToolCall) -> wire.ContentBlock | None:
         """The block before a call that carries its signature: tool_use has no field for it."""
         if part.signature is None or part.id in self.signed_calls:
             return None
@@ -132,7 +139,7 @@ class MessagesLossReporter:
         if envelope is None or part.provider_executed:
             self.not_carried("tool-call", part.id, "there is no field for its signature")
             return None
-        return wire.RedactedThinkingBlock(envelope)
+        return wire.ContentBlock("redacted_thinking", data=envelope)
 
     def usage(self, usage: Usage | None) -> None:
         """Reports what `render_usage` cannot express."""
@@ -149,14 +156,6 @@ class MessagesLossReporter:
         if usage is not None:
             self.not_carried("usage", "", "nothing is written after an error")
         self.usage(usage)
-
-
-def _result_type(call: ToolParamsStart | ToolCall) -> str:
-    """The type of the result block of a call that the host executes."""
-    if call.kind == "mcp_tool_use":
-        return "mcp_tool_result"
-    name = "tool_search_tool" if call.name.startswith("tool_search_tool") else call.name + "_tool"
-    return f"{name}_result"
 
 
 def why_unusable(call: ToolCall) -> str | None:

@@ -6,15 +6,16 @@ written as they come.
 """
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from weft import large_json
 from weft.assembler import Assembler
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.wire import Json, to_one_line
+from weft.dialects.anthropic_messages.mapping import merge_usage
+from weft.dialects.anthropic_messages.wire import to_one_line
 from weft.lifecycle import parses
 from weft.partial_json import escape
-from weft.parts import ReasoningStart
+from weft.parts import Json, ReasoningStart
 from weft.sse import Event
 
 _json = msgspec.json.Encoder().encode
@@ -30,44 +31,42 @@ class MessagesEventWriter:
         self._count = 0
         self.out: list[Event] = []
 
-    def message_start(self, message: wire.WrittenMessage) -> None:
+    def message_start(self, message: wire.ResponseMessage) -> None:
         data = b'{"type":"message_start","message":%b}' % _json(message)
         self.out.append(Event("message_start", data))
 
-    def block_start(self, block: wire.WrittenBlock | Raw) -> int:
+    def block_start(self, block: wire.ContentBlock | Raw) -> int:
         """Returns the index of the block."""
         index = self._count
         self._count = index + 1
-        rest = b',"content_block":' + to_one_line(_json(block))
-        self._block_event("content_block_start", index, rest)
+        self._block_event("content_block_start", index, b',"content_block":' + _line(block))
         return index
 
     def delta(self, block: "BlockWriter", text: str) -> None:
         data = b"%b%b}}" % (block.delta_prefix, _json(text))
         self.out.append(Event("content_block_delta", data))
 
-    def citation(self, index: int, citation: Raw) -> None:
-        delta = b',"delta":{"type":"citations_delta","citation":%b}'
-        citation_json = to_one_line(bytes(citation))
-        self._block_event("content_block_delta", index, delta % citation_json)
+    def citation(self, block: "BlockWriter", citation: Raw) -> None:
+        delta = b',"delta":{"type":"citations_delta","citation":%b}' % _line(citation)
+        self._block_event("content_block_delta", block.index, delta)
 
-    def signature(self, index: int, signature: str) -> None:
-        delta = b',"delta":{"type":"signature_delta","signature":%b}'
-        self._block_event("content_block_delta", index, delta % _json(signature))
+    def signature(self, block: "BlockWriter", signature: str) -> None:
+        delta = b',"delta":{"type":"signature_delta","signature":%b}' % _json(signature)
+        self._block_event("content_block_delta", block.index, delta)
 
     def block_stop(self, index: int) -> None:
         self._block_event("content_block_stop", index, b"")
 
     def message_end(
-        self, stop: wire.StopDelta, usage: wire.WrittenUsage, context_management: Json
+        self, delta: wire.MessageDelta, usage: wire.MessagesUsage, context_management: Json
     ) -> None:
         """Writes `message_delta` and `message_stop`."""
-        data = b'{"type":"message_delta","delta":%b,"usage":%b' % (_json(stop), _json(usage))
+        data = b'{"type":"message_delta","delta":%b,"usage":%b' % (_json(delta), _json(usage))
         if isinstance(context_management, Raw):
             data += b',"context_management":%b' % bytes(context_management)
         self.out += Event("message_delta", to_one_line(data + b"}")), _MESSAGE_STOP
 
-    def error(self, error: wire.WrittenError) -> None:
+    def error(self, error: wire.MessagesError) -> None:
         self.out.append(Event("error", _json(wire.ErrorEvent(error))))
 
     def _block_event(self, name: str, index: int, rest: bytes) -> None:
@@ -82,77 +81,72 @@ class MessagesBodyWriter(MessagesEventWriter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._message = wire.WrittenMessage("", "", wire.WrittenUsage(0, 0))
-        self._blocks: list[wire.WrittenBlock | Raw] = []
-        self._inputs: dict[int, str] = {}
-        """The arguments of calls, by the index of their block."""
-        self._error: wire.WrittenError | None = None
+        self._message = wire.ResponseMessage()
+        self._blocks: list[wire.ContentBlock | Raw] = []
+        self._inputs: dict[int, tuple[wire.ContentBlock, list[str]]] = {}
+        """The calls and the pieces of their arguments, by the index of their block."""
+        self._error: wire.MessagesError | None = None
 
     @property
     def body(self) -> bytes:
         if self._error is not None:
             return _json(wire.ErrorEvent(self._error))
-        for index, text in self._inputs.items():
-            block = self._blocks[index]
-            if isinstance(block, wire.ToolUseBlock) and parses(text):
+        for block, pieces in self._inputs.values():
+            text = "".join(pieces)
+            if parses(text):
                 block.input = Raw(text.encode())
         self._message.content = [Raw(large_json.write(block)) for block in self._blocks]
         return large_json.write(self._message)
 
-    def message_start(self, message: wire.WrittenMessage) -> None:
+    def message_start(self, message: wire.ResponseMessage) -> None:
         self._message = message
 
-    def block_start(self, block: wire.WrittenBlock | Raw) -> int:
+    def block_start(self, block: wire.ContentBlock | Raw) -> int:
         self._blocks.append(block)
         return len(self._blocks) - 1
 
     def delta(self, block: "BlockWriter", text: str) -> None:
-        written = self._blocks[block.index]
-        if isinstance(written, wire.TextBlock):
+        written = block.block
+        if isinstance(block, ToolUseBlockWriter):
+            self._inputs.setdefault(block.index, (written, []))[1].append(text)
+        elif written.text is not None:
             written.text += text
-        elif isinstance(written, wire.ThinkingBlock):
-            written.thinking += text
         else:
-            self._inputs[block.index] = self._inputs.get(block.index, "") + text
+            written.thinking = (written.thinking or "") + text
 
-    def citation(self, index: int, citation: Raw) -> None:
-        block = self._blocks[index]
-        if isinstance(block, wire.TextBlock):
-            earlier = block.citations if isinstance(block.citations, list) else []
-            block.citations = [*earlier, citation]
+    def citation(self, block: "BlockWriter", citation: Raw) -> None:
+        block.block.citations = [*(block.block.citations or ()), citation]
 
-    def signature(self, index: int, signature: str) -> None:
-        block = self._blocks[index]
-        if isinstance(block, wire.ThinkingBlock):
-            block.signature = signature
+    def signature(self, block: "BlockWriter", signature: str) -> None:
+        block.block.signature = signature
 
     def block_stop(self, index: int) -> None:
         """A body has no mark for the end of a block."""
 
     def message_end(
-        self, stop: wire.StopDelta, usage: wire.WrittenUsage, context_management: Json
+        self, delta: wire.MessageDelta, usage: wire.MessagesUsage, context_management: Json
     ) -> None:
         message = self._message
-        message.stop_reason, message.stop_sequence = stop.stop_reason, stop.stop_sequence
-        message.stop_details, message.container = stop.stop_details, stop.container
+        message.stop_reason, message.stop_sequence = delta.stop_reason, delta.stop_sequence
+        message.stop_details, message.container = delta.stop_details, delta.container
         message.context_management = context_management
-        counts = msgspec.structs.asdict(usage)
-        known = {key: value for key, value in counts.items() if value is not UNSET}
-        message.usage = msgspec.structs.replace(message.usage, **known)
+        message.usage = merge_usage(message.usage, usage)
 
-    def error(self, error: wire.WrittenError) -> None:
+    def error(self, error: wire.MessagesError) -> None:
         self._error = error
 
 
 class BlockWriter:
     """Writes one content block, from its announcement to its stop."""
 
-    __slots__ = ("delta_prefix", "ended", "id", "index", "waiting")
+    __slots__ = ("block", "delta_prefix", "ended", "id", "index", "waiting")
 
     DELTA_TYPE = DELTA_KEY = b""
 
-    def __init__(self, id: str) -> None:
+    def __init__(self, id: str, block: wire.ContentBlock) -> None:
         self.id = id
+        self.block = block
+        """The block as it starts."""
         self.index = -1
         self.delta_prefix = b""
         """The JSON of a delta event up to its text; empty until the block was started."""
@@ -169,8 +163,8 @@ class BlockWriter:
     def close(self, writer: MessagesEventWriter) -> None:
         writer.block_stop(self.index)
 
-    def _start(self, writer: MessagesEventWriter, block: wire.WrittenBlock) -> None:
-        self.index = writer.block_start(block)
+    def _start(self, writer: MessagesEventWriter) -> None:
+        self.index = writer.block_start(self.block)
         prefix = b'{"type":"content_block_delta","index":%d,"delta":{"type":"%b","%b":'
         self.delta_prefix = prefix % (self.index, self.DELTA_TYPE, self.DELTA_KEY)
 
@@ -183,7 +177,7 @@ class TextBlockWriter(BlockWriter):
     DELTA_TYPE, DELTA_KEY = b"text_delta", b"text"
 
     def __init__(self, id: str) -> None:
-        super().__init__(id)
+        super().__init__(id, wire.ContentBlock("text", text=""))
         self.citations: list[Raw] = []
         """Those that came before the block was started."""
 
@@ -193,25 +187,25 @@ class TextBlockWriter(BlockWriter):
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
         if not self.delta_prefix:
-            self._start_with_citations(writer)
+            self._start(writer)
         writer.delta(self, text)
 
     def citation(self, writer: MessagesEventWriter, citation: Raw) -> None:
         if self.delta_prefix:
-            writer.citation(self.index, citation)
+            writer.citation(self, citation)
         else:
             self.citations.append(citation)
 
     def close(self, writer: MessagesEventWriter) -> None:
         if self.citations and not self.delta_prefix:
-            self._start_with_citations(writer)
+            self._start(writer)
         if self.delta_prefix:
             writer.block_stop(self.index)
 
-    def _start_with_citations(self, writer: MessagesEventWriter) -> None:
-        self._start(writer, wire.TextBlock(""))
+    def _start(self, writer: MessagesEventWriter) -> None:
+        super()._start(writer)
         for citation in self.citations:
-            writer.citation(self.index, citation)
+            writer.citation(self, citation)
 
 
 class ThinkingBlockWriter(BlockWriter):
@@ -222,7 +216,7 @@ class ThinkingBlockWriter(BlockWriter):
     DELTA_TYPE, DELTA_KEY = b"thinking_delta", b"thinking"
 
     def __init__(self, start: ReasoningStart) -> None:
-        super().__init__(start.id)
+        super().__init__(start.id, wire.ContentBlock("thinking", thinking="", signature=""))
         self.start = start
         self.signature: str | None = None
         self.redacted: str | None = None
@@ -233,30 +227,30 @@ class ThinkingBlockWriter(BlockWriter):
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
         if not self.delta_prefix:
-            self._start(writer, wire.ThinkingBlock("", ""))
+            self._start(writer)
         writer.delta(self, text)
 
     def close(self, writer: MessagesEventWriter) -> None:
         if self.signature is not None:
             if not self.delta_prefix:
-                self._start(writer, wire.ThinkingBlock("", ""))
-            writer.signature(self.index, self.signature)
+                self._start(writer)
+            writer.signature(self, self.signature)
         if self.delta_prefix:
             writer.block_stop(self.index)
         if self.redacted is not None:
-            writer.block_stop(writer.block_start(wire.RedactedThinkingBlock(self.redacted)))
+            redacted = wire.ContentBlock("redacted_thinking", data=self.redacted)
+            writer.block_stop(writer.block_start(redacted))
 
 
 class ToolUseBlockWriter(BlockWriter):
     """Writes a call. Free text is written as an object with the key `input`."""
 
-    __slots__ = ("block", "free_text", "truncated", "unusable")
+    __slots__ = ("free_text", "truncated", "unusable")
 
     DELTA_TYPE, DELTA_KEY = b"input_json_delta", b"partial_json"
 
-    def __init__(self, id: str, block: wire.ToolUseBlock, *, free_text: bool) -> None:
-        super().__init__(id)
-        self.block = block
+    def __init__(self, id: str, block: wire.ContentBlock, *, free_text: bool) -> None:
+        super().__init__(id, block)
         self.free_text = free_text
         self.unusable: str | None = None
         """Why a client could not run the call. It then waits for the finish, which decides."""
@@ -266,7 +260,7 @@ class ToolUseBlockWriter(BlockWriter):
     def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
         if self.unusable is not None:
             return
-        self._start(writer, self.block)
+        self._start(writer)
         if self.free_text:
             writer.delta(self, '{"input":"')
         if self.waiting:
@@ -284,12 +278,17 @@ class ToolUseBlockWriter(BlockWriter):
 class WholeBlockWriter(BlockWriter):
     """Writes a block without deltas: a tool result, or a block that is passed on unparsed."""
 
-    __slots__ = ("block",)
+    __slots__ = ("whole",)
 
-    def __init__(self, block: wire.WrittenBlock | Raw) -> None:
-        super().__init__("")
-        self.block = block
+    def __init__(self, block: wire.ContentBlock | Raw) -> None:
+        super().__init__("", wire.ContentBlock())
+        self.whole = block
         self.ended = True
 
     def open(self, writer: MessagesEventWriter, fold: Assembler) -> None:
-        self.index = writer.block_start(self.block)
+        self.index = writer.block_start(self.whole)
+
+
+def _line(value: wire.ContentBlock | Raw) -> bytes:
+    """JSON on one line: raw values may come from an indented body."""
+    return to_one_line(_json(value))

@@ -1,251 +1,172 @@
-"""Renders message contents as content blocks.
+"""Renders `system` and `messages`.
 
-Content that came in this dialect is rendered as it came. Content of other dialects that this API
-cannot represent is a loss: an unsupported image type is refused, a foreign signature dropped.
+Roles alternate, the first message is of the user, tool results come first in their message, and
+system messages stay where they are.
 """
 
-from base64 import b64decode
-from collections.abc import Callable
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import UNSET, Raw
 
-from weft import large_json
-from weft.context import Context
-from weft.dialects.anthropic_messages.quirks import quirks_of
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.wire import ID_LETTERS, ID_LIMIT, NAME
-from weft.dialects.requests.codec import Losses, accepted_origins
-from weft.dialects.requests.fields import fields_of
-from weft.dialects.requests.names import NameSanitizer, ToolNameMap
-from weft.dialects.requests.tools import arguments_object
-from weft.dialects.requests.turns import LocatedContent
-from weft.dialects.requests.unknown_fields import (
-    encode_with_extra,
-    report_dropped_extras,
-    report_unsupported_item,
+from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer, single_text
+from weft.dialects.anthropic_messages.requests.render_options import TokenPlan
+from weft.dialects.anthropic_messages.wire import NAME
+from weft.dialects.requests.codec import Losses
+from weft.dialects.requests.turns import LocatedContent, Turn, leading_instructions
+from weft.dialects.requests.two_roles import (
+    after_results,
+    check_last_turn,
+    instructions_as_user,
+    report_speaker,
 )
+from weft.dialects.requests.unknown_fields import encode_with_extra, report_dropped_extras
 from weft.parts import Json
-from weft.request import (
-    AnyContent,
-    Cache,
-    CallContent,
-    FileContent,
-    ImageContent,
-    OpaqueContent,
-    ReasoningContent,
-    ResultContent,
-    TextContent,
-)
+from weft.request import FileContent, ImageContent, TextContent
 
-_EXECUTED_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
-_TEXT_TYPES = ("text/", "application/json", "application/xml", "application/yaml")
-_PDF_BASE64 = "JVBERi"
-_json = msgspec.json.Encoder().encode
+_FIRST_USER_MESSAGE = "(The conversation begins with the assistant.)"
 
 
-class BlockRenderer:
-    """Renders the contents of one request."""
+@dataclass(slots=True)
+class RenderedMessage:
+    """A message before encoding: later messages of the same role may be merged into it."""
+
+    role: schema.MessageRole
+    blocks: list[Raw]
+    plain: str | None = None
+    """The content as a string, if it is only one text."""
+    extra: Json = UNSET
+    source: Raw | None = None
+    """The bytes it came in, if they are sent unchanged."""
+
+    @property
+    def raw(self) -> Raw:
+        if self.source is not None:
+            return self.source
+        content = self.blocks if self.plain is None else self.plain
+        return encode_with_extra(schema.MessageParam(self.role, content), self.extra)
+
+    @property
+    def first_block_type(self) -> str:
+        if not self.blocks:
+            return ""
+        return msgspec.json.decode(self.blocks[0], type=schema.TypeField).type
+
+
+class MessagesRenderer:
+    """Renders the conversation of a request that came in another dialect."""
 
     def __init__(
-        self, context: Context, losses: Losses, names: ToolNameMap, *, native: bool
+        self, turns: list[Turn], quirks: MessagesQuirks, losses: Losses, blocks: BlockRenderer
     ) -> None:
-        """`native`: the request came in this dialect."""
+        self._turns = turns
+        self._quirks = quirks
         self._losses = losses
-        self._names = names
-        self._native = native
-        self._quirks = quirks_of(context)
-        self._origins = accepted_origins(context, NAME, native=native)
-        self._call_ids = NameSanitizer(ID_LETTERS, ID_LIMIT)
+        self._blocks = blocks
 
-    def render(self, placed: LocatedContent, role: str) -> Raw | None:
-        """Returns a block, or None if the content is not sent; the losses say why."""
-        return _RENDERERS[type(placed.content)](self, placed.path, placed.content, role)
+    def render(self) -> tuple[str | list[Raw] | None, list[RenderedMessage]]:
+        """Returns `system` and the messages."""
+        first = leading_instructions(self._turns)
+        system = self.render_system(self._turns[:first])
+        turns = self._move_to_user(self._turns[first:])
+        return system, self.join([(turn, self.render_message(turn)) for turn in turns])
 
-    def _cache_control(self, cache: Cache | None, path: str) -> Json:
-        return schema.render_cache_control(cache, path, self._losses, ttl=self._quirks.cache_ttl)
+    def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
+        match instructions:
+            case [
+                Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
+            ] if text.strip():
+                return text
+        blocks: list[Raw] = []
+        for turn in instructions:
+            if turn.message is not None:
+                report_dropped_extras(turn.message.extra, turn.path, self._losses, NAME)
+            rendered = [self.system_block(located) for located in turn.contents]
+            present = [block for block in rendered if block is not None]
+            report_speaker(turn, self._losses, said=bool(present))
+            blocks += present
+        return blocks or None
 
-    def _with_extra(self, block: msgspec.Struct, extra: Json, path: str) -> Raw:
-        if self._native:
-            return encode_with_extra(block, extra, schema.NESTED)
-        report_dropped_extras(extra, path, self._losses, NAME)
-        return Raw(large_json.write(block))
-
-    def _text(self, path: str, content: TextContent, role: str) -> Raw | None:
-        if self._native:
-            search_result = fields_of(content.extra).get("search_result")
-            if search_result:
-                return search_result
-        else:
-            if content.refusal:
-                self._losses.warned(f"{path}.refusal", "a refusal is sent as text")
-            # Vendor documentation: a text block must not be empty.
-            if not content.text.strip():
-                if content != TextContent(""):
-                    self._losses.adapted(path, "blank text is left out")
-                return None
-        cache_control = self._cache_control(content.cache, path)
-        return self._with_extra(
-            schema.TextBlockParam(content.text, cache_control), content.extra, path
-        )
-
-    def _image(self, path: str, content: ImageContent, role: str) -> Raw | None:
-        source: schema.ImageSource | None = None
-        if content.data is None:
-            source = self._remote_source(path, content)
-        elif content.media_type in schema.IMAGE_TYPES or self._native:
-            source = schema.Base64Source(content.media_type or "", content.data)
-        else:
-            media_type = content.media_type or "unknown type"
-            self._losses.refused(path, f"{media_type}: send jpeg, png, gif or webp")
-        if source is None:
-            return None
-        if content.detail not in (None, "auto"):
-            self._losses.warned(f"{path}.detail", f"dropped: {NAME} has no equivalent")
-        cache_control = self._cache_control(content.cache, path)
-        return self._with_extra(schema.ImageBlockParam(source, cache_control), content.extra, path)
-
-    def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
-        media_type = content.media_type or ""
-        if media_type.startswith("image/") and not self._native:
-            image = ImageContent(
-                content.media_type,
-                content.data,
-                content.url,
-                content.file_id,
-                cache=content.cache,
-                extra=content.extra,
-            )
-            return self._image(path, image, role)
-        source: schema.DocumentSource | None
-        if content.data is None:
-            source = self._remote_source(path, content)
-        else:
-            source = self._document_source(path, content.data, media_type)
-        if source is None:
-            return None
-        cache_control = self._cache_control(content.cache, path)
-        block = schema.DocumentBlockParam(source, content.filename, cache_control)
-        return self._with_extra(block, content.extra, path)
-
-    def _remote_source(
-        self, path: str, content: ImageContent | FileContent
-    ) -> schema.UrlSource | schema.FileSource | None:
-        if content.url is not None:
-            if content.media_type is not None:
-                detail = "left out: the host reads the type when it fetches the URL"
-                self._losses.adapted(f"{path}.media_type", detail)
-            return schema.UrlSource(content.url)
-        if content.file_id is not None and self._native:
-            return schema.FileSource(content.file_id)
-        self._losses.refused(path, "a file id of another upstream; send the bytes instead")
+    def system_block(self, located: LocatedContent) -> Raw | None:
+        if isinstance(located.content, TextContent):
+            return self._blocks.render(located, "system")
+        self._losses.refused(located.path, f"{NAME} accepts only text as instructions")
         return None
 
-    def _document_source(
-        self, path: str, data: str, media_type: str
-    ) -> schema.DocumentSource | None:
-        if media_type == schema.PDF or (not media_type and data.startswith(_PDF_BASE64)):
-            return schema.Base64Source(schema.PDF, data)
-        if media_type.startswith(_TEXT_TYPES):
-            try:
-                text = b64decode(data, validate=True).decode()
-            except ValueError:
-                pass
-            else:
-                if media_type != schema.PLAIN_TEXT:
-                    detail = f"{media_type} is sent as plain text"
-                    self._losses.adapted(f"{path}.media_type", detail)
-                return schema.PlainTextSource(text)
-        if self._native:
-            return schema.Base64Source(media_type, data)
-        self._losses.refused(path, f"{media_type or 'unknown type'}: send a PDF or text")
-        return None
+    def _move_to_user(self, turns: list[Turn]) -> list[Turn]:
+        """Moves what only the user may send into the next user turn, behind its tool results:
+        images and files of the assistant, and late instructions where the host rejects them.
+        """
+        out: list[Turn] = []
+        moved: list[LocatedContent] = []
+        for turn in turns:
+            if turn.role in ("system", "developer") and not self._quirks.late_system:
+                moved += instructions_as_user(turn, self._losses)
+                continue
+            if turn.role == "assistant":
+                files = self.files_to_move(turn)
+                moved += files
+                rest = [located for located in turn.contents if located not in files]
+                turn = turn._replace(contents=rest)
+            elif turn.role == "user" and moved:
+                turn = turn._replace(contents=after_results(turn.contents, moved))
+                moved = []
+            out.append(turn)
+        return [*out, Turn(moved[0].path, "user", moved)] if moved else out
 
-    def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
-        own = content.origin in self._origins
-        if own and content.redacted is not None:
-            block = schema.RedactedThinkingBlockParam(content.redacted)
-            return self._with_extra(block, content.extra, path)
-        signed = own and content.signature and content.encrypted is None
-        unsigned = content.origin is None and self._native and self._quirks.unsigned_thinking
-        if signed or unsigned:
-            thinking = schema.ThinkingBlockParam(content.text, content.signature)
-            return self._with_extra(thinking, content.extra, path)
-        whose = f"of {content.origin}" if content.origin else "without a signature"
-        self._losses.warned(path, f"dropped: reasoning {whose}")
-        return None
-
-    def _tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
-        if content.provider_executed:
-            if self._native and content.kind in _EXECUTED_TYPES:
-                params = Raw(content.params.encode())
-                block = schema.ToolUseBlockParam(content.kind, content.id, content.name, params)
-                return self._with_extra(block, content.extra, path)
-            self._losses.warned(path, f"dropped: {content.kind} that another upstream ran")
-            return None
-        if content.kind not in ("function", "custom"):
-            self._losses.refused(path, f"calls of kind {content.kind} are not available on {NAME}")
-            return None
-        if content.signature is not None:
-            self._losses.adapted(f"{path}.signature", "left out: it is for another upstream")
-        if content.item_id is not None:
-            self._losses.adapted(f"{path}.item_id", f"left out: {NAME} has no item ids")
-        name = self._names.rename(content.name, content.namespace, path)
-        params = arguments_object(content, path, self._losses)
-        block = schema.ToolUseBlockParam("tool_use", self._call_id(content.id, path), name, params)
-        return self._with_extra(block, content.extra, path)
-
-    def _tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
-        if role == "assistant" and not self._native:
-            self._losses.warned(path, "dropped: the result of a tool that another upstream ran")
-            return None
-        block = schema.ToolResultBlockParam(
-            self._call_id(content.id, path),
-            self._result_content(path, content),
-            content.is_error or None,
-            self._cache_control(content.cache, path),
-        )
-        return self._with_extra(block, content.extra, path)
-
-    def _result_content(self, path: str, content: ResultContent) -> str | list[Raw] | None:
-        if self._native and "content" in fields_of(content.extra):
-            return None  # `extra` has the whole list
-        if plain := single_text(list(content.content)):
-            return plain.text or None
-        blocks = [
-            self.render(LocatedContent(f"{path}.content[{index}]", part), "user")
-            for index, part in enumerate(content.content)
+    def files_to_move(self, turn: Turn) -> list[LocatedContent]:
+        files = [
+            located
+            for located in turn.contents
+            if isinstance(located.content, ImageContent | FileContent)
         ]
-        return [block for block in blocks if block is not None] or None
+        for located in files:
+            detail = f"moved to the user: {NAME} has no images or files of the assistant"
+            self._losses.warned(located.path, detail)
+        return files
 
-    def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
-        if content.origin in self._origins:
-            return content.raw
-        report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")
-        return None
+    def render_message(self, turn: Turn) -> RenderedMessage:
+        rendered = [self._blocks.render(located, turn.role) for located in turn.contents]
+        blocks = [block for block in rendered if block is not None]
+        report_speaker(turn, self._losses, said=bool(blocks))
+        plain = single_text([located.content for located in turn.contents])
+        extra = turn.message.extra if turn.message else UNSET
+        extra = self._blocks.kept_extra(extra, turn.path)
+        role = "system" if turn.role == "developer" else turn.role
+        return RenderedMessage(role, blocks, plain.text if plain else None, extra)
 
-    def _call_id(self, id: str, path: str) -> str:
-        """The id in the characters this API allows, the same for a call and its result."""
-        spelled = self._call_ids.sanitize(id)
-        if spelled != id:
-            self._losses.adapted(f"{path}.id", f"{id} is sent as {spelled}")
-        return spelled
+    def join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
+        """Drops empty messages, puts a user message first, and merges neighbours of one role."""
+        rendered = [(turn, message) for turn, message in rendered if message.blocks]
+        check_last_turn([turn for turn, _ in rendered], self._losses)
+        out: list[RenderedMessage] = []
+        if rendered and rendered[0][0].role != "user":
+            # Vendor documentation: the first message must be of the user.
+            detail = f"a short user message is put first: {NAME} requires one"
+            self._losses.adapted(rendered[0][0].path, detail)
+            block = Raw(msgspec.json.encode(schema.TextBlockParam(_FIRST_USER_MESSAGE)))
+            out.append(RenderedMessage("user", [block], _FIRST_USER_MESSAGE))
+        for _, message in rendered:
+            if out and out[-1].role == message.role:
+                out[-1].blocks += message.blocks
+                out[-1].plain = None
+            else:
+                out.append(message)
+        return out
 
 
-def single_text(contents: list[AnyContent]) -> TextContent | None:
-    """The only content, if it is a text that can be a plain string instead of a block."""
-    match contents:
-        case [TextContent(refusal=False, cache=None) as text] if text.extra is UNSET:
-            return text
-    return None
-
-
-_RENDERERS: dict[type, Callable[..., Raw | None]] = {
-    TextContent: BlockRenderer._text,
-    ImageContent: BlockRenderer._image,
-    FileContent: BlockRenderer._file,
-    ReasoningContent: BlockRenderer._reasoning,
-    CallContent: BlockRenderer._tool_use,
-    ResultContent: BlockRenderer._tool_result,
-    OpaqueContent: BlockRenderer._opaque,
-}
+def without_unsigned_thinking(
+    plan: TokenPlan, messages: list[RenderedMessage], losses: Losses
+) -> TokenPlan:
+    """Vendor documentation: with a budget, an assistant message with tool calls must begin with
+    its thinking block. Where that was dropped, thinking is disabled.
+    """
+    match messages[-2:]:
+        case [calls, results] if plan.has_budget and results.first_block_type == "tool_result":
+            if calls.first_block_type not in ("thinking", "redacted_thinking"):
+                detail = "disabled: the thinking before the tool calls is not available here"
+                losses.warned("reasoning", detail)
+                return plan._replace(thinking=schema.ThinkingConfigParam("disabled"))
+    return plan

@@ -11,17 +11,17 @@ from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.requests.models import family_of
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.requests.codec import Losses
-from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import shorten_identifier
 from weft.dialects.requests.reasoning import EFFORT_BUDGETS, effort_for_budget
-from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
-from weft.request import Effort, ReasoningOptions, Request
+from weft.dialects.requests.unknown_fields import report_dropped_extras
+from weft.parts import Json
+from weft.request import Effort, OutputFormat, ReasoningOptions, Request, Sampling
 
 MIN_BUDGET = 1024
 """Vendor documentation: `budget_tokens` is at least 1024, and less than `max_tokens`."""
 
-_TIERS = {"auto": "auto", "default": "standard_only"}
-_EFFORTS: dict[Effort, Effort] = {
+TIERS = {"auto": "auto", "default": "standard_only"}
+EFFORTS: dict[Effort, Effort] = {
     "minimal": "low",
     "low": "low",
     "medium": "medium",
@@ -55,27 +55,6 @@ class TokenPlan(NamedTuple):
         return self.thinking is not None and self.thinking.type == "enabled"
 
 
-def native_token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
-    """The plan of a request that came in this dialect, unchanged."""
-    limit = request.max_output_tokens
-    limit = quirks.max_tokens if limit is None else limit
-    options = request.reasoning
-    if options is None:
-        return TokenPlan(limit)
-    if options.effort == "none":
-        raw = fields_of(options.extra).get("effort")
-        effort = next((e for e in _EFFORTS.values() if raw == Raw(f'"{e}"'.encode())), None)
-        return TokenPlan(limit, schema.ThinkingConfigParam("disabled"), effort)
-    effort = _EFFORTS.get(options.effort) if options.effort else None
-    if options.budget_tokens is not None:
-        thinking = schema.ThinkingConfigParam("enabled", options.budget_tokens, _display(options))
-        return TokenPlan(limit, thinking, effort)
-    if options.adaptive:
-        thinking = schema.ThinkingConfigParam("adaptive", display=_display(options))
-        return TokenPlan(limit, thinking, effort)
-    return TokenPlan(limit, effort=effort)
-
-
 def token_plan(request: Request, quirks: MessagesQuirks, losses: Losses) -> TokenPlan:
     """The plan of a request of another dialect."""
     most, limit = quirks.most_tokens, request.max_output_tokens
@@ -106,10 +85,10 @@ def _plan_with_effort(
     options: ReasoningOptions, limit: int, quirks: MessagesQuirks, losses: Losses
 ) -> TokenPlan:
     requested, budget = options.effort, options.budget_tokens
-    thinking = schema.ThinkingConfigParam("adaptive", display=_display(options))
+    thinking = schema.ThinkingConfigParam("adaptive", display=display(options))
     if requested is None and budget is None:
         return TokenPlan(limit, thinking)
-    effort = _EFFORTS[requested or effort_for_budget(budget or 0)]
+    effort = EFFORTS[requested or effort_for_budget(budget or 0)]
     if effort not in quirks.efforts:
         effort = "high"
     if budget is not None:
@@ -137,10 +116,10 @@ def _plan_with_budget(
             raised, budget = most, min(budget, most // 2)
         limit = max(raised, MIN_BUDGET + 1)
         losses.warned("max_output_tokens", f"raised to {limit}: it includes the thinking budget")
-    return TokenPlan(limit, schema.ThinkingConfigParam("enabled", budget, _display(options)))
+    return TokenPlan(limit, schema.ThinkingConfigParam("enabled", budget, display(options)))
 
 
-def _display(options: ReasoningOptions) -> str | None:
+def display(options: ReasoningOptions) -> str | None:
     if options.summary is None:
         return None
     return "omitted" if options.summary == "none" else "summarized"
@@ -150,111 +129,68 @@ def _display(options: ReasoningOptions) -> str | None:
 
 
 def output_config(
-    request: Request, effort: Effort | None, losses: Losses, *, native: bool
+    output: OutputFormat, effort: Effort | None, losses: Losses
 ) -> schema.OutputConfig | None:
-    output = request.output
     config = schema.OutputConfig(effort)
     if output.kind == "json":
         losses.warned("output", f"dropped: {NAME} has no JSON mode without a schema")
     elif output.kind == "json-schema" and isinstance(output.schema, Raw):
-        config.format = Raw(_json(schema.JsonOutputFormat("json_schema", output.schema)))
+        config.format = encode(schema.JsonOutputFormat("json_schema", output.schema))
     elif output.kind == "json-schema":
         losses.refused("output.schema", "is required")
-    if not native:
-        for key, value in (("name", output.name), ("description", output.description)):
-            if value is not None:
-                losses.adapted(f"output.{key}", "left out: only the schema is sent")
-        if output.strict is not None:
-            losses.adapted("output.strict", f"left out: {NAME} always enforces the schema")
     return None if config == schema.OutputConfig() else config
 
 
-class SamplingParams(NamedTuple):
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
+def report_output_options(output: OutputFormat, losses: Losses) -> None:
+    """Reports what other dialects say of an output format beside its schema."""
+    for key, value in (("name", output.name), ("description", output.description)):
+        if value is not None:
+            losses.adapted(f"output.{key}", "left out: only the schema is sent")
+    if output.strict is not None:
+        losses.adapted("output.strict", f"left out: {NAME} always enforces the schema")
 
 
-def native_sampling(request: Request) -> SamplingParams:
-    sampling = request.sampling
-    return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k)
-
-
-def sampling_params(
-    request: Request, quirks: MessagesQuirks, losses: Losses, *, thinking: bool
-) -> SamplingParams:
-    """The parameters of another dialect that the model accepts."""
-    params = native_sampling(request)
+def render_sampling(
+    sampling: Sampling, quirks: MessagesQuirks, losses: Losses, *, thinking: bool
+) -> Sampling:
+    """The parameters that the model accepts."""
     if not quirks.sampling:
-        for key, value in params._asdict().items():
+        params = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        for key, value in (params | {"top_k": sampling.top_k}).items():
             if value is not None:
                 losses.warned(f"sampling.{key}", "dropped: this model does not accept it")
-        return SamplingParams()
-    if thinking and params.temperature not in (None, 1):
+        return Sampling()
+    temperature = sampling.temperature
+    if thinking and temperature not in (None, 1):
         losses.warned("sampling.temperature", "dropped: with thinking, only 1 is accepted")
-        return params._replace(temperature=None)
-    if params.temperature is not None and params.temperature > 1:
+        temperature = None
+    elif temperature is not None and temperature > 1:
         losses.warned("sampling.temperature", "lowered to 1, the maximum")
-        return params._replace(temperature=1.0)
-    return params
+        temperature = 1.0
+    return Sampling(temperature, sampling.top_p, sampling.top_k)
 
 
-def service_tier(request: Request, losses: Losses, *, native: bool) -> str | None:
-    tier = request.service_tier
-    if tier is None or tier in _TIERS or native:
-        return _TIERS.get(tier or "", tier)
-    losses.warned("service_tier", f"{tier} is not available on {NAME}; the default is used")
-    return None
+def render_service_tier(tier: str | None, losses: Losses) -> str | None:
+    if tier is not None and tier not in TIERS:
+        losses.warned("service_tier", f"{tier} is not available on {NAME}; the default is used")
+    return TIERS.get(tier or "")
 
 
-def metadata(request: Request, losses: Losses, *, native: bool) -> schema.Metadata | None:
+def render_metadata(request: Request, losses: Losses) -> schema.Metadata | None:
     """The id of the user. One that is too long is replaced by its hash."""
-    if native or not request.safety_identifier:
-        user, path = request.user, "user"
-    else:
+    user, path = request.user, "user"
+    if request.safety_identifier:
         user, path = request.safety_identifier, "safety_identifier"
         losses.adapted(path, "sent as metadata.user_id")
         if request.user is not None:
             losses.warned("user", "left out: safety_identifier is sent instead")
     if user is None:
         return None
-    if shorten_identifier(user) != user and not native:
+    shortened = shorten_identifier(user)
+    if shortened != user:
         losses.warned(path, "too long: its hash is sent")
-        user = shorten_identifier(user)
-    return schema.Metadata(user)
+    return schema.Metadata(shortened)
 
 
-def unsupported_stops(request: Request) -> tuple[str, ...]:
-    """Vendor documentation: a stop sequence must not be only whitespace. Weft cuts at those."""
-    return tuple(stop for stop in request.stop if not stop.strip())
-
-
-def report_unsupported(request: Request, losses: Losses) -> None:
-    """Notes the options of other dialects that this API has no field for."""
-    sampling = request.sampling
-    dropped = {
-        "sampling.seed": sampling.seed,
-        "sampling.presence_penalty": sampling.presence_penalty,
-        "sampling.frequency_penalty": sampling.frequency_penalty,
-        "verbosity": request.verbosity,
-        "prompt_cache_key": request.prompt_cache_key,
-        "sampling.logprobs": sampling.logprobs,
-        "sampling.logit_bias": None if sampling.logit_bias is UNSET else sampling.logit_bias,
-        "max_tool_calls": request.max_tool_calls,
-        "truncation": None if request.truncation == "disabled" else request.truncation,
-    }
-    refused = {
-        "choices": request.choices > 1,
-        "previous_response_id": request.previous_response_id is not None,
-    }
-    for path, value in dropped.items():
-        if value is not None:
-            losses.dropped(path, NAME)
-    for path, requested in refused.items():
-        if requested:
-            losses.refused(path, f"{path} is not available on {NAME}; remove it")
-    if request.metadata:
-        losses.adapted("metadata", "stored by Weft, not sent")
-    if unsupported_stops(request):
-        losses.adapted("stop", "Weft itself cuts the answer at sequences of whitespace")
-    report_unknown(request.extra, "", losses, NAME)
+def encode(value: msgspec.Struct | None) -> Json:
+    return UNSET if value is None else Raw(_json(value))

@@ -14,7 +14,6 @@ from weft.dialects.anthropic_messages.quirks import quirks_of
 from weft.dialects.anthropic_messages.requests import schema
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.requests.codec import Losses
-from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.tools import (
     FREE_TEXT_SCHEMA,
@@ -38,22 +37,14 @@ _json = msgspec.json.Encoder().encode
 
 
 class MessagesToolRenderer:
-    """Renders the tools of one request."""
+    """Renders the tools of a request that came in another dialect."""
 
     def __init__(
-        self,
-        request: Request,
-        context: Context,
-        losses: Losses,
-        names: ToolNameMap,
-        *,
-        native: bool,
+        self, request: Request, context: Context, losses: Losses, names: ToolNameMap
     ) -> None:
-        """`native`: the request came in this dialect."""
         self._request = request
         self._losses = losses
         self._names = names
-        self._native = native
         self._quirks = quirks_of(context)
         self.tools: list[Raw] = []
         self.mcp_servers: list[Raw] = []
@@ -62,7 +53,7 @@ class MessagesToolRenderer:
         chosen = request.tool_choice
         for index, tool in enumerate(request.tools):
             if chosen is None or not chosen.allowed or tool.name in chosen.allowed:
-                self._declare(tool, f"tools[{index}]")
+                self.declare(tool, f"tools[{index}]")
             else:
                 losses.adapted(f"tools[{index}]", "not declared: tool_choice does not allow it")
 
@@ -71,7 +62,7 @@ class MessagesToolRenderer:
     def choice(self) -> schema.ToolChoiceParam | None:
         """The choice; the switch for parallel calls is one of its fields."""
         chosen, parallel = self._request.tool_choice, self._request.parallel_tool_calls
-        if not self._native and not self.tools:
+        if not self.tools:
             if chosen is not None and chosen.mode == "required":
                 self._losses.warned("tool_choice", "left out: there are no tools")
             elif chosen not in (None, ToolChoice()):
@@ -79,20 +70,17 @@ class MessagesToolRenderer:
             if parallel is False:
                 self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
             return None
-        if not self._native and parallel is not False:
-            parallel = None  # true is the default
-        if chosen is None and parallel is None:
+        if chosen is None and parallel is not False:
             return None
-        param = self._render_choice(chosen or ToolChoice())
-        if param is None or parallel is None:
-            return param
-        if param.type != "none" or self._native:
-            param.disable_parallel_tool_use = not parallel
-        else:
-            self._losses.adapted("parallel_tool_calls", "left out: tool_choice is none")
+        param = self.render_choice(chosen or ToolChoice())
+        if param is not None and parallel is False:
+            if param.type == "none":
+                self._losses.adapted("parallel_tool_calls", "left out: tool_choice is none")
+            else:
+                param.disable_parallel_tool_use = True
         return param
 
-    def _render_choice(self, chosen: ToolChoice) -> schema.ToolChoiceParam | None:
+    def render_choice(self, chosen: ToolChoice) -> schema.ToolChoiceParam | None:
         if chosen.kind in _SERVER_TOOL_NAMES:
             return schema.ToolChoiceParam("tool", _SERVER_TOOL_NAMES[chosen.kind])
         if chosen.name is not None:
@@ -105,60 +93,40 @@ class MessagesToolRenderer:
             self._losses.warned("tool_choice.allowed", "only the allowed tools are declared")
         return schema.ToolChoiceParam(_CHOICE_TYPES[chosen.mode])
 
-    # Client tools
+    # Tools
 
-    def _declare(self, tool: Tool, path: str) -> None:
-        if tool.origin == NAME and self._native and isinstance(tool.raw, Raw):
-            if tool.kind != "mcp":
-                self.tools.append(tool.raw)
-                return
-            declaration = fields_of(tool.raw)
-            if "mcp_toolset" in declaration:
-                self.tools.append(declaration["mcp_toolset"])
-            if "mcp_server" in declaration:
-                self.mcp_servers.append(declaration["mcp_server"])
-        elif tool.kind == "function":
-            param = schema.ClientToolParam(
-                self._names.rename(tool.name, tool.namespace, path),
-                self._input_schema(tool.parameters, path),
-                tool.description,
-                tool.strict,
-                self._cache_control(tool, path),
-            )
-            self.tools.append(self._with_extra(param, tool, path))
-        elif tool.kind == "custom":
-            self._declare_free_text(tool, path)
-        elif tool.kind in _HOSTED_TOOLS:
-            _HOSTED_TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
+    def declare(self, tool: Tool, path: str) -> None:
+        if tool.kind in _TOOLS:
+            _TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
             report_missing_tool(tool, path, self._losses, NAME)
 
-    def _declare_free_text(self, tool: Tool, path: str) -> None:
-        self._losses.adapted(path, "its free text is passed as an object with the key input")
-        self.bridged |= {tool.name}
-        name = self._names.rename(tool.name, tool.namespace, path)
-        description = custom_tool_description(tool, path, self._losses)
-        cache_control = self._cache_control(tool, path)
-        param = schema.ClientToolParam(
-            name, FREE_TEXT_SCHEMA, description, cache_control=cache_control
-        )
-        self.tools.append(Raw(_json(param)))
+    def kept_extra(self, extra: Json, path: str) -> Json:
+        """The unknown keys of a tool that are sent: those of this dialect."""
+        report_unknown(extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
+        return UNSET
+
+    def _add(self, param: msgspec.Struct, tool: Tool, path: str) -> None:
+        extra = self.kept_extra(tool.extra, path)
+        self.tools.append(encode_with_extra(param, extra, schema.NESTED))
 
     def _cache_control(self, tool: Tool, path: str) -> Json:
         return schema.render_cache_control(
             tool.cache, path, self._losses, ttl=self._quirks.cache_ttl
         )
 
-    def _with_extra(self, param: msgspec.Struct, tool: Tool, path: str) -> Raw:
-        if self._native:
-            return encode_with_extra(param, tool.extra, schema.NESTED)
-        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
-        return Raw(_json(param))
+    def _function(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        param = schema.ClientToolParam(
+            self._names.rename(tool.name, tool.namespace, path),
+            self.input_schema(tool.parameters, path),
+            tool.description,
+            tool.strict,
+            self._cache_control(tool, path),
+        )
+        self._add(param, tool, path)
 
-    def _input_schema(self, parameters: Json, path: str) -> Raw:
+    def input_schema(self, parameters: Json, path: str) -> Raw:
         """The schema of the parameters, which must be of type object at the top."""
-        if self._native and isinstance(parameters, Raw):
-            return parameters
         keywords = schema_keywords(parameters)
         if not keywords:
             return _EMPTY_SCHEMA
@@ -170,18 +138,27 @@ class MessagesToolRenderer:
         self._losses.refused(f"{path}.parameters", "must be of type object; wrap it in one")
         return _EMPTY_SCHEMA
 
-    # Hosted tools
+    def _free_text(self, tool: Tool, hosted: Hosted, path: str) -> None:
+        self._losses.adapted(path, "its free text is passed as an object with the key input")
+        self.bridged |= {tool.name}
+        param = schema.ClientToolParam(
+            self._names.rename(tool.name, tool.namespace, path),
+            FREE_TEXT_SCHEMA,
+            custom_tool_description(tool, path, self._losses),
+            cache_control=self._cache_control(tool, path),
+        )
+        self.tools.append(Raw(_json(param)))
 
     def _web_search(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = self._web_tool(self._quirks.web_search, "web_search", tool, hosted, path)
         param.user_location = hosted.location
-        self.tools.append(self._with_extra(param, tool, path))
+        self._add(param, tool, path)
 
     def _web_fetch(self, tool: Tool, hosted: Hosted, path: str) -> None:
         param = self._web_tool(self._quirks.web_fetch, "web_fetch", tool, hosted, path)
         if hosted.location is not UNSET:
             self._refuse_option(path, "location")
-        self.tools.append(self._with_extra(param, tool, path))
+        self._add(param, tool, path)
 
     def _web_tool(
         self, tool_type: str, name: str, tool: Tool, hosted: Hosted, path: str
@@ -205,7 +182,7 @@ class MessagesToolRenderer:
         )
         if hosted.max_uses is not None:
             self._refuse_option(path, "max_uses")
-        self.tools.append(self._with_extra(param, tool, path))
+        self._add(param, tool, path)
 
     def _mcp(self, tool: Tool, hosted: Hosted, path: str) -> None:
         if hosted.server_url is None:
@@ -230,7 +207,9 @@ class MessagesToolRenderer:
         self._losses.refused(f"{path}.hosted.{option}", detail)
 
 
-_HOSTED_TOOLS: dict[str, Callable[[MessagesToolRenderer, Tool, Hosted, str], None]] = {
+_TOOLS: dict[str, Callable[[MessagesToolRenderer, Tool, Hosted, str], None]] = {
+    "function": MessagesToolRenderer._function,
+    "custom": MessagesToolRenderer._free_text,
     "web-search": MessagesToolRenderer._web_search,
     "web-fetch": MessagesToolRenderer._web_fetch,
     "code-execution": MessagesToolRenderer._code_execution,

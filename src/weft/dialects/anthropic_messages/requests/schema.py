@@ -39,24 +39,6 @@ SERVER_TOOLS = {
 }
 """Versioned server tools by the prefix of their type, with their canonical kind."""
 
-FIELD_PATHS = {
-    "instructions": "system",
-    "max_output_tokens": "max_tokens",
-    "stop": "stop_sequences",
-    "sampling.temperature": "temperature",
-    "sampling.top_p": "top_p",
-    "sampling.top_k": "top_k",
-    "reasoning": "thinking",
-    "reasoning.effort": "output_config.effort",
-    "reasoning.summary": "thinking.display",
-    "output": "output_config.format",
-    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
-    "tool_choice.mode": "tool_choice.type",
-    "user": "metadata.user_id",
-    "cache": "cache_control",
-}
-"""The path in a body of each canonical field that is called something else there."""
-
 Count = Annotated[int, Meta(ge=0)]
 MessageRole = Literal["user", "assistant", "system"]
 

@@ -117,7 +117,9 @@ class ValidatedBlocks:
         self._next = max(self._next, index + 1)
         self._stopped.pop(index, None)
         self._open[index] = self._check_fields(index, block)
-        if block.get("type") == "tool_use" and fields(block.get("input")) and _is_direct(block):
+        # Calls that code makes have their input at the start.
+        direct = text(fields(block.get("caller")).get("type")) in ("", "direct")
+        if block.get("type") == "tool_use" and fields(block.get("input")) and direct:
             value = shown(block.get("id"))
             detail = f"tool_use {value} starts with its input; expected {{}}, and deltas"
             self._report("tool-input-filled", detail)
@@ -274,11 +276,6 @@ class ValidatedToolUses:
             if reason not in TRUNCATED_REASONS and not _is_object(joined):
                 detail = f"the partial_json of block {index} makes {shown(joined)}"
                 self._report("tool-input-json", f"{detail}; expected one JSON object")
-
-
-def _is_direct(block: JsonObject) -> bool:
-    """Whether the model itself made the call. Calls made by code have their input at the start."""
-    return text(fields(block.get("caller")).get("type")) in ("", "direct")
 
 
 def _is_object(joined: str) -> bool:

@@ -92,7 +92,7 @@ class GeminiCallDecoder:
         if call.name and not (streamed is not None and call.id and call.id == streamed.wire_id):
             self._end(out)
             if not call.will_continue and not call.partial_args:
-                self._whole_call(call.name, call, signature, out)
+                self._add_whole(call.id, call.name, _args_text(call.args), signature, out)
                 return out
             streamed = self._start(call.name, call.id, signature, out)
         elif streamed is None:
@@ -167,16 +167,32 @@ class GeminiCallDecoder:
             out += [msgspec.structs.replace(part, id=id) for part in streamed.pending]
         self.client_called = self.client_called or invalid is None
 
-    def _whole_call(
-        self, name: str, call: wire.GeminiFunctionCall, signature: str | None, out: list[Part]
+    def _add_whole(
+        self,
+        wire_id: str | None,
+        name: str,
+        params: str,
+        signature: str | None,
+        out: list[Part],
+        executed_kind: str | None = None,
     ) -> None:
-        params = _args_text(call.args)
-        if self._is_repetition(call.id, name, params):
+        """Adds a call that came whole. `executed_kind`: the host executes it."""
+        if self._is_repetition(wire_id, name, params):
             return
-        self.client_called = True
-        id = self._claim_id(call.id, name)
-        own_signature, origin = unwrap_signature(signature, self._origin)
-        _emit(ToolCall(id, name, params, signature=own_signature, origin=origin), out)
+        executed, kind = executed_kind is not None, executed_kind or "function"
+        id = self._claim_id(wire_id, name)
+        own, origin = unwrap_signature(signature, self._origin)
+        out += (
+            ToolParamsStart(
+                id, name, kind, provider_executed=executed, signature=own, origin=origin
+            ),
+            ToolParamsDelta(id, params),
+            ToolParamsEnd(id),
+            ToolCall(
+                id, name, params, kind, provider_executed=executed, signature=own, origin=origin
+            ),
+        )
+        self.client_called = self.client_called or not executed
 
     def _is_repetition(self, wire_id: str | None, name: str, params: str) -> bool:
         """Whether the same call came before; if not, it is remembered."""
@@ -219,32 +235,14 @@ class GeminiCallDecoder:
         self, code: wire.ExecutableCode, signature: str | None, out: list[Part]
     ) -> None:
         params = _json(wire.ExecutableCode(None, code.language, code.code or "")).decode()
-        self._executed(code.id, wire.CODE_NAME, wire.CODE_KIND, params, signature, out)
+        self._add_whole(code.id, wire.CODE_NAME, params, signature, out, wire.CODE_KIND)
 
     def server_tool(
         self, call: wire.GeminiToolCall, signature: str | None, out: list[Part]
     ) -> None:
         name = wire.SERVER_PREFIX + (call.tool_type or "")
         params = _args_text(call.args)
-        self._executed(call.id, name, wire.SERVER_TOOL_KIND, params, signature, out)
-
-    def _executed(
-        self,
-        wire_id: str | None,
-        name: str,
-        kind: str,
-        params: str,
-        signature: str | None,
-        out: list[Part],
-    ) -> None:
-        if self._is_repetition(wire_id, name, params):
-            return
-        id = self._claim_id(wire_id, name)
-        own_signature, origin = unwrap_signature(signature, self._origin)
-        call = ToolCall(
-            id, name, params, kind, provider_executed=True, signature=own_signature, origin=origin
-        )
-        _emit(call, out)
+        self._add_whole(call.id, name, params, signature, out, wire.SERVER_TOOL_KIND)
 
     # Results
 
@@ -288,19 +286,6 @@ class GeminiCallDecoder:
         self._ids[wire_id or id] = id
         self._without_result.setdefault(name, {})[id] = None
         return id
-
-
-def _emit(call: ToolCall, out: list[Part]) -> None:
-    """Emits all parts of a call that came whole."""
-    start = ToolParamsStart(
-        call.id,
-        call.name,
-        call.kind,
-        provider_executed=call.provider_executed,
-        signature=call.signature,
-        origin=call.origin,
-    )
-    out += (start, ToolParamsDelta(call.id, call.params), ToolParamsEnd(call.id), call)
 
 
 def _is_null(value: Json) -> bool:

@@ -97,11 +97,10 @@ class FinishState:
                 extra.web_search_queries = grounding.web_search_queries.copy()
             if isinstance(grounding.search_entry_point, Raw):
                 extra.search_entry_point = grounding.search_entry_point.copy()
-        if candidate.finish_reason:
-            self._add_reason(candidate.finish_reason)
-
-    def _add_reason(self, reason: str) -> None:
-        """A specific reason wins over STOP, and any reason over none."""
+        reason = candidate.finish_reason
+        if not reason:
+            return
+        # A specific reason wins over STOP, and any reason over none.
         # capture: finish-reason-on-every-frame
         if self.reason in (None, STOP, UNSPECIFIED, reason):
             self.reason = reason

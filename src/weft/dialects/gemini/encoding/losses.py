@@ -92,13 +92,26 @@ class GeminiLossReporter:
 
     def result(self, result: ToolResult) -> wire.GeminiPart | None:
         call = self._calls.get(result.id)
-        part = _result_part(result, call) if call and not result.preliminary else None
-        if part is None:
+        if call is None or result.preliminary:
             preliminary = result.preliminary
             why = "preliminary results are not sent" if preliminary else "its call was not written"
             self.not_carried(result.type, why)
             return None
-        part.thought_signature = self._own_signature(result.extra)
+        part = wire.GeminiPart(thought_signature=self._own_signature(result.extra))
+        if not call.provider_executed:
+            key = "error" if result.is_error else "output"
+            response = _as_object(bytes(result.result).decode()) or Raw(_json({key: result.result}))
+            part.function_response = wire.GeminiFunctionResponse(call.id, call.name, response)
+        elif call.kind != wire.CODE_KIND:
+            tool_type = call.name.removeprefix(wire.SERVER_PREFIX)
+            part.tool_response = wire.GeminiToolResponse(call.id, tool_type, result.result)
+        else:
+            try:
+                part.code_execution_result = _decode_code_result(result.result)
+            except ValueError:
+                self.not_carried(result.type, "its call was not written")
+                return None
+            part.code_execution_result.id = result.id
         return part
 
     def file(self, file: File) -> wire.GeminiPart | None:
@@ -180,22 +193,3 @@ def _executed_call(call: ToolCall) -> wire.GeminiPart | None:
         return None
     tool_type = call.name.removeprefix(wire.SERVER_PREFIX)
     return wire.GeminiPart(tool_call=wire.GeminiToolCall(call.id, tool_type, args))
-
-
-def _result_part(result: ToolResult, call: ToolCall) -> wire.GeminiPart | None:
-    if call.kind == wire.CODE_KIND and call.provider_executed:
-        try:
-            code_result = _decode_code_result(result.result)
-        except ValueError:
-            return None
-        code_result.id = result.id
-        return wire.GeminiPart(code_execution_result=code_result)
-    if call.provider_executed:
-        tool_type = call.name.removeprefix(wire.SERVER_PREFIX)
-        tool_response = wire.GeminiToolResponse(call.id, tool_type, result.result)
-        return wire.GeminiPart(tool_response=tool_response)
-    key = "error" if result.is_error else "output"
-    response = _as_object(bytes(result.result).decode()) or Raw(_json({key: result.result}))
-    return wire.GeminiPart(
-        function_response=wire.GeminiFunctionResponse(call.id, call.name, response)
-    )

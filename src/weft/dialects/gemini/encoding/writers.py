@@ -12,6 +12,7 @@ from weft.sse import Event
 WrittenPart = wire.GeminiPart | Raw
 
 _FRAME_PREFIX = b'{"candidates":[{"content":{"parts":['
+_EMPTY_PART = b'{"text":""}'
 _LINE_BREAKS = (
     (b"\xc2\x85", b"\\u0085"),
     (b"\xe2\x80\xa8", b"\\u2028"),
@@ -72,12 +73,12 @@ class FrameWriter:
         """Writes the signature of the text before it, in a part of its own."""
         self.part(part)
 
-    def finish(self, response: wire.FinalResponse) -> None:
+    def finish(self, response: wire.GenerateContentResponse) -> None:
+        """Writes the last frame. It has one candidate with an empty text."""
         self.out.append(Event("", to_one_line(large_json.write(response))))
 
     def error(self, error: wire.GeminiError) -> None:
-        body = wire.GenerateContentResponse(error=Raw(_json(error)))
-        self.out.append(Event("", to_one_line(_json(body))))
+        self.out.append(Event("", to_one_line(wire.error_body(error))))
 
 
 class GeminiBodyWriter(FrameWriter):
@@ -112,12 +113,13 @@ class GeminiBodyWriter(FrameWriter):
         if isinstance(last, wire.GeminiPart):
             last.thought_signature = part.thought_signature
 
-    def finish(self, response: wire.FinalResponse) -> None:
+    def finish(self, response: wire.GenerateContentResponse) -> None:
+        body = large_json.write(response)
         if self._parts:
-            response.candidates[0].content.parts = [
-                Raw(large_json.write(part)) for part in self._parts
-            ]
-        self.body = to_one_line(large_json.write(response))
+            parts = b",".join(large_json.write(part) for part in self._parts)
+            rest = body.removeprefix(_FRAME_PREFIX + _EMPTY_PART)
+            body = b"%b%b%b" % (_FRAME_PREFIX, parts, rest)
+        self.body = to_one_line(body)
 
     def error(self, error: wire.GeminiError) -> None:
-        self.body = _json(wire.GenerateContentResponse(error=Raw(_json(error))))
+        self.body = wire.error_body(error)

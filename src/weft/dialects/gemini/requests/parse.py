@@ -8,6 +8,7 @@ from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.options import WIRE_PATHS
 from weft.dialects.gemini.requests.parse_messages import PartParser
 from weft.dialects.gemini.requests.parse_tools import parse_tool_choice, parse_tools
 from weft.dialects.gemini.requests.schema_subset import to_json_schema
@@ -17,7 +18,6 @@ from weft.dialects.requests.fields import check_body
 from weft.dialects.requests.passthrough import with_source
 from weft.dialects.requests.unknown_fields import UNKNOWN_ROLE, collect
 from weft.errors import BadRequest
-from weft.parts import Json
 from weft.request import (
     Effort,
     Message,
@@ -52,23 +52,19 @@ def parse(body: bytes, context: Context) -> Parsed:
 def _parse(body: bytes, context: Context) -> Parsed:
     check_body(body)
     source, extra = schema.parse_object(body, schema.GenerateContentRequest)
-    places = SourcePaths(schema.FIELD_PATHS)
-    messages, source_messages = _parse_messages(source, context, places)
-    config, unknown = schema.parse_optional(
-        source.generation_config, schema.GenerationConfig, _CONFIG
-    )
-    config = config or schema.GenerationConfig()
-    extra |= unknown
+    paths = SourcePaths(WIRE_PATHS)
+    messages, source_messages = _parse_messages(source, context, paths)
+    config = source.generation_config or schema.GenerationConfig()
     request = Request(
         source.model or "",
         dialect=NAME,
         messages=tuple(messages),
-        tools=parse_tools(source.tools, places),
+        tools=parse_tools(source.tools or [], paths),
         tool_choice=parse_tool_choice(source.tool_config, extra),
         max_output_tokens=config.max_output_tokens,
         sampling=_parse_sampling(config),
         stop=tuple(config.stop_sequences or ()),
-        output=_parse_output(config, extra, places),
+        output=_parse_output(config, extra, paths),
         reasoning=_parse_reasoning(config.thinking_config, extra),
         choices=config.candidate_count or 1,
         stream=bool(source.stream),
@@ -77,31 +73,30 @@ def _parse(body: bytes, context: Context) -> Parsed:
         del extra[_MODALITIES]  # the default
     request = msgspec.structs.replace(request, extra=collect(extra))
     body = schema.with_camel_case_keys(body)
-    return Parsed(with_source(request, body, source_messages), places)
+    return Parsed(with_source(request, body, source_messages), paths)
 
 
 def _parse_messages(
-    source: schema.GenerateContentRequest, context: Context, places: SourcePaths
+    source: schema.GenerateContentRequest, context: Context, paths: SourcePaths
 ) -> tuple[list[Message], list[Raw | None]]:
     """Returns the messages, and for each the bytes it may be sent in again, if there are any."""
-    parser = PartParser(context, places)
+    parser = PartParser(context, paths)
     messages: list[Message] = []
     sources: list[Raw | None] = []
     instruction = schema.non_null(source.system_instruction)
     if instruction is not None:
         path = "systemInstruction"
         content, _ = schema.parse_object(instruction, schema.RequestContent, path)
-        parts = parser.parse(content.parts, path, "messages[0]")
-        places.add("messages[0]", path)
-        messages.append(Message("system", parts))
+        paths.add("messages[0]", path)
+        messages.append(Message("system", parser.parse(content.parts, path, "messages[0]")))
         sources.append(None)
-    for index, raw in enumerate(schema.parse_list(source.contents, "contents")):
+    for index, raw in enumerate(source.contents or ()):
         path, canonical = f"contents[{index}]", f"messages[{len(messages)}]"
         content, unknown = schema.parse_object(raw, schema.RequestContent, path)
         role = _ROLES.get(content.role or "user")
-        places.add(canonical, path)
+        paths.add(canonical, path)
         if role is None:
-            places.add(f"{canonical}.content[0]", f"{path}.role")
+            paths.add(f"{canonical}.content[0]", f"{path}.role")
             messages.append(Message("user", (OpaqueContent(NAME, UNKNOWN_ROLE, raw),)))
             sources.append(raw)
             continue
@@ -132,7 +127,7 @@ def _parse_sampling(config: schema.GenerationConfig) -> Sampling:
 
 
 def _parse_output(
-    config: schema.GenerationConfig, extra: dict[str, Raw], places: SourcePaths
+    config: schema.GenerationConfig, extra: dict[str, Raw], paths: SourcePaths
 ) -> OutputFormat:
     subset = schema.non_null(config.response_schema)
     full = schema.non_null(config.response_json_schema)
@@ -145,7 +140,7 @@ def _parse_output(
             extra[f"{_CONFIG}.responseJsonSchema"] = full
         return OutputFormat()
     if full is None and subset is not None:
-        places.add("output.schema", f"{_CONFIG}.responseSchema")
+        paths.add("output.schema", f"{_CONFIG}.responseSchema")
         full = to_json_schema(subset)
     if mime_type != schema.JSON_TYPE:
         if full is not None:
@@ -155,9 +150,9 @@ def _parse_output(
     return OutputFormat("json") if full is None else OutputFormat("json-schema", schema=full)
 
 
-def _parse_reasoning(raw: Json, extra: dict[str, Raw]) -> ReasoningOptions | None:
-    config, unknown = schema.parse_optional(raw, schema.ThinkingConfig, _THINKING)
-    extra |= unknown
+def _parse_reasoning(
+    config: schema.ThinkingConfig | None, extra: dict[str, Raw]
+) -> ReasoningOptions | None:
     if config is None:
         return None
     effort = None

@@ -4,19 +4,21 @@ A function response without an id answers the first open call of its name.
 """
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from weft.context import Context
 from weft.dialects.envelope import is_envelope, restore_reasoning, unwrap, with_signature
+from weft.dialects.gemini import wire
 from weft.dialects.gemini.requests import schema
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests.codec import SourcePaths
 from weft.dialects.requests.fields import fields_of, is_json_object
 from weft.dialects.requests.unknown_fields import UNPARSED_RESULT_PARTS, collect
 from weft.errors import BadRequest
-from weft.parts import Json
 from weft.request import (
     AnyContent,
     CallContent,
@@ -27,6 +29,9 @@ from weft.request import (
     ResultContent,
     TextContent,
 )
+
+Unknown = dict[str, Raw]
+"""Fields without a canonical one, by their path in the part."""
 
 _METADATA_KEYS = frozenset({"partMetadata", "videoMetadata"})
 """Unknown keys of a part that are not a payload."""
@@ -39,38 +44,38 @@ _DETAILS = {
 _PRIVATE_URI = re.compile(r"(?!https?://)|https?://[^/]+/v\d\w*/files/")
 """URIs that only the host can open: its own file store, or a bucket."""
 
-_SIGNATURE = "thoughtSignature"
+_SIGNATURE, _THOUGHT, _RESOLUTION = "thoughtSignature", "thought", "mediaResolution"
 _json = msgspec.json.Encoder().encode
 
 
 class PartParser:
     """Parses the contents of one request in order, and remembers the calls without a result."""
 
-    def __init__(self, context: Context, places: SourcePaths) -> None:
+    def __init__(self, context: Context, paths: SourcePaths) -> None:
         self._origin = context.origin or NAME
         self._ids = context.ids
-        self._places = places
+        self._paths = paths
         self._open_calls: list[CallContent] = []
         self.foreign_signature = False
         """Whether the last content carried a wrapped signature of another origin."""
 
-    def parse(self, parts: Json, path: str, canonical: str) -> tuple[AnyContent, ...]:
-        """Returns the contents of one message, and adds their places."""
+    def parse(self, parts: list[Raw] | None, path: str, canonical: str) -> tuple[AnyContent, ...]:
+        """Returns the contents of one message, and adds their paths."""
         self.foreign_signature = False
         contents: list[AnyContent] = []
-        for index, raw in enumerate(schema.parse_list(parts, f"{path}.parts")):
+        for index, raw in enumerate(parts or ()):
             part_path = f"{path}.parts[{index}]"
             for content in self._parse_part(raw, part_path):
                 empty = isinstance(content, ReasoningContent) and not content.text
                 if empty and self.foreign_signature:
                     text = _pop_unsigned_reasoning(contents)
                     content = msgspec.structs.replace(content, text=text)
-                self._places.add(f"{canonical}.content[{len(contents)}]", part_path)
+                self._paths.add(f"{canonical}.content[{len(contents)}]", part_path)
                 contents.append(content)
         return tuple(contents)
 
     def _parse_part(self, raw: Raw, path: str) -> list[AnyContent]:
-        part, unknown = schema.parse_object(raw, schema.RequestPart, path)
+        part, unknown = schema.parse_object(raw, wire.GeminiPart, path)
         envelope = unwrap(part.thought_signature)
         if envelope is None:
             return [self._parse_payload(raw, part, unknown, path)]
@@ -88,123 +93,112 @@ class PartParser:
         return [reasoning, self._parse_payload(Raw(_json(fields)), unsigned, unknown, path)]
 
     def _parse_payload(
-        self, raw: Raw, part: schema.RequestPart, unknown: dict[str, Raw], path: str
+        self, raw: Raw, part: wire.GeminiPart, unknown: Unknown, path: str
     ) -> AnyContent:
-        fields = {
-            "functionCall": schema.non_null(part.function_call),
-            "functionResponse": schema.non_null(part.function_response),
-            "inlineData": schema.non_null(part.inline_data),
-            "fileData": schema.non_null(part.file_data),
-        }
-        payloads = {key: value for key, value in fields.items() if value is not None}
-        kinds = [*payloads, *(["text"] if part.text is not None else [])]
+        payloads = part.payloads()
+        kinds = [_PARSERS[type(payload)][0] for payload in payloads]
+        kinds += ["text"] if part.text is not None else []
         if len(kinds) > 1:
             raise BadRequest(path, f"a part has one payload, not {' and '.join(kinds)}")
         if not kinds:
             others = [key for key in unknown if key not in _METADATA_KEYS]
             return OpaqueContent(NAME, others[0] if others else "part", raw)
-        for key, payload in payloads.items():
-            return _PARSERS[key](self, payload, part, unknown, f"{path}.{key}")
-        text, resolution = part.text or "", _resolution(part)
+        for payload in payloads:
+            key, parse = _PARSERS[type(payload)]
+            return parse(self, payload, part, unknown, f"{path}.{key}")
         if not part.thought:
-            return TextContent(text, extra=collect(_part_extra(part), resolution, unknown))
+            return TextContent(part.text or "", extra=collect(_metadata(part), unknown))
         signature = part.thought_signature
         return ReasoningContent(
-            text,
+            part.text or "",
             "summary",
             signature=signature,
             origin=self._origin if signature else None,
-            extra=collect(unknown, resolution),
+            extra=collect(unknown, _metadata(part, _SIGNATURE, _THOUGHT)),
         )
 
     def _function_call(
-        self, raw: Raw, part: schema.RequestPart, unknown: dict[str, Raw], path: str
-    ) -> AnyContent:
-        call, rest = schema.parse_nested(raw, schema.RequestFunctionCall, path, "functionCall")
+        self, call: wire.GeminiFunctionCall, part: wire.GeminiPart, unknown: Unknown, path: str
+    ) -> CallContent:
+        if call.name is None:
+            raise schema.missing_field(path, "name")
         args = schema.non_null(call.args)
         if args is not None and not is_json_object(args):
             raise BadRequest(f"{path}.args", "expected an object")
-        part_extra = _part_extra(part)
-        part_extra.pop(_SIGNATURE, None)
         content = CallContent(
             call.id or self._ids.local(schema.GENERATED_ID),
             call.name,
             "{}" if args is None else bytes(args).decode(),
             signature=part.thought_signature,
             origin=self._origin if part.thought_signature else None,
-            extra=collect(unknown, rest, part_extra, _resolution(part)),
+            extra=collect(unknown, _metadata(part, _SIGNATURE)),
         )
         self._open_calls.append(content)
         return content
 
     def _function_response(
-        self, raw: Raw, part: schema.RequestPart, unknown: dict[str, Raw], path: str
-    ) -> AnyContent:
-        result, rest = schema.parse_nested(
-            raw, schema.RequestFunctionResponse, path, "functionResponse"
-        )
+        self,
+        result: wire.GeminiFunctionResponse,
+        part: wire.GeminiPart,
+        unknown: Unknown,
+        path: str,
+    ) -> ResultContent:
+        if result.name is None:
+            raise schema.missing_field(path, "name")
         response = schema.non_null(result.response) or Raw(b"{}")
         if not is_json_object(response):
             raise BadRequest(f"{path}.response", "expected an object")
         text, is_error = _parse_response(response)
-        raw_parts = schema.parse_list(result.parts, f"{path}.parts")
         media: list[ImageContent | FileContent] = []
-        for index, raw_part in enumerate(raw_parts):
-            part_path = f"{path}.parts[{index}]"
-            inner, inner_unknown = schema.parse_object(raw_part, schema.RequestPart, part_path)
-            content = self._parse_payload(raw_part, inner, inner_unknown, part_path)
+        for index, raw in enumerate(result.parts or ()):
+            inner_path = f"{path}.parts[{index}]"
+            inner, inner_unknown = schema.parse_object(raw, wire.GeminiPart, inner_path)
+            content = self._parse_payload(raw, inner, inner_unknown, inner_path)
             if isinstance(content, ImageContent | FileContent):
                 media.append(content)
-        if len(media) < len(raw_parts) and isinstance(result.parts, Raw):
-            rest[UNPARSED_RESULT_PARTS] = (
-                result.parts
-            )  # some have no canonical content: all are kept
+        if result.parts and len(media) < len(result.parts):
+            # some have no canonical content: all are kept
+            unknown |= {UNPARSED_RESULT_PARTS: Raw(_json(result.parts))}
+        id = result.id
+        for call in self._open_calls:
+            if call.name == result.name if id is None else call.id == id:
+                self._open_calls.remove(call)
+                id = call.id
+                break
         return ResultContent(
-            self._close_call(result),
+            id or "",
             (*text, *media),
             name=result.name,
             is_error=is_error,
-            extra=collect(unknown, rest, _part_extra(part), _resolution(part)),
+            extra=collect(unknown, _metadata(part)),
         )
-
-    def _close_call(self, result: schema.RequestFunctionResponse) -> str:
-        """Returns the id of the call that this result answers."""
-        if result.id is not None:
-            matching = [call for call in self._open_calls if call.id == result.id]
-        else:
-            matching = [call for call in self._open_calls if call.name == result.name]
-        if not matching:
-            return result.id or ""
-        self._open_calls.remove(matching[0])
-        return matching[0].id
 
     def _inline_data(
-        self, raw: Raw, part: schema.RequestPart, unknown: dict[str, Raw], path: str
+        self, blob: wire.GeminiBlob, part: wire.GeminiPart, unknown: Unknown, path: str
     ) -> AnyContent:
-        blob, rest = schema.parse_nested(raw, schema.RequestBlob, path, "inlineData")
-        return _media(part, unknown | rest, blob.mime_type, blob.display_name, data=blob.data)
+        if blob.mime_type is None or blob.data is None:
+            raise schema.missing_field(path, "mimeType" if blob.mime_type is None else "data")
+        return _media(part, unknown, blob.mime_type, blob.display_name, data=blob.data)
 
     def _file_data(
-        self, raw: Raw, part: schema.RequestPart, unknown: dict[str, Raw], path: str
+        self, file: wire.GeminiFileData, part: wire.GeminiPart, unknown: Unknown, path: str
     ) -> AnyContent:
-        file, rest = schema.parse_nested(raw, schema.RequestFileData, path, "fileData")
-        private = _PRIVATE_URI.match(file.file_uri) is not None
-        return _media(
-            part,
-            unknown | rest,
-            file.mime_type,
-            file.display_name,
-            url=None if private else file.file_uri,
-            file_id=file.file_uri if private else None,
-        )
+        uri = file.file_uri
+        if uri is None:
+            raise schema.missing_field(path, "fileUri")
+        if _PRIVATE_URI.match(uri):
+            return _media(part, unknown, file.mime_type, file.display_name, file_id=uri)
+        return _media(part, unknown, file.mime_type, file.display_name, url=uri)
 
 
-_PARSERS = {
-    "functionCall": PartParser._function_call,
-    "functionResponse": PartParser._function_response,
-    "inlineData": PartParser._inline_data,
-    "fileData": PartParser._file_data,
+_Parse = Callable[[PartParser, Any, wire.GeminiPart, Unknown, str], AnyContent]
+_PARSERS: dict[type, tuple[str, _Parse]] = {
+    wire.GeminiFunctionCall: ("functionCall", PartParser._function_call),
+    wire.GeminiFunctionResponse: ("functionResponse", PartParser._function_response),
+    wire.GeminiBlob: ("inlineData", PartParser._inline_data),
+    wire.GeminiFileData: ("fileData", PartParser._file_data),
 }
+"""The key of each payload that requests have, and how it is parsed."""
 
 
 def _pop_unsigned_reasoning(contents: list[AnyContent]) -> str:
@@ -220,24 +214,22 @@ def _pop_unsigned_reasoning(contents: list[AnyContent]) -> str:
     return "".join(texts)
 
 
-def _part_extra(part: schema.RequestPart) -> dict[str, Raw]:
-    """The fields of a part that canonical content does not have."""
-    extra: dict[str, Raw] = {}
-    if part.thought_signature is not None:
-        extra[_SIGNATURE] = Raw(_json(part.thought_signature))
-    if part.thought:
-        extra["thought"] = Raw(b"true")
-    return extra
-
-
-def _resolution(part: schema.RequestPart) -> dict[str, Raw]:
-    resolution = schema.non_null(part.media_resolution)
-    return {} if resolution is None else {"mediaResolution": resolution}
+def _metadata(part: wire.GeminiPart, *canonical: str) -> Unknown:
+    """The fields about the payload of a part, without those that its content has a field for."""
+    signature = part.thought_signature
+    fields: dict[str, Raw | None] = {
+        _SIGNATURE: None if signature is None else Raw(_json(signature)),
+        _THOUGHT: Raw(b"true") if part.thought else None,
+        _RESOLUTION: schema.non_null(part.media_resolution),
+    }
+    return {
+        key: value for key, value in fields.items() if value is not None and key not in canonical
+    }
 
 
 def _media(
-    part: schema.RequestPart,
-    unknown: dict[str, Raw],
+    part: wire.GeminiPart,
+    unknown: Unknown,
     media_type: str | None,
     name: str | None,
     *,
@@ -245,25 +237,18 @@ def _media(
     url: str | None = None,
     file_id: str | None = None,
 ) -> ImageContent | FileContent:
-    extra = unknown | _part_extra(part)
     if not (media_type or "").startswith("image/"):
-        packed = collect(extra, _resolution(part))
-        return FileContent(media_type, data, url, file_id, name, extra=packed)
-    detail = _detail(part)
-    if detail is None:
-        extra |= _resolution(part)
-    if name is not None:
-        extra["inlineData.displayName" if data else "fileData.displayName"] = Raw(_json(name))
-    return ImageContent(media_type, data, url, file_id, detail, extra=collect(extra))
-
-
-def _detail(part: schema.RequestPart) -> str | None:
-    """The canonical detail, if the resolution has only a known level."""
+        extra = collect(unknown, _metadata(part))
+        return FileContent(media_type, data, url, file_id, name, extra=extra)
+    detail = None
     resolution = schema.non_null(part.media_resolution)
-    if resolution is None or not is_json_object(resolution):
-        return None
-    parsed, unknown = schema.parse_object(resolution, schema.MediaResolution)
-    return None if unknown else _DETAILS.get(parsed.level or "")
+    if resolution is not None and is_json_object(resolution):
+        parsed, more = schema.parse_object(resolution, schema.MediaResolution)
+        detail = None if more else _DETAILS.get(parsed.level or "")
+    fields = unknown | _metadata(part, *([] if detail is None else [_RESOLUTION]))
+    if name is not None:
+        fields["inlineData.displayName" if data else "fileData.displayName"] = Raw(_json(name))
+    return ImageContent(media_type, data, url, file_id, detail, extra=collect(fields))
 
 
 def _parse_response(response: Raw) -> tuple[tuple[TextContent, ...], bool]:

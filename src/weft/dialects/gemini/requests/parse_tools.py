@@ -21,32 +21,30 @@ _MODES: dict[str, ToolMode] = {
     "VALIDATED": "auto",
 }
 _SNAKE_CASE_HUMP = re.compile("_([a-z])")
+_CALLING_CONFIG = "toolConfig.functionCallingConfig"
 _TRANSPORT = "streamableHttpTransport"
 _json = msgspec.json.Encoder().encode
 
 
-def parse_tools(raw: Json, places: SourcePaths) -> tuple[Tool, ...]:
+def parse_tools(entries: list[Raw], paths: SourcePaths) -> tuple[Tool, ...]:
     """Returns all tools; one entry of `tools` may hold several."""
     tools: list[Tool] = []
-
-    def add(tool: Tool, path: str) -> None:
-        places.add(f"tools[{len(tools)}]", path)
-        tools.append(tool)
-
-    for index, raw_entry in enumerate(schema.parse_list(raw, "tools")):
+    for index, raw_entry in enumerate(entries):
         path = f"tools[{index}]"
         entry, hosted = schema.parse_object(raw_entry, schema.ToolEntry, path)
-        functions = schema.parse_list(entry.function_declarations, f"{path}.functionDeclarations")
-        for number, function in enumerate(functions):
+        found: list[tuple[str, Tool]] = []
+        for number, function in enumerate(entry.function_declarations or ()):
             function_path = f"{path}.functionDeclarations[{number}]"
-            add(_function(function, function_path), function_path)
-        servers = schema.parse_list(entry.mcp_servers, f"{path}.mcpServers")
-        for number, server in enumerate(servers):
+            found.append((function_path, _function(function, function_path)))
+        for number, server in enumerate(entry.mcp_servers or ()):
             server_path = f"{path}.mcpServers[{number}]"
-            add(_mcp_server(server, server_path), server_path)
+            found.append((server_path, _mcp_server(server, server_path)))
         for key, options in hosted.items():
             if bytes(options) != b"null":
-                add(_hosted_tool(key, options, f"{path}.{key}"), f"{path}.{key}")
+                found.append((f"{path}.{key}", _hosted_tool(key, options, f"{path}.{key}")))
+        for tool_path, tool in found:
+            paths.add(f"tools[{len(tools)}]", tool_path)
+            tools.append(tool)
     return tuple(tools)
 
 
@@ -82,16 +80,13 @@ def _hosted_tool(key: str, options: Raw, path: str) -> Tool:
 
 def _mcp_server(raw: Raw, path: str) -> Tool:
     server, unknown = schema.parse_object(raw, schema.McpServerEntry, path)
-    raw_transport = schema.non_null(server.streamable_http_transport)
-    if raw_transport is None:
+    transport = server.streamable_http_transport
+    if transport is None:
         raise BadRequest(f"{path}.{_TRANSPORT}", "is required")
-    transport, extra = schema.parse_nested(
-        raw_transport, schema.StreamableHttpTransport, f"{path}.{_TRANSPORT}", _TRANSPORT
-    )
     headers = dict(transport.headers or {})
     token = headers.pop("Authorization", None)
     if headers:
-        extra[f"{_TRANSPORT}.headers"] = Raw(_json(headers))
+        unknown[f"{_TRANSPORT}.headers"] = Raw(_json(headers))
     hosted = Hosted(
         server_label=server.name,
         server_url=transport.url,
@@ -103,27 +98,23 @@ def _mcp_server(raw: Raw, path: str) -> Tool:
         hosted=hosted,
         raw=Raw(_json({"mcpServers": [raw]})),
         origin=NAME,
-        extra=collect(unknown, extra),
+        extra=collect(unknown),
     )
 
 
-def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> ToolChoice | None:
-    config, unknown = schema.parse_optional(raw, schema.ToolConfig, "toolConfig")
-    extra |= unknown
-    if config is None:
+def parse_tool_choice(config: schema.ToolConfig | None, extra: dict[str, Raw]) -> ToolChoice | None:
+    """Returns the choice; a mode that is unknown stays in `extra`."""
+    raw = None if config is None else schema.non_null(config.function_calling_config)
+    if raw is None:
         return None
-    path = "toolConfig.functionCallingConfig"
-    calling, unknown = schema.parse_optional(
-        config.function_calling_config, schema.FunctionCallingConfig, path
-    )
-    if calling is None or (calling.mode is None and not calling.allowed_function_names):
+    calling, unknown = schema.parse_object(raw, schema.FunctionCallingConfig, _CALLING_CONFIG)
+    if calling.mode is None and not calling.allowed_function_names:
         return None
     mode = _MODES.get((calling.mode or "AUTO").upper())
     if mode is None:
-        if isinstance(config.function_calling_config, Raw):
-            extra[path] = config.function_calling_config
+        extra[_CALLING_CONFIG] = raw
         return None
-    extra |= unknown
+    extra |= {f"{_CALLING_CONFIG}.{key}": value for key, value in unknown.items()}
     allowed = tuple(calling.allowed_function_names or ())
     if mode == "required" and len(allowed) == 1:
         return ToolChoice(mode, allowed[0])

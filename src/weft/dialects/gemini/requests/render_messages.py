@@ -7,26 +7,21 @@ dropped, and the first call of a step that has no signature of this API is marke
 from collections.abc import Callable
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
-from weft import large_json
 from weft.context import Context
+from weft.dialects.gemini import wire
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.passthrough import GeminiPassthrough
 from weft.dialects.gemini.wire import NAME
-from weft.dialects.requests.codec import Losses, accepted_origins
+from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.data_urls import text_of_file
 from weft.dialects.requests.fields import fields_of, is_json_object
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.tools import arguments_object
 from weft.dialects.requests.turns import LocatedContent
-from weft.dialects.requests.unknown_fields import (
-    UNPARSED_RESULT_PARTS,
-    encode_with_extra,
-    report_dropped_extras,
-    report_unsupported_item,
-)
-from weft.parts import Json
+from weft.dialects.requests.unknown_fields import UNPARSED_RESULT_PARTS, report_dropped_extras
 from weft.request import (
     CallContent,
     FileContent,
@@ -68,14 +63,17 @@ class PartRenderer:
     """Renders the contents of one request."""
 
     def __init__(
-        self, context: Context, losses: Losses, names: ToolNameMap, *, native: bool
+        self,
+        context: Context,
+        losses: Losses,
+        names: ToolNameMap,
+        passthrough: GeminiPassthrough,
     ) -> None:
-        """`native`: the request came in this dialect."""
         self._losses = losses
         self._names = names
-        self._native = native
+        self._passthrough = passthrough
+        self._native = passthrough.native
         self._quirks = quirks_of(context)
-        self._origins = accepted_origins(context, NAME, native=native)
         self._call_names: dict[str, str] = {}
         """The name of each call so far, by id: a functionResponse repeats it."""
         self._needs_mark = False
@@ -84,28 +82,22 @@ class PartRenderer:
     def render(self, contents: list[LocatedContent], role: str) -> list[Raw]:
         """Returns the parts of one message. A message of the model is one step."""
         self._needs_mark = role == "assistant" and not self._native and self._quirks.signed_calls
-        parts = [part for placed in contents for part in self._render_content(placed, role)]
+        parts = [part for located in contents for part in self._render_content(located, role)]
         if self._quirks.result_media:
             return parts
-        for placed in contents:  # media of results go behind all results
-            if isinstance(placed.content, ResultContent):
-                media = self._result_media(placed.path, placed.content)
+        for located in contents:  # media of results go behind all results
+            if isinstance(located.content, ResultContent):
+                media = self._result_media(located.path, located.content)
                 if media:
                     detail = "images and files are sent behind the result"
-                    self._losses.adapted(f"{placed.path}.content", detail)
+                    self._losses.adapted(f"{located.path}.content", detail)
                 parts += media
         return parts
 
-    def _render_content(self, placed: LocatedContent, role: str) -> list[Raw]:
-        content = placed.content
-        part = _RENDERERS[type(content)](self, placed.path, content, role)
+    def _render_content(self, located: LocatedContent, role: str) -> list[Raw]:
+        content = located.content
+        part = _RENDERERS[type(content)](self, located.path, content, role)
         return [] if part is None else [part]
-
-    def _with_extra(self, part: schema.RequestPart, extra: Json, path: str) -> Raw:
-        if self._native:
-            return encode_with_extra(part, extra, schema.NESTED)
-        report_dropped_extras(extra, path, self._losses, NAME)
-        return Raw(large_json.write(part))
 
     def _drop_cache(self, content: _Cacheable, path: str) -> None:
         if content.cache is not None:
@@ -120,7 +112,7 @@ class PartRenderer:
                 if content != TextContent(""):
                     self._losses.adapted(path, "empty text is left out")
                 return None
-        return self._with_extra(schema.RequestPart(content.text), content.extra, path)
+        return self._passthrough.part(wire.GeminiPart(content.text), content.extra, path)
 
     def _image(self, path: str, content: ImageContent, role: str) -> Raw | None:
         self._drop_cache(content, path)
@@ -132,7 +124,7 @@ class PartRenderer:
         elif content.detail not in (None, "auto"):
             detail = f"dropped: {NAME} has no equivalent of {content.detail}"
             self._losses.warned(f"{path}.detail", detail)
-        return self._with_extra(part, content.extra, path)
+        return self._passthrough.part(part, content.extra, path)
 
     def _file(self, path: str, content: FileContent, role: str) -> Raw | None:
         self._drop_cache(content, path)
@@ -140,20 +132,17 @@ class PartRenderer:
         if content.data is not None and media_type is None and content.data.startswith(_PDF_BASE64):
             media_type = _MEDIA_TYPES["pdf"]
         if media_type == _PLAIN_TEXT and content.data is not None and not self._native:
-            return self._text_file(path, content)
+            text = text_of_file(content)
+            if text is None:
+                self._losses.refused(path, "text/plain data is not valid UTF-8")
+                return None
+            self._losses.adapted(path, "a plain text file is sent as text")
+            titled = f"{content.filename}\n\n{text}" if content.filename else text
+            return self._passthrough.part(wire.GeminiPart(titled), content.extra, path)
         part = self._media_part(path, content, media_type, content.filename)
         if content.filename is not None and not self._native:
             self._losses.adapted(f"{path}.filename", f"left out: {NAME} has no file names")
-        return None if part is None else self._with_extra(part, content.extra, path)
-
-    def _text_file(self, path: str, content: FileContent) -> Raw | None:
-        text = text_of_file(content)
-        if text is None:
-            self._losses.refused(path, "text/plain data is not valid UTF-8")
-            return None
-        self._losses.adapted(path, "a plain text file is sent as text")
-        titled = f"{content.filename}\n\n{text}" if content.filename else text
-        return self._with_extra(schema.RequestPart(titled), content.extra, path)
+        return None if part is None else self._passthrough.part(part, content.extra, path)
 
     def _media_part(
         self,
@@ -161,10 +150,10 @@ class PartRenderer:
         content: ImageContent | FileContent,
         media_type: str | None,
         name: str | None,
-    ) -> schema.RequestPart | None:
+    ) -> wire.GeminiPart | None:
         if content.data is not None and media_type is not None:
-            blob = schema.RequestBlob(media_type, content.data, name if self._native else None)
-            return schema.RequestPart(inline_data=Raw(_json(blob)))
+            blob = wire.GeminiBlob(media_type, content.data, name if self._native else None)
+            return wire.GeminiPart(inline_data=blob)
         if content.data is not None:
             self._losses.refused(path, f"{NAME} requires the media type of the data")
             return None
@@ -183,21 +172,18 @@ class PartRenderer:
         if media_type != content.media_type:
             detail = f"{media_type}, guessed from the name"
             self._losses.adapted(f"{path}.media_type", detail)
-        file = schema.RequestFileData(uri, media_type, name if self._native else None)
-        return schema.RequestPart(file_data=Raw(_json(file)))
+        file = wire.GeminiFileData(media_type, uri, name if self._native else None)
+        return wire.GeminiPart(file_data=file)
 
     def _reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
-        own = content.origin in self._origins and content.encrypted is None
-        if own and content.signature is not None:
-            part = schema.RequestPart(
-                content.text, thought=True, thought_signature=content.signature
-            )
-            return self._with_extra(part, content.extra, path)
-        if content.origin is None and self._native:
-            part = schema.RequestPart(content.text, thought=True)
-            return self._with_extra(part, content.extra, path)
+        accepted = self._passthrough.accepts(content.origin)
+        own = accepted and content.encrypted is None and content.signature is not None
+        if own or (content.origin is None and self._native):
+            signature = content.signature if own else None
+            part = wire.GeminiPart(content.text, thought=True, thought_signature=signature)
+            return self._passthrough.part(part, content.extra, path)
         self._needs_mark = self._quirks.signed_calls
-        foreign = content.origin is not None and content.origin not in self._origins
+        foreign = content.origin is not None and not accepted
         whose = f"of {content.origin}" if foreign else "without a signature"
         self._losses.warned(path, f"dropped: reasoning {whose}")
         return None
@@ -214,17 +200,17 @@ class PartRenderer:
         name = self._names.rename(content.name, content.namespace, path)
         self._call_names[content.id] = name
         args = arguments_object(content, path, self._losses)
-        call = schema.RequestFunctionCall(name, _sent_id(content.id), args)
-        part = schema.RequestPart(function_call=Raw(_json(call)))
-        part.thought_signature = self._call_signature(path, content)
+        call = wire.GeminiFunctionCall(_sent_id(content.id), name, args)
+        signature = self._call_signature(path, content)
         self._needs_mark = False
-        return self._with_extra(part, content.extra, path)
+        part = wire.GeminiPart(function_call=call, thought_signature=signature)
+        return self._passthrough.part(part, content.extra, path)
 
     def _call_signature(self, path: str, call: CallContent) -> str | None:
         """The signature, if this API made it; else the mark that replaces it, which only the first
         call of a step needs.
         """
-        if call.signature is not None and call.origin in self._origins:
+        if call.signature is not None and self._passthrough.accepts(call.origin):
             return call.signature
         if call.signature is not None:
             self._needs_mark = self._quirks.signed_calls
@@ -247,14 +233,10 @@ class PartRenderer:
         parts: list[Raw] = []
         if self._quirks.result_media and UNPARSED_RESULT_PARTS not in fields_of(content.extra):
             parts = self._result_media(path, content)
-        result = schema.RequestFunctionResponse(
-            name,
-            _sent_id(content.id),
-            self._response(path, content),
-            Raw(_json(parts)) if parts else UNSET,
-        )
-        part = schema.RequestPart(function_response=Raw(_json(result)))
-        return self._with_extra(part, content.extra, path)
+        response = self._response(path, content)
+        result = wire.GeminiFunctionResponse(_sent_id(content.id), name, response, parts or None)
+        part = wire.GeminiPart(function_response=result)
+        return self._passthrough.part(part, content.extra, path)
 
     def _response(self, path: str, content: ResultContent) -> Raw:
         """The text of a result as an object: its own JSON if it is one, else under a key."""
@@ -297,16 +279,12 @@ class PartRenderer:
         parts: list[Raw] = []
         for index, part in enumerate(content.content):
             if self._result_text(part) is None:
-                parts += self._render_content(
-                    LocatedContent(f"{path}.content[{index}]", part), "user"
-                )
+                located = LocatedContent(f"{path}.content[{index}]", part)
+                parts += self._render_content(located, "user")
         return parts
 
     def _opaque(self, path: str, content: OpaqueContent, role: str) -> Raw | None:
-        if content.origin in self._origins:
-            return content.raw
-        report_unsupported_item(content, path, self._losses, NAME, ours=role == "assistant")
-        return None
+        return self._passthrough.opaque(content, path, role)
 
 
 def _sent_id(id: str) -> str | None:

@@ -1,7 +1,6 @@
-"""Renders the options of a request: limits, thinking, output format, sampling."""
+"""Renders generationConfig: limits, thinking, output format, sampling."""
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import Raw
 
 from weft.dialects.gemini.quirks import GeminiQuirks
 from weft.dialects.gemini.requests import schema
@@ -9,8 +8,7 @@ from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.reasoning import effort_for_budget
-from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unknown
-from weft.parts import Json
+from weft.dialects.requests.unknown_fields import report_dropped_extras
 from weft.request import Effort, ReasoningOptions, Request
 
 _LEVELS: dict[Effort, schema.ThinkingLevel] = {
@@ -34,15 +32,16 @@ _UNLIMITED = -1
 _MAX_STOPS = 5
 """Vendor documentation: at most five stop sequences."""
 
-_json = msgspec.json.Encoder().encode
-
 
 def render_config(
     request: Request, quirks: GeminiQuirks, losses: Losses, *, native: bool
 ) -> schema.GenerationConfig | None:
     """Returns the generationConfig; None if nothing in it was requested."""
     sampling = request.sampling
-    stop = request.stop if native or not unsupported_stops(request) else ()
+    stop = request.stop
+    if not native and unsupported_stops(request):
+        losses.adapted("stop", f"more than {_MAX_STOPS}: Weft itself cuts the answer at them")
+        stop = ()
     config = schema.GenerationConfig(
         sampling.temperature,
         sampling.top_p,
@@ -55,23 +54,10 @@ def render_config(
         frequency_penalty=sampling.frequency_penalty,
         response_logprobs=None if sampling.logprobs is None else True,
         logprobs=sampling.logprobs or None,
+        thinking_config=_render_thinking(request.reasoning, quirks, losses, native=native),
     )
-    if native:
-        options = request.reasoning
-        if options is not None:
-            level = _LEVELS[options.effort] if options.effort is not None else None
-            budget = _UNLIMITED if options.adaptive else options.budget_tokens
-            config.thinking_config = _thinking_config(options, budget, level)
-    else:
-        config.thinking_config = _thinking(request.reasoning, quirks, losses)
-        if request.max_output_tokens == 0:
-            losses.refused("max_output_tokens", "must be at least 1")
-        if request.choices > 1:
-            losses.refused("choices", f"several choices are not available on {NAME}")
-        if unsupported_stops(request):
-            detail = f"more than {_MAX_STOPS}: Weft itself cuts the answer at them"
-            losses.adapted("stop", detail)
-    _set_output(request, config, quirks, losses, native=native)
+    if request.output.kind != "text":
+        _set_output(request, config, quirks, losses, native=native)
     return None if config == schema.GenerationConfig() else config
 
 
@@ -89,8 +75,6 @@ def _set_output(
     native: bool,
 ) -> None:
     output = request.output
-    if output.kind == "text":
-        return
     config.response_mime_type = schema.JSON_TYPE
     if output.kind == "json-schema" and isinstance(output.schema, Raw):
         if quirks.json_schema:
@@ -110,27 +94,27 @@ def _set_output(
         losses.adapted("output.strict", f"left out: {NAME} always enforces the schema")
 
 
-# Thinking
-
-
-def _thinking(options: ReasoningOptions | None, quirks: GeminiQuirks, losses: Losses) -> Json:
-    """The options of another dialect, as a level or, on older models, as a budget."""
+def _render_thinking(
+    options: ReasoningOptions | None, quirks: GeminiQuirks, losses: Losses, *, native: bool
+) -> schema.ThinkingConfig | None:
+    """The options of another dialect become a level or, on older models, a budget."""
     if options is None:
-        return UNSET
-    report_dropped_extras(options.extra, "reasoning", losses, NAME)
-    if options.summary in ("concise", "detailed") and options.effort != "none":
-        losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
-    if quirks.thinking == "budget":
-        return _thinking_config(options, _budget(options, quirks, losses), None)
-    return _thinking_config(options, None, _level(options, losses))
-
-
-def _thinking_config(
-    options: ReasoningOptions, budget: int | None, level: schema.ThinkingLevel | None
-) -> Json:
-    include_thoughts = None if options.summary is None else options.summary != "none"
-    config = schema.ThinkingConfig(include_thoughts, budget, level)
-    return UNSET if config == schema.ThinkingConfig() else Raw(_json(config))
+        return None
+    config = schema.ThinkingConfig()
+    if options.summary is not None:
+        config.include_thoughts = options.summary != "none"
+    if native:
+        config.thinking_budget = _UNLIMITED if options.adaptive else options.budget_tokens
+        config.thinking_level = None if options.effort is None else _LEVELS[options.effort]
+    else:
+        report_dropped_extras(options.extra, "reasoning", losses, NAME)
+        if options.summary in ("concise", "detailed") and options.effort != "none":
+            losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
+        if quirks.thinking == "budget":
+            config.thinking_budget = _budget(options, quirks, losses)
+        else:
+            config.thinking_level = _level(options, losses)
+    return None if config == schema.ThinkingConfig() else config
 
 
 def _level(options: ReasoningOptions, losses: Losses) -> schema.ThinkingLevel | None:
@@ -162,36 +146,3 @@ def _budget(options: ReasoningOptions, quirks: GeminiQuirks, losses: Losses) -> 
         losses.warned("reasoning.budget_tokens", detail)
         return quirks.most_thinking
     return budget
-
-
-# Everything else
-
-
-def report_unsupported(request: Request, losses: Losses) -> None:
-    """Notes the options of other dialects that this API has no field for."""
-    logit_bias = request.sampling.logit_bias
-    dropped = {
-        "verbosity": request.verbosity,
-        "prompt_cache_key": request.prompt_cache_key,
-        "cache": request.cache,
-        "user": request.user,
-        "safety_identifier": request.safety_identifier,
-        "betas": request.betas or None,
-        "sampling.logit_bias": None if logit_bias is UNSET else logit_bias,
-        "max_tool_calls": request.max_tool_calls,
-        "truncation": None if request.truncation == "disabled" else request.truncation,
-    }
-    for path, value in dropped.items():
-        if value is not None:
-            losses.dropped(path, NAME)
-    if request.previous_response_id is not None:
-        detail = f"previous_response_id is not available on {NAME}; send the messages"
-        losses.refused("previous_response_id", detail)
-    if request.service_tier in ("auto", "default"):
-        losses.adapted("service_tier", "left out: it is the default")
-    elif request.service_tier is not None:
-        detail = f"{request.service_tier} is not available on {NAME}; the default is used"
-        losses.warned("service_tier", detail)
-    if request.metadata:
-        losses.adapted("metadata", "stored by Weft, not sent")
-    report_unknown(request.extra, "", losses, NAME)

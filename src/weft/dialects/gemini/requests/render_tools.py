@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.gemini.quirks import quirks_of
 from weft.dialects.gemini.requests import schema
+from weft.dialects.gemini.requests.passthrough import GeminiPassthrough
 from weft.dialects.gemini.requests.schema_subset import SubsetRenderer
 from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests.codec import Losses
@@ -24,7 +25,6 @@ from weft.dialects.requests.tools import (
 )
 from weft.dialects.requests.unknown_fields import (
     ESSENTIAL_FOR_TOOLS,
-    encode_with_extra,
     report_missing_tool,
     report_unknown,
 )
@@ -46,14 +46,12 @@ class GeminiToolRenderer:
         context: Context,
         losses: Losses,
         names: ToolNameMap,
-        *,
-        native: bool,
+        passthrough: GeminiPassthrough,
     ) -> None:
-        """`native`: the request came in this dialect."""
         self._request = request
         self._losses = losses
         self._names = names
-        self._native = native
+        self._passthrough = passthrough
         self._quirks = quirks_of(context)
         self.entries: list[Raw] = []
         self.bridged: frozenset[str] = frozenset()
@@ -67,7 +65,7 @@ class GeminiToolRenderer:
 
     def _flush_functions(self) -> None:
         if self._functions:
-            entry = schema.ToolEntry(function_declarations=Raw(_json(self._functions)))
+            entry = schema.ToolEntry(function_declarations=self._functions)
             self.entries.append(Raw(_json(entry)))
             self._functions = []
 
@@ -78,8 +76,8 @@ class GeminiToolRenderer:
     # Tool choice
 
     def choice(self) -> schema.FunctionCallingConfig | None:
-        chosen = self._request.tool_choice
-        if not self._native and not self.entries:
+        chosen, native = self._request.tool_choice, self._passthrough.native
+        if not native and not self.entries:
             if chosen not in (None, ToolChoice()):
                 self._losses.warned("tool_choice", "left out: there are no tools")
             if self._request.parallel_tool_calls is False:
@@ -87,7 +85,7 @@ class GeminiToolRenderer:
             return None
         if self._request.parallel_tool_calls is False:
             self._report_parallel_calls(chosen)
-        strict = self._has_strict and not self._native
+        strict = self._has_strict and not native
         if chosen is None:
             return schema.FunctionCallingConfig("VALIDATED") if strict else None
         if chosen.kind not in _CLIENT_KINDS:
@@ -119,37 +117,29 @@ class GeminiToolRenderer:
     def _declare(self, tool: Tool, path: str) -> None:
         if tool.cache is not None:
             self._losses.warned(f"{path}.cache", f"left out: {NAME} has no cache control")
-        if tool.origin == NAME and self._native and isinstance(tool.raw, Raw):
-            self._add_entry(tool.raw)
+        if (entry := self._passthrough.tool_entry(tool)) is not None:
+            self._add_entry(entry)
         elif tool.kind == "function":
-            self._declare_function(tool, path)
+            name = self._names.rename(tool.name, tool.namespace, path)
+            function = schema.FunctionDeclaration(name, tool.description)
+            if tool.strict:
+                self._has_strict = True
+                detail = "mode VALIDATED is used, which enforces the schemas of all calls"
+                self._losses.adapted(f"{path}.strict", detail)
+            self._set_parameters(function, tool.parameters, path)
+            self._functions.append(self._passthrough.declaration(function, tool, path))
         elif tool.kind == "custom":
             self._losses.adapted(path, "its free text is passed as an object with the key input")
             self.bridged |= {tool.name}
             name = self._names.rename(tool.name, tool.namespace, path)
-            declaration = schema.FunctionDeclaration(
-                name, custom_tool_description(tool, path, self._losses)
-            )
-            self._set_parameters(declaration, FREE_TEXT_SCHEMA, path)
-            self._functions.append(Raw(_json(declaration)))
+            description = custom_tool_description(tool, path, self._losses)
+            function = schema.FunctionDeclaration(name, description)
+            self._set_parameters(function, FREE_TEXT_SCHEMA, path)
+            self._functions.append(Raw(_json(function)))
         elif tool.kind in _HOSTED_TOOLS:
             _HOSTED_TOOLS[tool.kind](self, tool, tool.hosted or Hosted(), path)
         else:
             report_missing_tool(tool, path, self._losses, NAME)
-
-    def _declare_function(self, tool: Tool, path: str) -> None:
-        name = self._names.rename(tool.name, tool.namespace, path)
-        declaration = schema.FunctionDeclaration(name, tool.description)
-        if tool.strict:
-            self._has_strict = True
-            detail = "mode VALIDATED is used, which enforces the schemas of all calls"
-            self._losses.adapted(f"{path}.strict", detail)
-        self._set_parameters(declaration, tool.parameters, path)
-        if self._native:
-            self._functions.append(encode_with_extra(declaration, tool.extra))
-            return
-        report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
-        self._functions.append(Raw(_json(declaration)))
 
     def _set_parameters(
         self, declaration: schema.FunctionDeclaration, parameters: Json, path: str
@@ -203,8 +193,8 @@ class GeminiToolRenderer:
         token = hosted.authorization
         headers = {"Authorization": f"Bearer {token}"} if token else None
         transport = schema.StreamableHttpTransport(hosted.server_url, headers)
-        server = schema.McpServerEntry(hosted.server_label or tool.name, Raw(_json(transport)))
-        self._add_entry(Raw(_json(schema.ToolEntry(mcp_servers=Raw(_json([server]))))))
+        server = schema.McpServerEntry(hosted.server_label or tool.name, transport)
+        self._add_entry(Raw(_json(schema.ToolEntry(mcp_servers=[Raw(_json(server))]))))
 
     def _refuse_options(self, path: str, **requested: bool) -> None:
         for option, is_set in requested.items():

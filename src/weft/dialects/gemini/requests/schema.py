@@ -1,19 +1,20 @@
-"""The JSON shapes of a generateContent request, read and written, and the helpers that read them.
+"""The JSON shapes of generateContent requests, read and written, and how bodies are parsed.
 
-Keys are camelCase on the wire. snake_case keys are accepted too, but only in objects of the API:
-arguments, results and schemas stay as they are. Nested objects stay raw and are parsed one by one,
-so that an error can name its path and unknown keys are kept.
+Parts have the shapes of responses (`wire.py`). Keys are camelCase; snake_case keys are accepted
+too, but only in objects of the API: arguments, results and schemas stay as they are. Elements of
+lists stay raw and are parsed one by one, so that each keeps the bytes it came in.
 """
 
 import re
 from functools import cache
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Meta, Raw
 
 from weft import large_json
-from weft.dialects.requests.fields import known_names, read_object
+from weft.dialects.gemini.wire import GeminiObject
+from weft.dialects.requests.fields import read_object
 from weft.errors import BadRequest
 from weft.parts import Json
 
@@ -33,6 +34,18 @@ NESTED = frozenset(
 )
 """Objects whose unknown keys are kept in `extra` under their path."""
 
+RESPONSE_ONLY = frozenset(
+    {
+        "codeExecutionResult",
+        "executableCode",
+        "partialArgs",
+        "toolCall",
+        "toolResponse",
+        "willContinue",
+    }
+)
+"""Keys of shapes that canonical requests have no fields for. They are kept like unknown keys."""
+
 SKIP_SIGNATURE = "skip_thought_signature_validator"
 """Vendor documentation: accepted in place of the signature of a call that another model made."""
 
@@ -46,103 +59,28 @@ HOSTED_TOOLS = {SEARCH: "web-search", CODE: "code-execution", FETCH: "web-fetch"
 
 JSON_TYPE = "application/json"
 
-FIELD_PATHS = {
-    "max_output_tokens": "generationConfig.maxOutputTokens",
-    "choices": "generationConfig.candidateCount",
-    "stop": "generationConfig.stopSequences",
-    "sampling.temperature": "generationConfig.temperature",
-    "sampling.top_p": "generationConfig.topP",
-    "sampling.top_k": "generationConfig.topK",
-    "sampling.seed": "generationConfig.seed",
-    "sampling.presence_penalty": "generationConfig.presencePenalty",
-    "sampling.frequency_penalty": "generationConfig.frequencyPenalty",
-    "sampling.logprobs": "generationConfig.logprobs",
-    "output": "generationConfig.responseMimeType",
-    "output.schema": "generationConfig.responseJsonSchema",
-    "reasoning": "generationConfig.thinkingConfig",
-    "reasoning.effort": "generationConfig.thinkingConfig.thinkingLevel",
-    "reasoning.budget_tokens": "generationConfig.thinkingConfig.thinkingBudget",
-    "reasoning.summary": "generationConfig.thinkingConfig.includeThoughts",
-    "tool_choice": "toolConfig.functionCallingConfig",
-}
-"""The path in a body of each canonical field that is called something else there."""
-
 Count = Annotated[int, Meta(ge=0)]
 ThinkingLevel = Literal["MINIMAL", "LOW", "MEDIUM", "HIGH"]
 
 
-class RequestObject(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The base of all shapes."""
-
-
-class GenerateContentRequest(RequestObject):
-    """A request body. The model and whether to stream are in the URL; Weft adds them here."""
-
-    contents: Raw
-    system_instruction: Json = UNSET
-    tools: Json = UNSET
-    tool_config: Json = UNSET
-    generation_config: Json = UNSET
-    model: str | None = None
-    stream: bool | None = None
-
-
-# Contents
-
-
-class RequestContent(RequestObject):
+class RequestContent(GeminiObject):
     """A message, or the system instruction."""
 
     role: str | None = None
-    parts: Json = UNSET
+    parts: list[Raw] | None = None
 
 
-class RequestPart(RequestObject):
-    """One payload, and fields about it."""
-
-    text: str | None = None
-    function_call: Json = UNSET
-    function_response: Json = UNSET
-    inline_data: Json = UNSET
-    file_data: Json = UNSET
-    thought: bool | None = None
-    thought_signature: str | None = None
-    media_resolution: Json = UNSET
-
-
-class RequestFunctionCall(RequestObject):
-    name: str
-    id: str | None = None
-    args: Json = UNSET
-
-
-class RequestFunctionResponse(RequestObject):
-    name: str
-    id: str | None = None
-    response: Json = UNSET
-    parts: Json = UNSET
-
-
-class RequestBlob(RequestObject):
-    mime_type: str
-    data: str
-    display_name: str | None = None
-
-
-class RequestFileData(RequestObject):
-    file_uri: str
-    mime_type: str | None = None
-    display_name: str | None = None
-
-
-class MediaResolution(RequestObject):
+class MediaResolution(GeminiObject):
     level: str | None = None
 
 
-# Options
+class ThinkingConfig(GeminiObject):
+    include_thoughts: bool | None = None
+    thinking_budget: int | None = None
+    thinking_level: str | None = None
 
 
-class GenerationConfig(RequestObject):
+class GenerationConfig(GeminiObject):
     temperature: float | None = None
     top_p: float | None = None
     top_k: float | None = None
@@ -157,56 +95,124 @@ class GenerationConfig(RequestObject):
     frequency_penalty: float | None = None
     response_logprobs: bool | None = None
     logprobs: Count | None = None
-    thinking_config: Json = UNSET
+    thinking_config: ThinkingConfig | None = None
 
 
-class ThinkingConfig(RequestObject):
-    include_thoughts: bool | None = None
-    thinking_budget: int | None = None
-    thinking_level: str | None = None
-
-
-class ToolConfig(RequestObject):
-    function_calling_config: Json = UNSET
-
-
-class FunctionCallingConfig(RequestObject):
+class FunctionCallingConfig(GeminiObject):
     mode: str | None = None
     allowed_function_names: list[str] | None = None
 
 
-# Tools
+class ToolConfig(GeminiObject):
+    function_calling_config: Json = UNSET
+    """Raw, since it is kept whole if its mode is unknown."""
 
 
-class ToolEntry(RequestObject):
+class ToolEntry(GeminiObject):
     """An entry of `tools`: functions, MCP servers, and hosted tools under a key of their own."""
 
-    function_declarations: Json = UNSET
-    mcp_servers: Json = UNSET
+    function_declarations: list[Raw] | None = None
+    mcp_servers: list[Raw] | None = None
 
 
-class FunctionDeclaration(RequestObject):
+class FunctionDeclaration(GeminiObject):
     name: str
     description: str | None = None
     parameters: Json = UNSET
     parameters_json_schema: Json = UNSET
 
 
-class SearchOptions(RequestObject):
+class SearchOptions(GeminiObject):
     exclude_domains: list[str] | None = None
 
 
-class StreamableHttpTransport(RequestObject):
+class StreamableHttpTransport(GeminiObject):
     url: str
     headers: dict[str, str] | None = None
 
 
-class McpServerEntry(RequestObject):
+class McpServerEntry(GeminiObject):
     name: str
-    streamable_http_transport: Json = UNSET
+    streamable_http_transport: StreamableHttpTransport | None = None
+
+
+class GenerateContentRequest(GeminiObject):
+    """A request body. The model and whether to stream are in the URL; Weft adds them here."""
+
+    contents: list[Raw] | None
+    system_instruction: Json = UNSET
+    tools: list[Raw] | None = None
+    tool_config: ToolConfig | None = None
+    generation_config: GenerationConfig | None = None
+    model: str | None = None
+    stream: bool | None = None
 
 
 # Reading
+
+
+class _Field(NamedTuple):
+    key: str
+    shape: type[msgspec.Struct] | None
+    """The shape of a nested object that is parsed with the object around it."""
+    is_list: bool
+
+
+@cache
+def _fields(shape: type[msgspec.Struct]) -> dict[str, _Field]:
+    """The fields of a shape, by both spellings of their keys."""
+    found: dict[str, _Field] = {}
+    for field in msgspec.structs.fields(shape):
+        types = get_args(field.type) or (field.type,)
+        structs = (one for one in types if isinstance(one, type) and issubclass(one, GeminiObject))
+        is_list = any(get_origin(one) is list for one in types)
+        if field.encode_name not in RESPONSE_ONLY:
+            row = _Field(field.encode_name, next(structs, None), is_list)
+            found[field.name] = found[field.encode_name] = row
+    return found
+
+
+def parse_object(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str, Raw]]:
+    """Parses an object with keys in either spelling; returns it and its unknown keys, those of
+    nested objects under their path. Raises BadRequest.
+    """
+    unknown: dict[str, Raw] = {}
+    return read_object(_normalize(data, shape, "", unknown), shape, path), unknown
+
+
+def _normalize(
+    data: bytes | Raw, shape: type[msgspec.Struct], prefix: str, unknown: dict[str, Raw]
+) -> bytes | Raw:
+    """Returns the object with camelCase keys; hosts of this API accept a single object in place of
+    a list of them, so such an object is put into a list.
+    """
+    try:
+        given = large_json.members(data)
+    except (ValueError, RecursionError):
+        return data  # the typed decoder says what is wrong with it
+    fields = _fields(shape)
+    found: dict[str, bytes | Raw] = {}
+    changed = False
+    for key, value in given.items():
+        field = fields.get(key)
+        if field is None:
+            unknown[prefix + key] = value
+            changed = changed or key in RESPONSE_ONLY
+            continue
+        new: bytes | Raw = value
+        if field.shape is not None:
+            new = _normalize(value, field.shape, f"{prefix}{field.key}.", unknown)
+        elif field.is_list and bytes(memoryview(value)[:1]) == b"{":
+            new = b"[%b]" % bytes(value)
+        changed = changed or new is not value or key != field.key
+        found[field.key] = new
+    if not changed:
+        return data
+    return large_json.write({key: Raw(value) for key, value in found.items()})
+
+
+def missing_field(path: str, key: str) -> BadRequest:
+    return BadRequest(path, f"object missing required field `{key}`")
 
 
 def non_null(raw: Json) -> Raw | None:
@@ -214,59 +220,12 @@ def non_null(raw: Json) -> Raw | None:
     return raw if isinstance(raw, Raw) and bytes(raw) != b"null" else None
 
 
-def parse_object(data: bytes | Raw, shape: type[S], path: str = "") -> tuple[S, dict[str, Raw]]:
-    """Parses an object with keys in either spelling; returns it and its unknown keys."""
-    try:
-        fields = large_json.members(data)
-    except (ValueError, RecursionError):
-        return read_object(data, shape, path), {}  # raises BadRequest
-    names = _camel_case_names(shape)
-    known = known_names(shape)
-    renamed = {names.get(key, key): value for key, value in fields.items()}
-    if renamed.keys() != fields.keys():
-        data = large_json.write(renamed)
-    parsed = read_object(data, shape, path)
-    return parsed, {key: value for key, value in renamed.items() if key not in known}
-
-
-def parse_nested(raw: Raw, shape: type[S], path: str, prefix: str) -> tuple[S, dict[str, Raw]]:
-    """Like parse_object; the unknown keys get a prefix."""
-    parsed, unknown = parse_object(raw, shape, path)
-    return parsed, {f"{prefix}.{key}": value for key, value in unknown.items()}
-
-
-def parse_optional(raw: Json, shape: type[S], path: str) -> tuple[S | None, dict[str, Raw]]:
-    """Like parse_nested, for an object that may be missing."""
-    present = non_null(raw)
-    return (None, {}) if present is None else parse_nested(present, shape, path, path)
-
-
-def parse_list(raw: Json, path: str) -> list[Raw]:
-    """The elements of a list; hosts of this API accept a single object in place of a list."""
-    present = non_null(raw)
-    if present is None:
-        return []
-    if bytes(present)[:1] == b"{":
-        return [present]
-    try:
-        return large_json.elements(present)
-    except ValueError:
-        raise BadRequest(path, "expected an array") from None
-
-
-@cache
-def _camel_case_names(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """The wire's name of each snake_case key."""
-    return {field.name: field.encode_name for field in msgspec.structs.fields(shape)}
-
-
 def with_camel_case_keys(body: bytes) -> bytes:
     """Renames the top-level keys of a body that are in snake_case."""
-    names = _camel_case_names(GenerateContentRequest)
-    fields = large_json.members(body)
-    if names.keys().isdisjoint(fields.keys() - set(names.values())):
-        return body
-    return large_json.write({names.get(key, key): value for key, value in fields.items()})
+    fields = _fields(GenerateContentRequest)
+    given = large_json.members(body)
+    renamed = {fields[key].key if key in fields else key: value for key, value in given.items()}
+    return body if renamed.keys() == given.keys() else large_json.write(renamed)
 
 
 def is_generated_id(id: str) -> bool:

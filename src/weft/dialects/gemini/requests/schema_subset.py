@@ -184,7 +184,17 @@ class SubsetRenderer:
             return self._expand_reference(keys, path)
         found: Keywords = {}
         for key, value in keys.items():
-            self._convert_keyword(key, value, keys, found, path)
+            where = f"{path}.{key}"
+            if key in _KEYWORDS:
+                _KEYWORDS[key](self, value, keys, found, path)
+            elif key in _SHARED:
+                found[key] = value
+            elif key in _ANNOTATIONS:
+                self._losses.adapted(where, "left out: it does not restrict the answer")
+            elif key in _UNSUPPORTED:
+                self._losses.refused(where, f"{key} is not available on {NAME}; remove it")
+            else:
+                self._losses.warned(where, "left out: the API does not know it")
         return _encode(found)
 
     def _expand_reference(self, keys: Keywords, path: str) -> Raw:
@@ -213,21 +223,6 @@ class SubsetRenderer:
             keys = _as_object(here) if here is not None else None
             here = (keys or {}).get(step.replace("~1", "/").replace("~0", "~"))
         return here if here is not None and _as_object(here) is not None else None
-
-    def _convert_keyword(
-        self, key: str, value: Raw, keys: Keywords, found: Keywords, path: str
-    ) -> None:
-        handler = _KEYWORDS.get(key)
-        if handler is not None:
-            handler(self, value, keys, found, path)
-        elif key in _SHARED:
-            found[key] = value
-        elif key in _ANNOTATIONS:
-            self._losses.adapted(f"{path}.{key}", "left out: it does not restrict the answer")
-        elif key in _UNSUPPORTED:
-            self._losses.refused(f"{path}.{key}", f"{key} is not available on {NAME}; remove it")
-        else:
-            self._losses.warned(f"{path}.{key}", "left out: the API does not know it")
 
     def _type(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
         kinds = _as_list(value)

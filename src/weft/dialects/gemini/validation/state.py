@@ -130,7 +130,15 @@ class ValidatedCandidate:
     def _check_payload(self, key: str, part: JsonObject) -> None:
         held = part[key]
         if key == "text":
-            self._add_text(held, part)
+            thought = part.get("thought")
+            if not isinstance(held, str) or thought not in (None, True, False):
+                detail = f"text {shown(held)}, thought {shown(thought)}"
+                self._report("part-shape", f"{detail}; expected a string and a boolean")
+            if thought is True:
+                self._thought = True
+                self._joined_texts.append([])
+            else:
+                self._joined_texts[-1].append(text(held))
             return
         self._joined_texts.append([])
         wrong = [
@@ -151,16 +159,6 @@ class ValidatedCandidate:
                 with_id = f" with id {shown(id)}" if id else ""
                 detail = f"{key}{with_id}; expected its {call} before it"
                 self._report("result-without-call", detail)
-
-    def _add_text(self, value: JsonValue, part: JsonObject) -> None:
-        if not isinstance(value, str) or part.get("thought") not in (None, True, False):
-            detail = f"text {shown(value)}, thought {shown(part.get('thought'))}"
-            self._report("part-shape", f"{detail}; expected a string and a boolean")
-        if part.get("thought") is True:
-            self._thought = True
-            self._joined_texts.append([])
-        else:
-            self._joined_texts[-1].append(text(value))
 
     # Grounding
 
@@ -226,7 +224,14 @@ class ValidatedCalls:
                 self._report("call-stray", detail)
         else:
             self._start(call, signed)
-        self._check_args(call)
+        args, pieces = call.get("args"), call.get("partialArgs")
+        if args is not None and (not isinstance(args, dict) or pieces is not None):
+            detail = f"args is {shown(args)}, partialArgs {shown(pieces)}"
+            self._report("call-args", f"{detail}; expected one object, or pieces")
+        if pieces is not None and not isinstance(pieces, list):
+            self._report("partial-args", f"partialArgs is {shown(pieces)}; expected an array")
+        for piece in map(fields, elements(pieces)):
+            self._check_partial_arg(piece)
         self._open = (self._open or "") if call.get("willContinue") is True else None
 
     def finish(self, *, thought: bool) -> None:
@@ -255,16 +260,6 @@ class ValidatedCalls:
             self._unsigned = name
         self._open, self._path = name, None
         self._paths.clear()
-
-    def _check_args(self, call: JsonObject) -> None:
-        args, pieces = call.get("args"), call.get("partialArgs")
-        if args is not None and (not isinstance(args, dict) or pieces is not None):
-            detail = f"args is {shown(args)}, partialArgs {shown(pieces)}"
-            self._report("call-args", f"{detail}; expected one object, or pieces")
-        if pieces is not None and not isinstance(pieces, list):
-            self._report("partial-args", f"partialArgs is {shown(pieces)}; expected an array")
-        for piece in map(fields, elements(pieces)):
-            self._check_partial_arg(piece)
 
     def _check_partial_arg(self, piece: JsonObject) -> None:
         path = text(piece.get("jsonPath"))

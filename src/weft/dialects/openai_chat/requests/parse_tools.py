@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests.codec import SourcePaths
-from weft.dialects.requests.fields import read_object
+from weft.dialects.requests.fields import fields_of, read_object
 from weft.errors import BadRequest
 from weft.parts import Json
 from weft.request import Hosted, Tool, ToolChoice, ToolMode
@@ -32,9 +32,9 @@ def parse_tools(body: schema.ChatRequestBody, places: SourcePaths) -> tuple[Tool
         places.add(f"tools[{len(tools)}]", "web_search_options")
         location: Json = UNSET
         if search.user_location is not None:
-            near = msgspec.structs.asdict(search.user_location.approximate)
-            flat = schema.ChatFlatLocation(search.user_location.type, **near)
-            location = schema.to_raw(flat)
+            # The other dialects have it without the object in it.
+            approximate = fields_of(schema.to_raw(search.user_location.approximate))
+            location = schema.to_raw({"type": search.user_location.type, **approximate})
         hosted = Hosted(context_size=search.search_context_size, location=location)
         tools.append(Tool("web_search", "web-search", hosted=hosted, origin=NAME))
     return tuple(tools)

@@ -5,15 +5,13 @@ from msgspec import Raw
 from weft import large_json
 from weft.context import Context
 from weft.dialects.openai_chat.requests import schema
-from weft.dialects.openai_chat.requests.options import RENDERED_FROM
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.requests.render_messages import render_messages
 from weft.dialects.openai_chat.requests.render_options import ChatOptionRenderer, rejected_stops
 from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
-from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests.codec import Losses, Rendered
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import ToolNameMap
-from weft.dialects.requests.passthrough import source_body, source_fields
 from weft.request import Request
 
 _NULL = Raw(b"null")
@@ -24,10 +22,11 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
     changed and nothing got lost.
     """
     names = ToolNameMap(request, "a-zA-Z0-9_-", 64, losses)
-    messages = render_messages(request, context, names, losses)
+    passthrough = ChatPassthrough(request, context)
+    messages = render_messages(request, context, passthrough, names, losses)
     before = len(losses.found)
-    options = ChatOptionRenderer(request, context, losses)
-    tools = ChatToolRenderer(request, context, names, losses)
+    options = ChatOptionRenderer(request, context, passthrough, losses)
+    tools = ChatToolRenderer(request, context, passthrough, names, losses)
     fields = fields_of(schema.to_raw(options.body(messages, tools)))
     for key, value in options.unknown_fields().items():
         if key == "stream_options" and key in fields:
@@ -35,7 +34,7 @@ def render(request: Request, context: Context, losses: Losses) -> Rendered:
         else:
             fields.setdefault(key, value)
     if len(losses.found) == before:
-        fields = source_fields(source_body(request, NAME), request, fields, RENDERED_FROM)
+        fields = passthrough.fields(fields)
     fields["messages"] = schema.to_raw(messages)
     if request.stream:
         # Weft needs the usage for its records; the client gets it only if it asked for it.

@@ -14,13 +14,13 @@ from weft.context import Context
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.parse_messages import UNKNOWN_CALL
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.wire import NAME, extra_content
-from weft.dialects.requests.codec import Losses, accepted_origins
+from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.data_urls import data_url, image_url, text_of_file
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.openai_family import BREAKPOINT_KEY, OpenAIFamilyOptions
-from weft.dialects.requests.passthrough import source_body, source_messages
 from weft.dialects.requests.tools import arguments_object
 from weft.dialects.requests.turns import (
     LocatedContent,
@@ -29,9 +29,7 @@ from weft.dialects.requests.turns import (
     message_turns,
     paired_turns,
 )
-from weft.dialects.requests.two_roles import source_bytes, unknown_role_message
 from weft.dialects.requests.unknown_fields import report_dropped_extras, report_unsupported_item
-from weft.parts import Json
 from weft.request import (
     CallContent,
     FileContent,
@@ -51,21 +49,21 @@ _MOVED = "The images and files of this result are in the next message."
 
 
 def render_messages(
-    request: Request, context: Context, names: ToolNameMap, losses: Losses
+    request: Request,
+    context: Context,
+    passthrough: ChatPassthrough,
+    names: ToolNameMap,
+    losses: Losses,
 ) -> list[Raw]:
     """Returns the messages; what has no place in them is in the losses."""
-    renderer = _ChatMessageRenderer(request, context, names, losses)
-    if request.dialect != NAME:
+    renderer = _ChatMessageRenderer(request, context, passthrough, names, losses)
+    if not passthrough.same_dialect:
         renderer.report_losses()
-        return [raw for turn in _turns(request, losses) for raw in renderer.render(turn)]
-    sources = source_messages(source_body(request, NAME), request)
+    turns = message_turns if passthrough.same_dialect else _turns
     messages: list[Raw] = []
-    for turn in message_turns(request, losses):
-        source = source_bytes(turn, sources)
-        if source is not None and renderer.passes(turn):
-            messages.append(source)
-        else:
-            messages += renderer.render(turn)
+    for turn in turns(request, losses):
+        source = passthrough.message(turn)
+        messages += renderer.render(turn) if source is None else [source]
     return messages
 
 
@@ -82,19 +80,21 @@ def _turns(request: Request, losses: Losses) -> list[Turn]:
 
 
 class _ChatMessageRenderer:
-    """Renders turns as messages.
-
-    `same_dialect`: the request came in this dialect. `native`: it did, or it came in none.
-    """
+    """Renders turns as messages."""
 
     def __init__(
-        self, request: Request, context: Context, names: ToolNameMap, losses: Losses
+        self,
+        request: Request,
+        context: Context,
+        passthrough: ChatPassthrough,
+        names: ToolNameMap,
+        losses: Losses,
     ) -> None:
         self._request = request
         self._quirks = quirks_of(context)
-        self._same_dialect = request.dialect == NAME
-        self._native = self._same_dialect or request.dialect is None
-        self._origins = accepted_origins(context, NAME, native=self._same_dialect)
+        self._passthrough = passthrough
+        self._same_dialect = passthrough.same_dialect
+        self._native = passthrough.native
         self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
         self._names = names
         self._losses = losses
@@ -110,20 +110,7 @@ class _ChatMessageRenderer:
             report_dropped_extras(message.extra, path, self._losses, NAME)
             self._family.report_extras(message.content, path)
 
-    def passes(self, turn: Turn) -> bool:
-        """Whether a message of this dialect is sent in its own bytes: the host knows its role, and
-        its reasoning came from this host.
-        """
-        if turn.role == "developer" and not self._quirks.developer_role:
-            return False
-        reasonings = (
-            one.content for one in turn.contents if isinstance(one.content, ReasoningContent)
-        )
-        return all(reasoning.origin in self._origins for reasoning in reasonings)
-
     def render(self, turn: Turn) -> list[Raw]:
-        if self._same_dialect and (whole := unknown_role_message(turn)) is not None:
-            return [whole]
         if turn.role == "assistant":
             return self._assistant(turn)
         if turn.role == "user":
@@ -140,17 +127,8 @@ class _ChatMessageRenderer:
         return [self._message(turn, schema.ChatInputMessage(role, content, turn.name))]
 
     def _message(self, turn: Turn, message: schema.ChatParam) -> Raw:
-        return self._with_extra(message, turn.message.extra if turn.message else UNSET)
-
-    def _with_extra(self, value: schema.ChatParam, extra: Json = UNSET) -> Raw:
-        """Returns a shape with the unknown fields that came with it in this dialect."""
-        if not self._same_dialect or extra is UNSET:
-            return schema.to_raw(value)
-        fields = fields_of(schema.to_raw(value))
-        for key, more in fields_of(extra).items():
-            inner = key in fields
-            fields[key] = schema.to_raw(fields_of(more) | fields_of(fields[key])) if inner else more
-        return schema.to_raw(fields)
+        extra = turn.message.extra if turn.message else UNSET
+        return self._passthrough.with_extra(message, extra)
 
     # User messages and results
 
@@ -186,7 +164,12 @@ class _ChatMessageRenderer:
             texts.append(LocatedContent(path, TextContent(_MOVED)))
         if result.is_error:
             self._losses.adapted(f"{path}.is_error", "marked by `Error: ` before the text")
-            texts = _with_error_prefix(path, texts)
+            match texts:
+                case [LocatedContent(where, TextContent() as first), *rest]:
+                    prefixed = msgspec.structs.replace(first, text=f"Error: {first.text}")
+                    texts = [LocatedContent(where, prefixed), *rest]
+                case _:
+                    texts = [LocatedContent(path, TextContent("Error"))]
         text = self._content(self._family.move_breakpoint(path, texts, result.cache))
         message = schema.ChatToolMessage("tool", text or "", result.id)
         message.name = result.name if self._same_dialect else None
@@ -209,7 +192,7 @@ class _ChatMessageRenderer:
                 case ImageContent() | FileContent():
                     detail = f"files of the assistant are not available on {NAME}; move them"
                     self._losses.refused(placed.path, f"{detail} to a user message")
-                case OpaqueContent() as opaque if not self._is_own(opaque):
+                case OpaqueContent() as opaque if not self._passthrough.knows(opaque):
                     report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=True)
                 case OpaqueContent(kind=kind, raw=raw) if kind.startswith(UNKNOWN_CALL):
                     calls.append(raw)
@@ -247,8 +230,8 @@ class _ChatMessageRenderer:
         self, path: str, reasoning: ReasoningContent, message: schema.ChatAssistantMessage
     ) -> None:
         """Adds reasoning in the fields in which its host wants it back; no other host gets it."""
-        fields = self._quirks.reasoning_back if reasoning.origin in self._origins else ()
-        details = _reasoning_details(reasoning, native=self._native)
+        fields = self._quirks.reasoning_back if self._passthrough.is_own(reasoning) else ()
+        details = self._passthrough.reasoning_details(reasoning)
         if "reasoning_content" in fields:
             message.reasoning_content = (message.reasoning_content or "") + reasoning.text
         elif "reasoning" in fields:
@@ -264,7 +247,7 @@ class _ChatMessageRenderer:
         if call.provider_executed:
             self._losses.warned(path, f"dropped: {NAME} has no hosted calls")
             return []
-        own = call.origin in self._origins
+        own = self._passthrough.is_own(call)
         if call.signature is not None and not own:
             self._losses.adapted(f"{path}.signature", "dropped: it is valid only at its origin")
         if call.item_id is not None:
@@ -282,13 +265,10 @@ class _ChatMessageRenderer:
                 params = bytes(arguments_object(call, path, self._losses)).decode()
             function = schema.ChatFunctionParam(name, params)
             rendered = schema.ChatFunctionCallParam(call.id, function)
-        raw = self._with_extra(rendered, call.extra)
+        raw = self._passthrough.with_extra(rendered, call.extra)
         if call.signature is None or not own:
             return [raw]
         return [schema.to_raw(fields_of(raw) | {"extra_content": extra_content(call.signature)})]
-
-    def _is_own(self, opaque: OpaqueContent) -> bool:
-        return self._native and opaque.origin in self._origins
 
     # Content
 
@@ -326,15 +306,19 @@ class _ChatMessageRenderer:
     def _part(self, placed: LocatedContent) -> Raw | None:
         match placed.content:
             case TextContent(refusal=True) as refusal:
-                return self._with_extra(schema.ChatRefusalPart(refusal.text), refusal.extra)
+                return self._passthrough.with_extra(
+                    schema.ChatRefusalPart(refusal.text), refusal.extra
+                )
             case TextContent() as text:
                 mark = self._family.breakpoint(text, placed.path)
-                return self._with_extra(schema.ChatTextPart(text.text, mark), text.extra)
+                return self._passthrough.with_extra(
+                    schema.ChatTextPart(text.text, mark), text.extra
+                )
             case ImageContent() as image:
                 return self._image(placed.path, image)
             case FileContent() as file:
                 return self._file(placed.path, file)
-            case OpaqueContent() as opaque if self._is_own(opaque):
+            case OpaqueContent() as opaque if self._passthrough.knows(opaque):
                 return opaque.raw
             case OpaqueContent() as opaque:
                 report_unsupported_item(opaque, placed.path, self._losses, NAME, ours=False)
@@ -349,7 +333,7 @@ class _ChatMessageRenderer:
             return None
         self._family.report_media_type(image, path)
         part = schema.ChatImagePart(schema.ChatImageUrl(url, image.detail), mark)
-        return self._with_extra(part, image.extra)
+        return self._passthrough.with_extra(part, image.extra)
 
     def _file(self, path: str, file: FileContent) -> Raw | None:
         media_type = file.media_type or ""
@@ -370,40 +354,17 @@ class _ChatMessageRenderer:
         if media_type.startswith("audio/") and file.data is not None:
             format = _AUDIO_FORMATS.get(media_type, media_type.removeprefix("audio/"))
             audio = schema.ChatAudioPart(schema.ChatInputAudio(file.data, format), mark)
-            return self._with_extra(audio, file.extra)
+            return self._passthrough.with_extra(audio, file.extra)
         text = None if self._native else text_of_file(file)
         if text is not None:
             self._losses.adapted(path, "a plain text document is sent as text")
-            return self._with_extra(schema.ChatTextPart(text, mark))
+            return schema.to_raw(schema.ChatTextPart(text, mark))
         data = file.data if file.data is None or not media_type else data_url(media_type, file.data)
         part = schema.ChatFilePart(schema.ChatFileData(data, file.file_id, file.filename), mark)
-        return self._with_extra(part, file.extra)
-
-
-def _reasoning_details(reasoning: ReasoningContent, *, native: bool) -> list[Raw]:
-    """Returns the details as the host sent them, or one with the signature of an envelope."""
-    details = fields_of(reasoning.extra).get("reasoning_details") if native else None
-    if details is not None:
-        return msgspec.json.decode(details, type=list[Raw])
-    if reasoning.signature is not None:
-        signature = reasoning.signature
-        detail = schema.ChatDetailParam("reasoning.text", reasoning.text, signature=signature)
-        return [schema.to_raw(detail)]
-    if reasoning.encrypted is not None:
-        detail = schema.ChatDetailParam("reasoning.encrypted", data=reasoning.encrypted)
-        return [schema.to_raw(detail)]
-    return []
+        return self._passthrough.with_extra(part, file.extra)
 
 
 def _texts(contents: list[LocatedContent]) -> list[str]:
     """Returns the texts that are not empty."""
     texts = [one.content.text for one in contents if isinstance(one.content, TextContent)]
     return [text for text in texts if text]
-
-
-def _with_error_prefix(path: str, texts: list[LocatedContent]) -> list[LocatedContent]:
-    match texts:
-        case [LocatedContent(where, TextContent() as first), *rest]:
-            prefixed = msgspec.structs.replace(first, text=f"Error: {first.text}")
-            return [LocatedContent(where, prefixed), *rest]
-    return [LocatedContent(path, TextContent("Error"))]

@@ -6,6 +6,7 @@ from weft.context import Context
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
 from weft.dialects.openai_chat.requests.options import DROPPED, REFUSED
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.requests.render_tools import ChatToolRenderer
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests.codec import Losses
@@ -30,11 +31,13 @@ def rejected_stops(request: Request) -> tuple[str, ...]:
 class ChatOptionRenderer:
     """Renders the options of one request."""
 
-    def __init__(self, request: Request, context: Context, losses: Losses) -> None:
-        self._quirks = quirks_of(context)
+    def __init__(
+        self, request: Request, context: Context, passthrough: ChatPassthrough, losses: Losses
+    ) -> None:
         self._request = request
+        self._quirks = quirks_of(context)
+        self._native = passthrough.native
         self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
-        self._native = self._family.is_native
         self._losses = losses
 
     def body(self, messages: list[Raw], tools: ChatToolRenderer) -> schema.ChatRequestBody:
@@ -91,7 +94,7 @@ class ChatOptionRenderer:
             for key, value in extra.items()
             if key in FAMILY_FIELDS and self._family.in_family
         }
-        lost = {key: extra[key] for key in extra.keys() - shared}
+        lost = {key: value for key, value in extra.items() if key not in shared}
         report_unknown(schema.to_raw(lost), "", self._losses, NAME)
         return shared
 

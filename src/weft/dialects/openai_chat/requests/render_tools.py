@@ -6,6 +6,7 @@ from msgspec import UNSET, Raw
 from weft.context import Context
 from weft.dialects.openai_chat.quirks import quirks_of
 from weft.dialects.openai_chat.requests import schema
+from weft.dialects.openai_chat.requests.passthrough import ChatPassthrough
 from weft.dialects.openai_chat.wire import NAME
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import fields_of
@@ -27,11 +28,17 @@ class ChatToolRenderer:
     """Renders the tools of one request."""
 
     def __init__(
-        self, request: Request, context: Context, names: ToolNameMap, losses: Losses
+        self,
+        request: Request,
+        context: Context,
+        passthrough: ChatPassthrough,
+        names: ToolNameMap,
+        losses: Losses,
     ) -> None:
         self._request = request
         self._family = OpenAIFamilyOptions(request, NAME, schema.SIBLING, losses)
-        self._native = self._family.is_native
+        self._passthrough = passthrough
+        self._native = passthrough.native
         self._bridges_custom = not self._native and not quirks_of(context).custom_tools
         self._names = names
         self._losses = losses
@@ -45,29 +52,25 @@ class ChatToolRenderer:
             if tool.cache is not None:
                 detail = f"dropped: {NAME} has no cache breakpoints on tools"
                 self._losses.warned(f"{path}.cache", detail)
-            raw = self._tool(tool, path)
-            rendered += [] if raw is None else [raw]
+            if not self._native:
+                report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
+            if tool.kind == "function":
+                rendered.append(self._function(tool, path))
+            elif isinstance(tool.raw, Raw) and tool.origin == NAME:
+                rendered.append(tool.raw)
+            elif tool.kind == "custom":
+                rendered.append(self._custom(tool, path))
+            elif tool.kind != "web-search":
+                report_missing_tool(tool, path, self._losses, NAME)
         return rendered
 
-    def _tool(self, tool: Tool, path: str) -> Raw | None:
-        if not self._native:
-            report_unknown(tool.extra, path, self._losses, NAME, ESSENTIAL_FOR_TOOLS)
-        if tool.kind == "function":
-            strict = self._family.strict(tool, path)
-            name = self._name(tool, f"{path}.name")
-            function = schema.ChatFunctionDefinition(
-                name, tool.description, tool.parameters, strict
-            )
-            extra = fields_of(tool.extra) if self._native else {}
-            fields = fields_of(extra.pop("function", UNSET)) | fields_of(schema.to_raw(function))
-            return schema.to_raw({**extra, "type": "function", "function": fields})
-        if isinstance(tool.raw, Raw) and tool.origin == NAME:
-            return tool.raw
-        if tool.kind == "custom":
-            return self._custom(tool, path)
-        if tool.kind != "web-search":
-            report_missing_tool(tool, path, self._losses, NAME)
-        return None
+    def _function(self, tool: Tool, path: str) -> Raw:
+        strict = self._family.strict(tool, path)
+        name = self._name(tool, f"{path}.name")
+        function = schema.ChatFunctionDefinition(name, tool.description, tool.parameters, strict)
+        extra = self._passthrough.extra(tool.extra)
+        fields = fields_of(extra.pop("function", UNSET)) | fields_of(schema.to_raw(function))
+        return schema.to_raw({**extra, "type": "function", "function": fields})
 
     def _custom(self, tool: Tool, path: str) -> Raw:
         if self._bridges_custom:
@@ -84,7 +87,7 @@ class ChatToolRenderer:
         return schema.to_raw(schema.ChatCustomTool(custom))
 
     def _name(self, tool: Tool, path: str) -> str:
-        if self._request.dialect == NAME:
+        if self._passthrough.same_dialect:
             return tool.name
         return self._names.rename_at(path, tool.name, tool.namespace)
 
@@ -122,15 +125,16 @@ class ChatToolRenderer:
         return schema.ChatWebSearchOptions(options.context_size, location)
 
     def _location(self, location: Json, path: str) -> schema.ChatUserLocation | None:
+        """Renders a location, which other dialects have without the object in it."""
         if not isinstance(location, Raw):
             return None
         try:
-            flat = msgspec.json.decode(location, type=schema.ChatFlatLocation)
+            type = msgspec.json.decode(location, type=schema.ChatTypeProbe).type
+            approximate = msgspec.json.decode(location, type=schema.ChatApproximateLocation)
         except ValueError:
             self._losses.refused(path, f"such a location is not available on {NAME}; remove it")
             return None
-        near = schema.ChatApproximateLocation(flat.city, flat.country, flat.region, flat.timezone)
-        return schema.ChatUserLocation(flat.type or "approximate", near)
+        return schema.ChatUserLocation(type or "approximate", approximate)
 
     # Tool choice
 
@@ -139,7 +143,15 @@ class ChatToolRenderer:
         if choice is None or not self._family.renders_tool_choice():
             return None
         if choice.allowed:
-            tools = self._allowed_tools(choice.allowed)
+            kinds = {tool.name: tool.kind for tool in self._request.tools}
+            tools: list[Raw] = []
+            for number, name in enumerate(choice.allowed):
+                path = f"tool_choice.allowed[{number}]"
+                if kinds.get(name, "function") in _CLIENT_TOOLS:
+                    tools.append(schema.to_raw(self._choice_of(name, path)))
+                else:
+                    detail = f"{kinds[name]} cannot be chosen on {NAME}; remove it"
+                    self._losses.refused(path, detail)
             allowed = schema.ChatAllowedTools(choice.mode, tools)
             return schema.ChatToolChoice("allowed_tools", allowed_tools=allowed)
         if choice.name is None:
@@ -156,17 +168,3 @@ class ChatToolRenderer:
         if tool.kind == "custom" and not self._bridges_custom:
             return schema.ChatToolChoice("custom", custom=tool_name)
         return schema.ChatToolChoice("function", function=tool_name)
-
-    def _allowed_tools(self, names: tuple[str, ...]) -> list[Raw]:
-        hosted = {
-            tool.name: tool.kind for tool in self._request.tools if tool.kind not in _CLIENT_TOOLS
-        }
-        tools: list[Raw] = []
-        for number, name in enumerate(names):
-            path = f"tool_choice.allowed[{number}]"
-            if name in hosted:
-                detail = f"{hosted[name]} cannot be chosen on {NAME}; remove it"
-                self._losses.refused(path, detail)
-            else:
-                tools.append(schema.to_raw(self._choice_of(name, path)))
-        return tools

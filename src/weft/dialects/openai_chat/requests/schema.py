@@ -207,16 +207,6 @@ class ChatUserLocation(ChatParam):
     approximate: ChatApproximateLocation
 
 
-class ChatFlatLocation(ChatParam):
-    """A location as the other dialects have it, without the object in it."""
-
-    type: str = ""
-    city: str | None = None
-    country: str | None = None
-    region: str | None = None
-    timezone: str | None = None
-
-
 class ChatWebSearchOptions(ChatParam):
     search_context_size: str | None = None
     user_location: ChatUserLocation | None = None

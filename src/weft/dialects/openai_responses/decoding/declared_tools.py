@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from msgspec import Raw
 
-from weft.dialects.base import Salvage
+from weft.dialects.frames import Salvage
 from weft.dialects.openai_responses import wire
 from weft.parts import Json
 from weft.request import Request

@@ -8,7 +8,7 @@ same id, which the request or this response tells. Any other MCP call has the id
 import msgspec
 from msgspec import Raw
 
-from weft.dialects.base import Salvage
+from weft.dialects.frames import Salvage
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.item import CallStage, DecodedItem
 from weft.dialects.openai_responses.decoding.state import (

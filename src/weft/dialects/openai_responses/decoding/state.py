@@ -16,8 +16,8 @@ from msgspec import UNSET, Raw, UnsetType
 
 from weft.assembler import Buffer
 from weft.context import Context
-from weft.dialects.base import Salvage
 from weft.dialects.envelope import Envelope
+from weft.dialects.frames import Salvage, SurrogateJoiner
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.decoding.declared_tools import DeclaredTools, declared_tools
 from weft.dialects.openai_responses.decoding.item import (
@@ -30,7 +30,7 @@ from weft.dialects.openai_responses.extra import item_extra, remaining_fields, s
 from weft.dialects.openai_responses.wire import ResponsesEvent, ResponsesItem
 from weft.findings import Findings
 from weft.ids import Claims
-from weft.partial_json import canonical, join_halves, parse, whole_characters
+from weft.partial_json import canonical, parse, whole_characters
 from weft.parts import (
     FinishReason,
     Json,
@@ -80,7 +80,7 @@ class DecoderState:
             ReasoningDelta: Claims(),
         }
         self._declared_tools: DeclaredTools | UnsetType | None = UNSET
-        self._surrogates: dict[tuple[type[DeltaPart], str], str] = {}
+        self._surrogates = SurrogateJoiner(findings)
 
     def take_metadata(self, response: wire.ResponseObject) -> None:
         """Takes over whether the response is stored, and its tools."""
@@ -90,7 +90,7 @@ class DecoderState:
     @property
     def holding(self) -> bool:
         """Whether something is held until a later event, for whatever item."""
-        if self.pending_shell is not None or self._surrogates:
+        if self.pending_shell is not None or self._surrogates.held:
             return True
         return (
             bool(self.call_signatures)
@@ -121,22 +121,17 @@ class DecoderState:
         """Emits a delta and returns its length. A trailing high surrogate is held back."""
         text = delta if isinstance(delta, str) else ""
         # capture: character-cut-in-two
-        if self._surrogates or not text.isascii():
-            text, held = join_halves(self._surrogates.pop((kind, id), ""), text)
-            if held:
-                self._surrogates[kind, id] = held
-                self.findings.once(
-                    "surrogate-lone", id, "a surrogate pair was split between two deltas"
-                )
+        if self._surrogates.held or not text.isascii():
+            text = self._surrogates.feed((kind, id), text)
         if text:
             self.out.append(kind(id, text))
         return len(text)
 
     def flush_surrogate(self, kind: type[DeltaPart], id: str) -> None:
         """Emits a replacement character for a high surrogate that was never completed."""
-        surrogate = self._surrogates.pop((kind, id), "") if self._surrogates else ""
-        if surrogate:
-            self.out.append(kind(id, whole_characters(surrogate)))
+        rest = self._surrogates.flush((kind, id))
+        if rest:
+            self.out.append(kind(id, rest))
 
     # Calls
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from weft import large_json
 from weft.sse import Event
 
 _json = msgspec.json.Encoder().encode
@@ -53,7 +54,11 @@ class EventWriter:
         """Writes a delta event with a prepared prefix (see `delta_prefix`)."""
         number = self.number
         self.number = number + 1
-        data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
+        if len(delta) > large_json.SLICE:
+            end = b',"sequence_number":%d}' % number
+            data = b"".join((prefix.data, *large_json.pieces(delta), end))
+        else:
+            data = b'%b%b,"sequence_number":%d}' % (prefix.data, _json(delta), number)
         self.out.append(Event(prefix.type, data, number))
 
     def snapshot(self, type: str, response: bytes, more: bytes) -> None:

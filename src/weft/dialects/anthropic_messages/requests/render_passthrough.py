@@ -1,0 +1,226 @@
+"""Renders a request that came in this dialect.
+
+It is sent in the bytes it came in, except for what was changed since. That is rendered from the
+canonical fields, with the unknown keys it came with, and is not checked: whatever this API says to
+it is for the client. Only what the host would reject because of its quirks is adapted.
+"""
+
+from msgspec import UNSET, Raw
+
+from weft import large_json
+from weft.context import Context
+from weft.dialects.anthropic_messages.quirks import MessagesQuirks
+from weft.dialects.anthropic_messages.requests import schema
+from weft.dialects.anthropic_messages.requests.options import FIELD_SOURCES
+from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer, S
+from weft.dialects.anthropic_messages.requests.render_messages import (
+    MessagesRenderer,
+    RenderedMessage,
+    without_unsigned_thinking,
+)
+from weft.dialects.anthropic_messages.requests.render_options import (
+    EFFORTS,
+    TIERS,
+    TokenPlan,
+    display,
+    encode,
+    output_config,
+)
+from weft.dialects.anthropic_messages.requests.render_tools import MessagesToolRenderer
+from weft.dialects.anthropic_messages.wire import ID_LETTERS, NAME
+from weft.dialects.requests.codec import Losses, Rendered, accepted_origins
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.names import ToolNameMap
+from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
+from weft.dialects.requests.turns import LocatedContent, Turn, message_turns
+from weft.dialects.requests.two_roles import (
+    losses_only_in_turns,
+    source_bytes,
+    unknown_role_message,
+)
+from weft.dialects.requests.unknown_fields import collect, encode_with_extra
+from weft.parts import Json
+from weft.request import (
+    CallContent,
+    FileContent,
+    ReasoningContent,
+    Request,
+    ResultContent,
+    TextContent,
+    Tool,
+    ToolChoice,
+)
+
+_NAME_LIMIT = 128
+"""The longest tool name that any host accepts: names from clients of this API are not cut."""
+
+_EXECUTED_TYPES = frozenset({"server_tool_use", "mcp_tool_use"})
+
+
+def render(request: Request, context: Context, quirks: MessagesQuirks, losses: Losses) -> Rendered:
+    """As `render.render`, for a request that came in this dialect."""
+    losses_before = len(losses.found)
+    names = ToolNameMap(request, ID_LETTERS, max(quirks.name_limit, _NAME_LIMIT), losses)
+    blocks = _SourceBlockRenderer(context, losses, names)
+    tools = _SourceToolRenderer(request, context, losses, names)
+    system, messages = _SourceMessagesRenderer(request, quirks, losses, blocks).render()
+    choice = tools.choice()
+    plan = _token_plan(request, quirks)
+    if len(losses.found) > losses_before:
+        plan = without_unsigned_thinking(plan, messages, losses)
+    sampling, tier = request.sampling, request.service_tier
+    body = schema.MessagesRequest(
+        request.model,
+        plan.max_tokens,
+        [message.raw for message in messages],
+        system,
+        tools.tools or None,
+        encode(choice),
+        tools.mcp_servers or None,
+        encode(plan.thinking),
+        encode(output_config(request.output, plan.effort, losses)),
+        list(request.stop) or None,
+        sampling.temperature,
+        sampling.top_p,
+        sampling.top_k,
+        UNSET if request.user is None else encode(schema.Metadata(request.user)),
+        TIERS.get(tier or "", tier),
+        schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
+        request.stream or None,
+    )
+    options = fields_of(request.reasoning.extra) if request.reasoning else {}
+    thinking = {f"thinking.{key}": value for key, value in options.items() if key != "effort"}
+    extra = collect(fields_of(request.extra), thinking)
+    fields = fields_of(encode_with_extra(body, extra, schema.NESTED))
+    if losses_only_in_turns(request, losses.found[losses_before:]):
+        rendered_messages = fields["messages"]
+        fields = source_fields(source_body(request, NAME), request, fields, FIELD_SOURCES)
+        fields["messages"] = rendered_messages
+    return Rendered(large_json.write(fields), names.originals, tools.bridged)
+
+
+def _token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
+    limit = request.max_output_tokens
+    limit = quirks.max_tokens if limit is None else limit
+    options = request.reasoning
+    if options is None:
+        return TokenPlan(limit)
+    if options.effort == "none":
+        raw = fields_of(options.extra).get("effort")
+        effort = next((one for one in EFFORTS.values() if raw == Raw(f'"{one}"'.encode())), None)
+        return TokenPlan(limit, schema.ThinkingConfigParam("disabled"), effort)
+    thinking: schema.ThinkingConfigParam | None = None
+    if options.budget_tokens is not None:
+        thinking = schema.ThinkingConfigParam("enabled", options.budget_tokens, display(options))
+    elif options.adaptive:
+        thinking = schema.ThinkingConfigParam("adaptive", display=display(options))
+    return TokenPlan(limit, thinking, EFFORTS.get(options.effort) if options.effort else None)
+
+
+class _SourceMessagesRenderer(MessagesRenderer):
+    """Keeps messages apart; one that is unchanged keeps its bytes."""
+
+    def __init__(
+        self, request: Request, quirks: MessagesQuirks, losses: Losses, blocks: BlockRenderer
+    ) -> None:
+        super().__init__(list(message_turns(request, losses)), quirks, losses, blocks)
+        self._sources = source_messages(source_body(request, NAME), request)
+
+    def render_system(self, instructions: list[Turn]) -> str | list[Raw] | None:
+        match instructions:
+            case [
+                Turn(path="instructions", contents=[LocatedContent(content=TextContent(text=text))])
+            ]:
+                return text
+        return super().render_system(instructions)
+
+    def system_block(self, located: LocatedContent) -> Raw | None:
+        return self._blocks.render(located, "system")
+
+    def files_to_move(self, turn: Turn) -> list[LocatedContent]:
+        return []
+
+    def render_message(self, turn: Turn) -> RenderedMessage:
+        whole = unknown_role_message(turn)
+        if whole is not None:
+            return RenderedMessage("user", [], source=whole)
+        losses_before = len(self._losses.found)
+        message = super().render_message(turn)
+        if len(self._losses.found) == losses_before:
+            message.source = source_bytes(turn, self._sources)
+        return message
+
+    def join(self, rendered: list[tuple[Turn, RenderedMessage]]) -> list[RenderedMessage]:
+        return [message for _, message in rendered]
+
+
+class _SourceBlockRenderer(BlockRenderer):
+    """Renders every block that a client of this API may send."""
+
+    def __init__(self, context: Context, losses: Losses, names: ToolNameMap) -> None:
+        super().__init__(context, losses, names)
+        self._origins = accepted_origins(context, NAME, native=True)
+
+    def kept_extra(self, extra: Json, path: str) -> Json:
+        return extra
+
+    def other_source(self, path: str, source: S, supported: str) -> S | None:
+        return source
+
+    def text(self, path: str, content: TextContent, role: str) -> Raw | None:
+        search_result = fields_of(content.extra).get("search_result")
+        if search_result:
+            return search_result
+        block = schema.TextBlockParam(content.text, self._cache_control(content.cache, path))
+        return self._encode(block, content.extra, path)
+
+    def file(self, path: str, content: FileContent, role: str) -> Raw | None:
+        return self._document(path, content)
+
+    def reasoning(self, path: str, content: ReasoningContent, role: str) -> Raw | None:
+        if content.origin is None and self._quirks.unsigned_thinking:
+            thinking = schema.ThinkingBlockParam(content.text, content.signature)
+            return self._encode(thinking, content.extra, path)
+        return super().reasoning(path, content, role)
+
+    def tool_use(self, path: str, content: CallContent, role: str) -> Raw | None:
+        if content.provider_executed and content.kind in _EXECUTED_TYPES:
+            params = Raw(content.params.encode())
+            block = schema.ToolUseBlockParam(content.kind, content.id, content.name, params)
+            return self._encode(block, content.extra, path)
+        return super().tool_use(path, content, role)
+
+    def tool_result(self, path: str, content: ResultContent, role: str) -> Raw | None:
+        whole_list = "content" in fields_of(content.extra)  # it stands for the parsed content
+        return self._tool_result(path, content, () if whole_list else content.content)
+
+
+class _SourceToolRenderer(MessagesToolRenderer):
+    """Declares tools in the bytes they came in."""
+
+    def choice(self) -> schema.ToolChoiceParam | None:
+        chosen, parallel = self._request.tool_choice, self._request.parallel_tool_calls
+        if chosen is None and parallel is None:
+            return None
+        param = self.render_choice(chosen or ToolChoice())
+        if param is not None and parallel is not None:
+            param.disable_parallel_tool_use = not parallel
+        return param
+
+    def declare(self, tool: Tool, path: str) -> None:
+        if tool.origin != NAME or not isinstance(tool.raw, Raw):
+            super().declare(tool, path)
+        elif tool.kind == "mcp":
+            declaration = fields_of(tool.raw)
+            if "mcp_toolset" in declaration:
+                self.tools.append(declaration["mcp_toolset"])
+            if "mcp_server" in declaration:
+                self.mcp_servers.append(declaration["mcp_server"])
+        else:
+            self.tools.append(tool.raw)
+
+    def kept_extra(self, extra: Json, path: str) -> Json:
+        return extra
+
+    def input_schema(self, parameters: Json, path: str) -> Raw:
+        return parameters if isinstance(parameters, Raw) else super().input_schema(parameters, path)

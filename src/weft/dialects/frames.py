@@ -1,0 +1,275 @@
+"""How every decoder turns frames into typed events.
+
+- A frame is a replay, and dropped, if its SSE id and its bytes were both seen before.
+- Data is decoded into the dialect's event type; if that fails, once more by `Salvage`.
+- Data that is not JSON at all ends the response: `malformed`, or the upstream's own error if it is
+  plain text. Two kinds are only reported: an event that the input ended inside, and an event whose
+  name the dialect does not have.
+"""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from types import NoneType, UnionType
+from typing import Generic, TypeVar, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Raw, UnsetType
+
+from weft import large_json
+from weft.findings import Findings
+from weft.partial_json import join_halves, mended, whole_characters
+from weft.parts import ErrorPart, Part
+from weft.sse import DONE, Frame
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+_JSON_TYPES = {dict: "object", list: "array", str: "text", bool: "boolean", NoneType: "null"}
+_EMPTY_VALUES = frozenset((b"null", b"false", b'""', b"{}", b"[]"))
+_HALF = re.compile("[\ud800-\udfff]")
+_QUOTED = 40
+"""Characters of unreadable data that are quoted in a finding."""
+
+
+def is_present(value: Raw | UnsetType) -> bool:
+    """Whether a raw field is there and not empty, false or null."""
+    return isinstance(value, Raw) and bytes(value) not in _EMPTY_VALUES
+
+
+class ReplayDetector:
+    """Recognises an event whose number (or id) and bytes were both seen before."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[str | int, int] = {}
+
+    def seen(self, number: str | int, data: bytes) -> bool:
+        digest = hash(data)
+        if self._seen.get(number) == digest:
+            return True
+        self._seen[number] = digest
+        return False
+
+
+class SurrogateJoiner:
+    """Joins surrogate pairs that were split between two deltas of an item."""
+
+    __slots__ = ("_findings", "held")
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self.held: dict[object, str] = {}
+        """The high surrogates whose other half has not come yet, by their item."""
+
+    def feed(self, item: object, text: str) -> str:
+        """Returns the text that is complete, possibly none. Text that is ASCII needs no call, as
+        long as nothing is held.
+        """
+        if not self.held and len(text) < large_json.SLICE and _HALF.search(text) is None:
+            return text  # nearly always
+        half = self.held.pop(item, "")
+        joined, held = join_halves(half, text)
+        if held:
+            self.held[item] = held
+        if half or held or joined != text:
+            detail = "a character was split between two deltas"
+            self._findings.once("surrogate-lone", "", detail)
+        return joined
+
+    def flush(self, item: object) -> str:
+        """Returns U+FFFD for a half whose other half never came; nothing if there is none."""
+        return whole_characters(self.held.pop(item, "")) if self.held else ""
+
+
+class EventDecoder(ABC, Generic[S]):
+    """The base of the decoders: reads each frame as an event and hands it to `_handle`.
+
+    A subclass has `_handle` and `_fail`, and `_done` if its wire has a `[DONE]`.
+    """
+
+    def __init__(
+        self,
+        findings: Findings,
+        shape: type[S],
+        read: Callable[[bytes], S],
+        streamed_fields: frozenset[str],
+        event_names: Collection[str] = (),
+    ) -> None:
+        """`read` decodes an event or raises ValueError; `event_names` are the names that events of
+        this dialect have in their `event:` lines, if they have any.
+        """
+        self._findings = findings
+        self._salvage = Salvage(findings, streamed_fields)
+        self._shape = shape
+        self._read_event = read
+        self._event_names = event_names
+        self._replays = ReplayDetector()
+        self._cut_off = False
+        """Whether the input ended inside an event that could not be read."""
+
+    def feed(self, frame: Frame) -> list[Part]:
+        """Returns the parts that this frame completes, possibly none."""
+        out: list[Part] = []
+        if frame.id is not None and self._replays.seen(frame.id, frame.data):
+            # capture: events-replayed-under-their-id
+            self._findings.note("frame-replayed", f"event {frame.id!r} was repeated: dropped")
+            return out
+        try:
+            event = self._read_event(frame.data)
+        except (ValueError, RecursionError):
+            try:
+                event = self._salvage_event(frame.data)
+            except ValueError as problem:
+                self._unreadable(frame, problem, out)
+                return out
+        if frame.cut:  # capture: last-event-unterminated
+            self._findings.once("frame-unterminated", "", "no blank line after the last event")
+        if frame.split:  # capture: one-newline-between-events
+            self._findings.once("frame-lines-split", "", "events are separated by one newline")
+        self._handle(event, frame, out)
+        return out
+
+    def _salvage_event(self, data: bytes) -> S:
+        """Decodes data that does not fit the type; raises ValueError if it is not an object."""
+        return self._salvage.read(data, self._shape)
+
+    def _unreadable(self, frame: Frame, problem: ValueError, out: list[Part]) -> None:
+        """Handles a frame that is not a JSON object."""
+        text = frame.data.decode("utf-8", "replace")
+        is_named = frame.event not in ("", "error")
+        if frame.data == DONE:
+            self._done(out)
+        elif frame.cut:  # capture: last-event-cut, cut-in-the-first-chunk, ends-inside-a-frame
+            self._cut_off = True
+            self._findings.note("frame-unterminated", f"the input ended inside {text[:_QUOTED]!r}")
+        elif is_named and frame.event not in self._event_names:
+            # capture: named-events-that-are-no-chunks
+            self._note_unknown(frame.event)
+        elif is_named or text.startswith(("{", "[")):  # capture: chunk-that-is-not-json
+            detail = f"event {frame.number} is not JSON: {problem}"
+            self._fail(ErrorPart("malformed", detail), out)
+        else:
+            self._fail(ErrorPart("upstream", text), out)  # capture: error-as-plain-text
+
+    def _note_unknown(self, name: str, key: str | None = None) -> None:
+        """Reports an event that the dialect does not have, once for each name."""
+        detail = f"unknown event {name[:_QUOTED]!r}: ignored"
+        self._findings.once("event-unknown", name if key is None else key, detail)
+
+    def _done(self, out: list[Part]) -> None:
+        """Handles `[DONE]`: most wires do not have it."""
+        # capture: done-at-the-end
+        self._note_unknown("[DONE]")
+
+    @abstractmethod
+    def _handle(self, event: S, frame: Frame, out: list[Part]) -> None:
+        """Appends the parts that this event completes."""
+
+    @abstractmethod
+    def _fail(self, error: ErrorPart, out: list[Part]) -> None:
+        """Appends an error, unless one came already or the response is over."""
+
+
+class Salvage:
+    """Decodes an object that does not fit its type: the only place where a dict is legal.
+
+    Numbers in strings become numbers, objects where text belongs become their JSON text, and
+    what cannot be used is left out, each with a finding. In `streamed_fields` half a surrogate
+    pair is kept, because its other half may follow; everywhere else it is replaced.
+    """
+
+    def __init__(self, findings: Findings, streamed_fields: frozenset[str]) -> None:
+        self._findings = findings
+        self._streamed_fields = streamed_fields
+
+    def read(self, data: bytes, wanted: type[S]) -> S:
+        """Raises ValueError when this is not a JSON object at all."""
+        try:
+            value = json.loads(data.decode("utf-8", "replace"), strict=False)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if isinstance(value, list) and len(value) == 1:  # capture: error-in-an-array
+            self._findings.once("field-coerced", "", "an array of one instead of an object")
+            value = value[0]
+        if not isinstance(value, dict):
+            raise ValueError(f"expected an object, got {_json_type(value)}")
+        return self._struct(value, wanted, "")
+
+    def item(self, raw: Raw | UnsetType, wanted: type[S]) -> S:
+        """Decodes an object inside a frame; an empty one if it is not an object."""
+        data = bytes(raw) if isinstance(raw, Raw) else b"{}"
+        try:
+            return large_json.read(data, wanted)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            return self.read(data, wanted)
+        except ValueError:
+            return wanted()
+
+    def _struct(self, value: dict[str, object], wanted: type[S], path: str) -> S:
+        known: dict[str, object] = {}
+        for field in msgspec.structs.fields(wanted):
+            if field.encode_name in value:
+                where = f"{path}.{field.encode_name}" if path else field.encode_name
+                try:
+                    known[field.name] = self._value(value[field.encode_name], field.type, where)
+                except ValueError:
+                    self._note_dropped(where, value[field.encode_name])
+        return wanted(**known)
+
+    def _list(self, values: list[object], wanted: object, path: str) -> list[object]:
+        usable: list[object] = []
+        for value in values:
+            try:
+                usable.append(self._value(value, wanted, path))
+            except ValueError:
+                self._note_dropped(path, value)
+        return usable
+
+    def _note_dropped(self, path: str, value: object) -> None:
+        self._findings.once("field-dropped", path, f"{path}: {_json_type(value)} cannot be used")
+
+    def _value(self, value: object, wanted: object, path: str) -> object:
+        options = get_args(wanted) if get_origin(wanted) in (Union, UnionType) else (wanted,)
+        if value is None and NoneType in options:
+            return None
+        if Raw in options:
+            return Raw(msgspec.json.encode(mended(value)))
+        for option in options:
+            if option is value.__class__:
+                if isinstance(value, str) and path.rpartition(".")[2] not in self._streamed_fields:
+                    return whole_characters(value)
+                return value
+            if get_origin(option) is list and isinstance(value, list):
+                return self._list(value, get_args(option)[0], path)
+            if (
+                isinstance(value, dict)
+                and isinstance(option, type)
+                and issubclass(option, msgspec.Struct)
+            ):
+                return self._struct(value, option, path)
+        coerced = self._coerce(value, options, path)
+        detail = f"{path}: {_json_type(value)} instead of another type"
+        self._findings.once("field-coerced", path, detail)
+        return coerced
+
+    def _coerce(self, value: object, options: tuple[object, ...], path: str) -> object:
+        """Raises ValueError if none of the types can be made of the value."""
+        if int in options and isinstance(value, str | float):
+            try:
+                return int(value)
+            except OverflowError:
+                raise ValueError(f"{value} is not an integer") from None
+        for option in options:
+            if get_origin(option) is list and isinstance(value, dict):
+                return self._list([value], get_args(option)[0], path)
+        if str in options and not isinstance(value, str):
+            return msgspec.json.encode(mended(value)).decode() if value or value == 0 else ""
+        raise ValueError(f"{path}: {_json_type(value)}")
+
+
+def _json_type(value: object) -> str:
+    return _JSON_TYPES.get(value.__class__, "number")

@@ -1,0 +1,89 @@
+"""What of a request goes out as it came, because it came in Chat Completions.
+
+Renderers ask here instead of looking at the dialect themselves. A request is *same-dialect* if it
+came as a Chat Completions body, and *native* if it did or was built without any body: all of its
+values are meant for this API, so that none is translated.
+"""
+
+import msgspec
+from msgspec import Raw
+
+from weft.context import Context
+from weft.dialects.openai_chat.quirks import quirks_of
+from weft.dialects.openai_chat.requests import schema
+from weft.dialects.openai_chat.requests.options import RENDERED_FROM
+from weft.dialects.openai_chat.wire import NAME
+from weft.dialects.requests.codec import accepted_origins
+from weft.dialects.requests.fields import fields_of
+from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
+from weft.dialects.requests.turns import Turn
+from weft.dialects.requests.two_roles import source_bytes, unknown_role_message
+from weft.parts import Json
+from weft.request import CallContent, OpaqueContent, ReasoningContent, Request
+
+
+class ChatPassthrough:
+    """Decides for one request and one host."""
+
+    __slots__ = ("_developer_role", "_messages", "_origins", "_request", "native", "same_dialect")
+
+    def __init__(self, request: Request, context: Context) -> None:
+        self.same_dialect = request.dialect == NAME
+        self.native = self.same_dialect or request.dialect is None
+        self._request = request
+        self._developer_role = quirks_of(context).developer_role
+        self._origins = accepted_origins(context, NAME, native=self.same_dialect)
+        self._messages = source_messages(source_body(request, NAME), request)
+
+    def is_own(self, content: CallContent | ReasoningContent) -> bool:
+        """Whether a call or a reasoning came from this host: only then its signature goes back."""
+        return content.origin in self._origins
+
+    def knows(self, item: OpaqueContent) -> bool:
+        """Whether an item that Weft does not know is one of this host."""
+        return self.native and item.origin in self._origins
+
+    def message(self, turn: Turn) -> Raw | None:
+        """Returns the message that a turn came as; None if it must be rendered: it was changed, the
+        host does not know its role, or its reasoning came from another host.
+        """
+        source = source_bytes(turn, self._messages) if self.same_dialect else None
+        known = turn.role != "developer" or self._developer_role
+        contents = [located.content for located in turn.contents]
+        reasonings = [one for one in contents if isinstance(one, ReasoningContent)]
+        if source is not None and known and all(map(self.is_own, reasonings)):
+            return source
+        return unknown_role_message(turn) if self.same_dialect else None
+
+    def fields(self, rendered: dict[str, Raw]) -> dict[str, Raw]:
+        """Returns the keys of a body, those that the request did not change as they came."""
+        source = source_body(self._request, NAME)
+        return source_fields(source, self._request, rendered, RENDERED_FROM)
+
+    def extra(self, extra: Json) -> dict[str, Raw]:
+        """Returns the unknown fields that came with a value of this API."""
+        return fields_of(extra) if self.native else {}
+
+    def with_extra(self, value: schema.ChatParam, extra: Json) -> Raw:
+        """Returns a shape with the unknown fields that came with it and with its inner objects."""
+        unknown = fields_of(extra) if self.same_dialect else {}
+        if not unknown:
+            return schema.to_raw(value)
+        fields = fields_of(schema.to_raw(value))
+        for key, more in unknown.items():
+            inner = key in fields
+            fields[key] = schema.to_raw(fields_of(more) | fields_of(fields[key])) if inner else more
+        return schema.to_raw(fields)
+
+    def reasoning_details(self, reasoning: ReasoningContent) -> list[Raw]:
+        """Returns the details as the host sent them, or one with the signature of an envelope."""
+        details = self.extra(reasoning.extra).get("reasoning_details")
+        if details is not None:
+            return msgspec.json.decode(details, type=list[Raw])
+        detail = schema.ChatDetailParam("reasoning.encrypted", data=reasoning.encrypted)
+        if reasoning.signature is not None:
+            detail = schema.ChatDetailParam("reasoning.text", reasoning.text)
+            detail.signature = reasoning.signature
+        elif reasoning.encrypted is None:
+            return []
+        return [schema.to_raw(detail)]
