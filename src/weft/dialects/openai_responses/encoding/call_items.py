@@ -24,7 +24,6 @@ from weft.dialects.openai_responses.encoding.events import (
 )
 from weft.dialects.openai_responses.encoding.items import ClosePolicy, ItemSlot, OutputItem
 from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
-from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.partial_json import Scan
 from weft.parts import ToolCall, ToolParamsEnd, ToolParamsStart, ToolResult
@@ -225,7 +224,7 @@ class CallResultItem(OutputItem):
         super().__init__(slot)
         self.call_id = call_id
         self.type = type
-        self.fields = {**RESULT_ITEMS.get(type, ("", {}))[1], **without_identity(item_fields)}
+        self.fields = {**RESULT_ITEMS.get(type, ("", {}))[1], **item_fields}
         self.emitted: list[wire.CommandOutputDelta] = []
         self.open = 1
 
@@ -264,7 +263,7 @@ class CallResultItem(OutputItem):
             key = b',"command_index":%d,"output":' % index
             name = "response.shell_call_output_content.done"
             events.write(name, (self.index, index), self.locator, key, _json([output]))
-        self.fields = result_keys("output")({}, part.result) | without_identity(item_fields)
+        self.fields = result_keys("output")({}, part.result) | item_fields
 
 
 def _appended(before: str | None, now: str | None) -> str | None:

@@ -282,42 +282,31 @@ class CallWriter:
             self._items.part_done(item)
 
     def tool_result(self, part: ToolResult) -> None:
-        item = self._calls.get(part.id)
-        item_fields: Fields = {**(self._items.item_extra(part.extra).item or {})}
-        identity = wire.decode_or_default(Raw(_json(item_fields)), wire.Identity)
-        if identity.type is None and item is not None and item.kind.result_item is not None:
-            identity = wire.Identity(item.kind.result_item)
-        if identity.type is not None:
-            self._result_item(part, item_fields, identity)
-        elif item is None or item.kind.result_to_fields is None:
+        call = self._calls.get(part.id)
+        stored: Fields = {**(self._items.item_extra(part.extra).item or {})}
+        identity = wire.decode_or_default(Raw(_json(stored)), wire.Identity)
+        type = identity.type or (call.kind.result_item if call is not None else None)
+        fields, events = without_identity(stored), self._items.events
+        if type is not None:
+            # A result item is announced with its first preliminary result.
+            item = self._outputs.get(part.id)
+            if item is None:
+                prefix = RESULT_ITEMS[type][0] if type in RESULT_ITEMS else "out"
+                slot = self._items.allocate(identity.id, prefix)
+                self._outputs[part.id] = item = CallResultItem(slot, part.id, type, fields)
+                self._items.add(item)
+            if part.preliminary:
+                item.write_partial(events, part.result)
+            else:
+                item.take_result(events, part, fields)
+                self._items.part_done(item)
+        elif call is None or call.kind.result_to_fields is None:
             self._items.not_carried(part.type, "no item for the result of this call")
         elif part.preliminary:
-            item.write_partial(self._items.events, part, without_identity(item_fields))
+            call.write_partial(events, part, fields)
         else:
-            item.take_result(
-                self._items.events,
-                part,
-                without_identity(item_fields),
-                is_native=self._items.is_native,
-            )
-            self._items.part_done(item)
-
-    def _result_item(self, part: ToolResult, item_fields: Fields, identity: wire.Identity) -> None:
-        """Writes a result item, and announces it with its first preliminary result."""
-        item = self._outputs.get(part.id)
-        if item is None:
-            type = identity.type or ""
-            slot = self._items.allocate(
-                identity.id, RESULT_ITEMS[type][0] if type in RESULT_ITEMS else "out"
-            )
-            item = CallResultItem(slot, part.id, type, item_fields)
-            self._outputs[part.id] = item
-            self._items.add(item)
-        if part.preliminary:
-            item.write_partial(self._items.events, part.result)
-        else:
-            item.take_result(self._items.events, part, item_fields)
-            self._items.part_done(item)
+            call.take_result(events, part, fields, is_native=self._items.is_native)
+            self._items.part_done(call)
 
     def approval(self, part: ToolApprovalRequest) -> None:
         """Adds an approval request to what the client must do. Its call is its item."""
