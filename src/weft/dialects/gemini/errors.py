@@ -47,12 +47,9 @@ HTTP_STATUSES: dict[ErrorClass, int] = {
 """HTTP statuses that differ from the default of the class."""
 
 OTHER_STATUSES: dict[str, int] = {
-    "FAILED_PRECONDITION": 400,
-    "OUT_OF_RANGE": 400,
-    "ALREADY_EXISTS": 409,
-    "UNKNOWN": 500,
-    "DATA_LOSS": 500,
-    "UNIMPLEMENTED": 501,
+    name: status
+    for name, status in wire.ERROR_STATUSES.items()
+    if name not in STATUS_NAMES.values()
 }
 """Further values of `status` that are kept, with their HTTP status."""
 

@@ -44,26 +44,6 @@ _FINISH_WORDS: dict[FinishReason, str] = {
     "other": "OTHER",
 }
 
-_STATUSES: dict[str, int] = {
-    "INVALID_ARGUMENT": 400,
-    "FAILED_PRECONDITION": 400,
-    "OUT_OF_RANGE": 400,
-    "UNAUTHENTICATED": 401,
-    "PERMISSION_DENIED": 403,
-    "NOT_FOUND": 404,
-    "ABORTED": 409,
-    "ALREADY_EXISTS": 409,
-    "RESOURCE_EXHAUSTED": 429,
-    "CANCELLED": 499,
-    "INTERNAL": 500,
-    "UNKNOWN": 500,
-    "DATA_LOSS": 500,
-    "UNIMPLEMENTED": 501,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-}
-"""The values of `error.status` with their HTTP status."""
-
 _RETRYABLE_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)")
 
@@ -140,7 +120,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 def parse_error(error: wire.GeminiError) -> ErrorPart:
     code = error.code if error.code is not None and 400 <= error.code <= 599 else None
-    status = _STATUSES.get(error.status or "") if code is None else code
+    status = wire.ERROR_STATUSES.get(error.status or "") if code is None else code
     extra: Json = UNSET
     if isinstance(error.details, Raw):
         extra = Raw(msgspec.json.encode(wire.ErrorExtra(error.details)))
@@ -156,7 +136,7 @@ def parse_error(error: wire.GeminiError) -> ErrorPart:
 
 def is_error_status(word: str | None) -> bool:
     """Whether this is a value of `error.status`, which no other API has."""
-    return word in _STATUSES
+    return word in wire.ERROR_STATUSES
 
 
 # Time

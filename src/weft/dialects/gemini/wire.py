@@ -20,6 +20,26 @@ CODE_KIND, SERVER_TOOL_KIND = "executable_code", "server_tool"
 """The canonical kinds of calls that the host executes."""
 CODE_NAME, SERVER_PREFIX = "code_execution", "server:"
 
+ERROR_STATUSES: dict[str, int] = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "OUT_OF_RANGE": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ABORTED": 409,
+    "ALREADY_EXISTS": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "INTERNAL": 500,
+    "UNKNOWN": 500,
+    "DATA_LOSS": 500,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""The values of `error.status` with their HTTP status."""
+
 GROWING = frozenset({"text", "stringValue"})
 """Fields that are streamed in pieces, so that a surrogate pair may be split between two."""
 

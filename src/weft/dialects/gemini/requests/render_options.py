@@ -110,24 +110,19 @@ def _render_thinking(
         report_dropped_extras(options.extra, "reasoning", losses, NAME)
         if options.summary in ("concise", "detailed") and options.effort != "none":
             losses.adapted("reasoning.summary", "the length of a summary cannot be chosen")
+        effort, budget = options.effort, options.budget_tokens
         if quirks.thinking == "budget":
             config.thinking_budget = _budget(options, quirks, losses)
-        else:
-            config.thinking_level = _level(options, losses)
+        elif effort is not None:
+            config.thinking_level = level = _LEVELS[effort]
+            if level.lower() != effort:
+                losses.warned("reasoning.effort", f"{effort} is sent as thinkingLevel {level}")
+        elif budget is not None:
+            config.thinking_level = _LEVELS[effort_for_budget(budget)]
+        if quirks.thinking == "level" and budget is not None:
+            detail = f"sent as thinkingLevel {config.thinking_level}"
+            losses.adapted("reasoning.budget_tokens", detail)
     return None if config == schema.ThinkingConfig() else config
-
-
-def _level(options: ReasoningOptions, losses: Losses) -> schema.ThinkingLevel | None:
-    effort = options.effort
-    if options.budget_tokens is not None:
-        effort = effort or effort_for_budget(options.budget_tokens)
-        losses.adapted("reasoning.budget_tokens", f"sent as thinkingLevel {_LEVELS[effort]}")
-    if effort is None:
-        return None
-    level = _LEVELS[effort]
-    if level.lower() != effort and options.effort is not None:
-        losses.warned("reasoning.effort", f"{effort} is sent as thinkingLevel {level}")
-    return level
 
 
 def _budget(options: ReasoningOptions, quirks: GeminiQuirks, losses: Losses) -> int | None:

@@ -84,7 +84,14 @@ class GeminiToolRenderer:
                 self._losses.adapted("parallel_tool_calls", "left out: there are no tools")
             return None
         if self._request.parallel_tool_calls is False:
-            self._report_parallel_calls(chosen)
+            functions = [tool for tool in self._request.tools if tool.kind in _CLIENT_KINDS]
+            several = len(functions) > 1 and (chosen is None or chosen.name is None)
+            if chosen is not None and chosen.mode == "required" and several:
+                detail = f"exactly one call cannot be required on {NAME}; allow parallel calls"
+                self._losses.refused("parallel_tool_calls", detail)
+            else:
+                detail = "the model may make several calls at once"
+                self._losses.warned("parallel_tool_calls", detail)
         strict = self._has_strict and not native
         if chosen is None:
             return schema.FunctionCallingConfig("VALIDATED") if strict else None
@@ -102,15 +109,6 @@ class GeminiToolRenderer:
             for index, name in enumerate(chosen.allowed)
         ]
         return schema.FunctionCallingConfig(mode, allowed or None)
-
-    def _report_parallel_calls(self, chosen: ToolChoice | None) -> None:
-        functions = [tool for tool in self._request.tools if tool.kind in _CLIENT_KINDS]
-        several = len(functions) > 1 and (chosen is None or chosen.name is None)
-        if chosen is not None and chosen.mode == "required" and several:
-            detail = f"exactly one call cannot be required on {NAME}; allow parallel calls"
-            self._losses.refused("parallel_tool_calls", detail)
-        else:
-            self._losses.warned("parallel_tool_calls", "the model may make several calls at once")
 
     # Functions
 

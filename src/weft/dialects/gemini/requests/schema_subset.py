@@ -202,7 +202,12 @@ class SubsetRenderer:
         if target in self._expanding:
             self._losses.refused(path, f"a recursive schema is not available on {NAME}")
             return Raw(b'{"type":"OBJECT"}')
-        resolved = self._resolve(target)
+        resolved: Raw | None = self._root if target.startswith("#") else None
+        for step in target[1:].strip("/").split("/") if target != "#" else ():
+            keywords = _as_object(resolved) if resolved is not None else None
+            resolved = (keywords or {}).get(step.replace("~1", "/").replace("~0", "~"))
+        if resolved is not None and _as_object(resolved) is None:
+            resolved = None
         self._expanded += 1
         if resolved is None or self._expanded > MAX_REFERENCES:
             why = f"{target} does not exist" if resolved is None else "too many references"
@@ -214,15 +219,6 @@ class SubsetRenderer:
         found = self._convert(_encode({**fields_of(resolved), **siblings}), path)
         self._expanding.pop()
         return found
-
-    def _resolve(self, target: str) -> Raw | None:
-        if not target.startswith("#"):
-            return None
-        here: Raw | None = self._root
-        for step in target[1:].strip("/").split("/") if target != "#" else ():
-            keys = _as_object(here) if here is not None else None
-            here = (keys or {}).get(step.replace("~1", "/").replace("~0", "~"))
-        return here if here is not None and _as_object(here) is not None else None
 
     def _type(self, value: Raw, keys: Keywords, found: Keywords, path: str) -> None:
         kinds = _as_list(value)

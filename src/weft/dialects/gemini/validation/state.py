@@ -175,22 +175,21 @@ class ValidatedCandidate:
                         f"a segment refers to source {shown(number)}; expected one of {sources}"
                     )
                     self._report("grounding-chunk", detail)
-            self._check_segment(fields(support.get("segment")), texts)
-
-    def _check_segment(self, segment: JsonObject, texts: list[bytes]) -> None:
-        start, end = count(segment.get("startIndex", 0)), count(segment.get("endIndex", 0))
-        if start is None or end is None or end < start:
-            value = f"{shown(segment.get('startIndex'))} to {shown(segment.get('endIndex'))}"
-            self._report("grounding-segment", f"a segment from {value}; expected start <= end")
-            return
-        if isinstance(segment.get("text"), str):
-            copy = text(segment["text"]).encode("utf-8", "replace")
-            fits = any(part[start:end] == copy for part in texts)
-        else:
-            fits = any(end <= len(part) for part in texts)
-        if segment and not fits:
-            detail = f"bytes {start} to {end} are not {shown(segment.get('text'))}"
-            self._report("grounding-segment", f"{detail}; expected UTF-8 byte offsets of the text")
+            segment = fields(support.get("segment"))
+            start, end = count(segment.get("startIndex", 0)), count(segment.get("endIndex", 0))
+            if start is None or end is None or end < start:
+                value = f"{shown(segment.get('startIndex'))} to {shown(segment.get('endIndex'))}"
+                self._report("grounding-segment", f"a segment from {value}; expected start <= end")
+                continue
+            if isinstance(segment.get("text"), str):
+                copy = text(segment["text"]).encode("utf-8", "replace")
+                fits = any(part[start:end] == copy for part in texts)
+            else:
+                fits = any(end <= len(part) for part in texts)
+            if segment and not fits:
+                detail = f"bytes {start} to {end} are not {shown(segment.get('text'))}"
+                wanted = "expected UTF-8 byte offsets of the text"
+                self._report("grounding-segment", f"{detail}; {wanted}")
 
 
 _RESULT_CALLS = {"codeExecutionResult": "executableCode", "toolResponse": "toolCall"}
