@@ -100,6 +100,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "weft.dialects.*.encoding",
         "weft.dialects.*.encoding.delta_field",
         "weft.dialects.*.encoding.call_kinds",
+        "weft.dialects.*.encoding.events",
         "weft.dialects.*.encoding.items",
         "weft.dialects.*.encoding.call_items",
         "weft.dialects.*.encoding.*",

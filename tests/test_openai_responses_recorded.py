@@ -117,7 +117,7 @@ def _veiled(value: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", STREAMS, ids=lambda path: path.name)
-def test_a_recorded_stream_says_what_its_last_snapshot_says(path: Path) -> None:
+def test_a_recorded_stream_equals_its_last_snapshot(path: Path) -> None:
     ends = [event["response"] for event in events_of(path) if event["type"] in _ENDS]
     found = decode_all(recorded(path), DIALECT)
     assert len(ends) == len(found)
@@ -354,7 +354,7 @@ def assert_legal(events: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("name", POOL)
-def test_the_events_of_an_item_in_order_leave_no_surprise(name: str) -> None:
+def test_the_events_of_an_item_in_order_leave_no_findings(name: str) -> None:
     assert_legal([CREATED, *POOL[name], COMPLETED])
     for end in range(len(POOL[name])):
         assert_legal([CREATED, *POOL[name][:end]])
