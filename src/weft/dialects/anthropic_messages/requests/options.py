@@ -8,7 +8,7 @@ from msgspec import UNSET
 from weft.dialects.anthropic_messages.wire import NAME
 from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.passthrough import FieldGetters
-from weft.dialects.requests.two_roles import leading_instruction_messages
+from weft.dialects.requests.turns import leading_instructions
 from weft.request import Request
 
 
@@ -88,7 +88,7 @@ RENDERED_FROM: FieldGetters = {
     },
     "system": lambda request: (
         request.instructions,
-        request.messages[: leading_instruction_messages(request)],
+        request.messages[: leading_instructions(request.messages)],
     ),
 }
 """What of a request each key of a body is rendered from. A key for which that did not change is

@@ -32,12 +32,14 @@ from weft.dialects.requests.codec import Losses, Rendered, accepted_origins
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import LocatedContent, Turn, message_turns
-from weft.dialects.requests.two_roles import (
-    losses_only_in_turns,
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    message_turns,
     source_bytes,
     unknown_role_message,
 )
+from weft.dialects.requests.two_roles import losses_only_in_turns
 from weft.dialects.requests.unknown_fields import collect, encode_with_extra
 from weft.parts import Json
 from weft.request import (

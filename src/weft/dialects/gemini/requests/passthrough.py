@@ -13,12 +13,8 @@ from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests.codec import Losses, accepted_origins
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import Turn
-from weft.dialects.requests.two_roles import (
-    losses_only_in_turns,
-    source_bytes,
-    unknown_role_message,
-)
+from weft.dialects.requests.turns import Turn, source_bytes, unknown_role_message
+from weft.dialects.requests.two_roles import losses_only_in_turns
 from weft.dialects.requests.unknown_fields import (
     ESSENTIAL_FOR_TOOLS,
     encode_with_extra,
