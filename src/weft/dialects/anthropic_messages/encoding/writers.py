@@ -157,7 +157,7 @@ class BlockWriter:
         """Writes what came of it so far: all blocks before it are closed."""
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
-        writer.delta(self, text)
+        """Writes a delta, and the start before the first one."""
 
     def close(self, writer: MessagesEventWriter) -> None:
         writer.block_stop(self.index)
@@ -185,8 +185,8 @@ class TextBlockWriter(BlockWriter):
             self.delta(writer, fold.text(self.id)[: self.waiting])
 
     def delta(self, writer: MessagesEventWriter, text: str) -> None:
-        if not self.delta_prefix:
-            self._start(writer)
+        """Writes the first delta. The encoder hands later ones to the writer itself."""
+        self._start(writer)
         writer.delta(self, text)
 
     def citation(self, writer: MessagesEventWriter, citation: Raw) -> None:
