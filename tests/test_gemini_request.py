@@ -286,6 +286,15 @@ RESULTS: list[tuple[Object, ResultContent]] = [
         ResultContent("c", (TextContent("x"), ImageContent("image/png", "AAAA")), name="f"),
     ),
     (
+        {"response": {"output": "x"}, "parts": [PNG, {"text": "y"}]},
+        ResultContent(
+            "c",
+            (TextContent("x"), ImageContent("image/png", "AAAA")),
+            name="f",
+            extra=raw({"functionResponse.parts": [PNG, {"text": "y"}]}),
+        ),
+    ),
+    (
         {"response": {"output": "x"}, "willContinue": True},
         ResultContent(
             "c",
@@ -449,6 +458,17 @@ def test_a_field_is_read_and_goes_back_as_it_was(fields: Object, expected: Objec
                     {
                         "generationConfig.responseMimeType": "text/x.enum",
                         "generationConfig.responseSchema": {"enum": ["a"]},
+                    }
+                )
+            },
+        ),
+        (
+            {"responseMimeType": "text/x.enum", "responseJsonSchema": {"enum": ["a"]}},
+            {
+                "extra": raw(
+                    {
+                        "generationConfig.responseMimeType": "text/x.enum",
+                        "generationConfig.responseJsonSchema": {"enum": ["a"]},
                     }
                 )
             },
@@ -1075,6 +1095,7 @@ CUT: list[tuple[Object, Object, list[tuple[str, str]]]] = [
         [],
     ),
     ({"$ref": "#/nowhere"}, {}, [refused("")]),
+    ({"$ref": "#/$defs/a", "$defs": {"a": True}}, {}, [refused("")]),
     ({"$ref": "https://a.example/s"}, {}, [refused("")]),
     (
         {"type": "array", "prefixItems": [{"type": "string"}]},
@@ -1257,6 +1278,31 @@ def test_calls_of_this_dialect_are_never_marked() -> None:
 def test_hosts_that_want_no_signatures_get_no_mark() -> None:
     contents, losses = said(USER, assistant(CALL), results(ResultContent("a")), signed_calls=False)
     assert (contents[1]["parts"], losses) == ([call()], [])
+    foreign = msgspec.structs.replace(CALL, signature="c2ln", origin="anthropic-messages")
+    turns = (USER, assistant(foreign), results(ResultContent("a")))
+    contents, losses = said(*turns, signed_calls=False)
+    assert contents[1]["parts"] == [call()]
+    assert losses == [adapted("messages[1].content[0].signature")]
+
+
+def test_a_choice_without_a_mode_is_no_choice() -> None:
+    config: Object = {"functionCallingConfig": {"streamFunctionCallArguments": True}}
+    assert read(toolConfig=config).tool_choice is None
+
+
+def test_an_edited_request_loses_only_what_the_host_cannot_accept() -> None:
+    """Files without a type are refused; a schema that must be converted is rendered again."""
+    request = parse(BARE).request
+    more = (*request.messages, Message("user", (FileContent(data="AAAA"),)))
+    edited = msgspec.structs.replace(request, messages=more)
+    assert outcomes(written(edited)[1]) == [refused("messages[1].content[0]")]
+    body: Object = {
+        "tools": [{"functionDeclarations": [{"name": "f", "parameters": {"title": "T"}}]}],
+        **BARE,
+    }
+    sent, losses = written(parse(body).request, quirks(json_schema=False))
+    assert sent["tools"] == [{"functionDeclarations": [{"name": "f", "parameters": {}}]}]
+    assert outcomes(losses) == [adapted("tools[0].parameters.title")]
 
 
 ANSWERS: list[tuple[ResultContent, Object, list[tuple[str, str]]]] = [
@@ -1434,6 +1480,7 @@ def test_names_and_what_others_executed_are_told_as_lost() -> None:
             TextContent("no"),
             CallContent("s", "search", "{}", kind="web_search_call", provider_executed=True),
             OpaqueContent("openai-responses", "web_search_call_x", Raw(b"{}")),
+            ResultContent("s", (TextContent("found"),), kind="web_search_call"),
         ),
         USER,
     )
@@ -1442,6 +1489,7 @@ def test_names_and_what_others_executed_are_told_as_lost() -> None:
         warned("messages[0].name"),
         warned("messages[1].content[1]"),
         warned("messages[1].content[2]"),
+        warned("messages[1].content[3]"),
     ]
 
 
