@@ -35,15 +35,21 @@ from tests.played import BODY, EVENTS, Piece, Play, Played
 from tests.test_relay_run import ASKED, place
 from weft.gateway.sessions import Sessions, preamble_of
 from weft.relay.audit import audit_entry
-from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody, StorePolicy
+from weft.relay.incoming import (
+    IncomingRequest,
+    RequestBody,
+    RequestFailed,
+    RequestLimits,
+    StorePolicy,
+)
 from weft.relay.log import as_sent, events_of, pack, unpack
 from weft.relay.persistence import Persistence, ResponseWriter
 from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.scrub import Scrubber
 from weft.sse import Event, write_events
-from weft.store.opening import store_at
-from weft.store.texts import kept
+from weft.store.escaping import escape
+from weft.store.urls import store_from_url
 from weft.upstream.base import Unreachable
 
 DIALECTS = (CHAT, RESPONSES, MESSAGES, GEMINI)
@@ -142,7 +148,7 @@ class World:
         self._folder = tempfile.TemporaryDirectory(prefix="weft-fuzz-")
         path = Path(self._folder.name) / "weft.db"
         self.runner = asyncio.Runner()
-        self.store = store_at(f"sqlite:///{path}")
+        self.store = store_from_url(f"sqlite:///{path}")
         self.sessions = Sessions(Persistence(self.store))
         self.runner.run(self.store.open())
         self.rows = sqlite3.connect(path, isolation_level=None)
@@ -187,11 +193,11 @@ class World:
         upstream = Played(place(dialect=way.upstream), Play(script, 200, way.headers))
         run, writer = await self._run(upstream, way)
         told: bytes | None = None
-        with suppress(Failed):
+        with suppress(RequestFailed):
             try:
                 opened = await run.open()
                 if not way.stream:
-                    told = (await opened.whole())[1]
+                    told = (await opened.read_body())[1]
                 else:
                     events: list[Event] = []
                     reads = 0
@@ -203,7 +209,7 @@ class World:
                     told = None if reads == way.leaves else write_events(events)
             finally:
                 await run.close()
-        return told, writer.log.id if writer.begun else None
+        return told, writer.log.id if writer.has_begun else None
 
     async def _run(self, upstream: Played, way: Way) -> tuple[Run, ResponseWriter]:
         body = json.dumps(way.fields).encode()
@@ -219,13 +225,13 @@ class World:
         writer = self.sessions.persistence.writer(incoming)
         assert writer is not None
         targets = Routing({"a": upstream}, {}).targets("a/m")
-        limits = Limits(response=way.limit, grace=0.05)
+        limits = RequestLimits(response=way.limit, grace=0.05)
         return Run(incoming, targets, limits, Scrubber([]), (), writer), writer
 
     # Changes
 
     async def _not_blind(self, id: str, rng: Random) -> None:
-        change, own = rng.choice(CHANGES), kept(id)
+        change, own = rng.choice(CHANGES), escape(id)
         before = self._dump(own)
         what = change(self.rows, own, rng)
         try:

@@ -12,7 +12,7 @@ from itertools import count
 
 from tests.stores import SWIFT, ending, entry, log
 from weft.store.base import Store
-from weft.store.opening import store_at
+from weft.store.urls import store_from_url
 
 
 def say(*words: object) -> None:
@@ -42,7 +42,7 @@ async def contest(store: Store, server: str) -> None:
     say("ready")
     sys.stdin.readline()
     entries = await store.entries()
-    wins = await asyncio.gather(*(store.adopt(one.id, "nobody") for one in entries))
+    wins = await asyncio.gather(*(store.take_over(one.id, "nobody") for one in entries))
     say(*(one.id for one, won in zip(entries, wins, strict=True) if won))
 
 
@@ -58,7 +58,7 @@ VERBS = {"endure": endure, "contest": contest, "serve": serve}
 
 
 async def main(verb: str, url: str, server: str) -> None:
-    store = store_at(url, SWIFT, server)
+    store = store_from_url(url, SWIFT, server)
     if verb == "open":
         say("ready")
         sys.stdin.readline()

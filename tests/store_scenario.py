@@ -35,7 +35,7 @@ def first(store: Store) -> Named:
     yield "begin a", store.begin(entry("resp_a", conversation="conv_1"))
     for block in log(3):
         store.append("resp_a", block)
-    yield "flush a", store.flushed("resp_a")
+    yield "flush a", store.flush("resp_a")
     for block in log(5)[3:]:
         store.append("resp_a", block)
     yield "finish a", store.finish("resp_a", ending(log(5), ITEMS))
@@ -44,7 +44,7 @@ def first(store: Store) -> Named:
 
 def second(store: Store) -> Named:
     yield "begin b", store.begin(entry("resp_b", server="two"), log(1))
-    yield "adopt b", store.adopt("resp_b", "two")
+    yield "adopt b", store.take_over("resp_b", "two")
     yield "finish b", store.finish("resp_b", ending(log(1), status="failed"))
 
 

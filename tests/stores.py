@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from weft.store.base import Store
-from weft.store.opening import store_at
 from weft.store.records import Block, Ending, Entry, Item
 from weft.store.sql import SqlStore
 from weft.store.sqlite import Sqlite
-from weft.store.writing import StorePolicy
+from weft.store.urls import store_from_url
+from weft.store.writer import WritePolicy
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it wants a directory of the desktop session
@@ -27,7 +27,7 @@ with warnings.catch_warnings():
 
 Kind = Literal["sqlite", "postgres"]
 KINDS: tuple[Kind, ...] = ("sqlite", "postgres")
-SWIFT = StorePolicy(patience=5.0, pause=0.01)
+SWIFT = WritePolicy(timeout=5.0, flush_interval=0.01)
 """A pause too short to be felt."""
 
 
@@ -61,9 +61,9 @@ class Stores:
         self.url = empty(kind, folder)
         self._open: list[Store] = []
 
-    async def opened(self, policy: StorePolicy = SWIFT, server: str = "one") -> Store:
+    async def opened(self, policy: WritePolicy = SWIFT, server: str = "one") -> Store:
         """A store that writes to the responses of this server."""
-        store = store_at(self.url, policy, server)
+        store = store_from_url(self.url, policy, server)
         await store.open()
         self._open.append(store)
         return store
@@ -109,10 +109,10 @@ def _with_stores(
 def over(
     path: Path,
     connection: type[sqlite3.Connection] = sqlite3.Connection,
-    policy: StorePolicy = SWIFT,
+    policy: WritePolicy = SWIFT,
 ) -> SqlStore:
     """A store of SQLite whose connections are of this class."""
-    return SqlStore(Sqlite(path, min(1.0, policy.patience), connection), policy, "one")
+    return SqlStore(Sqlite(path, min(1.0, policy.timeout), connection), policy, "one")
 
 
 def path_of(stores: Stores) -> Path:

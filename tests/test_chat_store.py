@@ -17,8 +17,8 @@ from tests.gateway_process import Gateway, gateway
 from tests.stores import SWIFT, ending, entry, log
 from weft.gateway.sessions import Policy, Sessions
 from weft.relay.persistence import Persistence
-from weft.store.opening import store_at
 from weft.store.records import Entry
+from weft.store.urls import store_from_url
 
 KEYS = {"alice": "key-of-alice-0123456789", "bob": "key-of-bob-0123456789"}
 SETTINGS = """
@@ -239,7 +239,7 @@ def kept_by(policy: Policy, folder: Path, wanted: dict[str, bool]) -> dict[str, 
     days = {"resp_1": 1, "resp_3": 3, "resp_5": 5}
 
     async def play() -> dict[str, Entry]:
-        store = store_at(f"sqlite:///{folder}/weft.db", SWIFT, "one")
+        store = store_from_url(f"sqlite:///{folder}/weft.db", SWIFT, "one")
         await store.open()
         for id, age in days.items():
             await store.begin(entry(id))
@@ -247,7 +247,7 @@ def kept_by(policy: Policy, folder: Path, wanted: dict[str, bool]) -> dict[str, 
                 store.append(id, block)
             await store.finish(id, ending(log(2), ended=time.time() - 86_400 * age))
         await store.close()
-        store = store_at(f"sqlite:///{folder}/weft.db", SWIFT)
+        store = store_from_url(f"sqlite:///{folder}/weft.db", SWIFT)
         sessions = Sessions(Persistence(store), policy=policy)
         await sessions.start([])
         left: dict[str, Entry] = {}

@@ -18,7 +18,7 @@ from weft.errors import (
 )
 from weft.gateway.settings import SettingsError
 from weft.relay.routing import UnknownModel
-from weft.store.base import Absent, StoreError, Taken, UnknownStore
+from weft.store.base import AlreadyExists, NotFound, StoreError, UnknownStore
 from weft.upstream.base import Busy, Unreachable
 
 TREE = {
@@ -34,8 +34,8 @@ TREE = {
     Unreadable: ClientError,
     UnknownModel: ClientError,
     SettingsError: ClientError,
-    Taken: ClientError,
-    Absent: ClientError,
+    AlreadyExists: ClientError,
+    NotFound: ClientError,
     UnknownStore: ClientError,
     BadRequest: ClientError,
     Refused: BadRequest,

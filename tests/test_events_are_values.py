@@ -17,7 +17,7 @@ SUSPECT = re.compile(
 """How bytes are taken apart."""
 
 ALLOWED: dict[str, str] = {
-    "relay/answer.py": "reads what an upstream sends, which is bytes",
+    "relay/response_reader.py": "reads what an upstream sends, which is bytes",
     "gateway/bodies.py": "looks into the bodies of requests",
 }
 """Who may, and why."""

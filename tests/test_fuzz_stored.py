@@ -13,7 +13,7 @@ from tests.faults.wires import CHAT, DIALECTS, RESPONSES, SPEECHES
 from tests.fuzz import FAILURES, Broken, Target, batch, main, saved
 from tests.fuzz_stored import FREE, STORED, check, made, way
 from tests.test_stored_equals_streamed import World as Stored
-from weft.relay.audit import examined
+from weft.relay.audit import audit_log
 from weft.store.records import Block, Entry
 
 BATCHES = 8
@@ -76,15 +76,15 @@ def flips(data: bytes) -> Iterator[bytes]:
 )
 def test_no_byte_of_an_answer_changes_unnoticed(stored: Stored, client: str) -> None:
     entry, blocks = told(stored, client)
-    assert examined(entry, blocks) == []
+    assert audit_log(entry, blocks) == []
     for name in ("request", "input", "body", "record"):
         for other in flips(getattr(entry, name)):
             changed = msgspec.structs.replace(entry, **{name: other})
-            assert examined(changed, blocks) != [], (name, other)
+            assert audit_log(changed, blocks) != [], (name, other)
     for at, block in enumerate(blocks):
         for other in flips(block.data):
             log = [*blocks[:at], msgspec.structs.replace(block, data=other), *blocks[at + 1 :]]
-            assert examined(entry, log) != [], other
+            assert audit_log(entry, log) != [], other
 
 
 # What may change
@@ -98,7 +98,7 @@ def test_what_may_change_after_the_end_is_no_difference(stored: Stored) -> None:
     entry, blocks = told(stored, RESPONSES)
     assert {name for _, name in FREE} == {*NEW, "id", "recoveries"}
     changed = [msgspec.structs.replace(entry, **{name: new}) for name, new in NEW.items()]
-    assert [examined(one, blocks) for one in changed] == [[], [], [], []]
+    assert [audit_log(one, blocks) for one in changed] == [[], [], [], []]
 
 
 def test_a_failure_is_found_and_told_with_what_repeats_it(tmp_path: Path) -> None:

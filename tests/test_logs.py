@@ -15,7 +15,7 @@ from weft.assembler import Response
 from weft.findings import Finding
 from weft.gateway import logs
 from weft.parts import ErrorPart, Usage
-from weft.relay.record import Attempt, Record
+from weft.relay.request_record import Attempt, RequestRecord
 from weft.scrub import Scrubber, Secret
 
 SCRUB = Scrubber([Secret("planted-secret")])
@@ -83,7 +83,7 @@ def test_a_stack_quotes_no_request() -> None:
 
 @given(st.text(), st.text())
 def test_what_a_finding_quotes_is_masked(quoted: str, other: str) -> None:
-    record = Record("req_1", "gemini", "a/m", "", False)
+    record = RequestRecord("req_1", "gemini", "a/m", "", False)
     whole = f"call {quoted!r}: not {other!r}: dropped"
     record.findings = tuple(
         Finding("delta-late", 1, 2, whole[:length]) for length in (len(whole), len(whole) - 10)
@@ -96,7 +96,9 @@ def test_what_a_finding_quotes_is_masked(quoted: str, other: str) -> None:
 
 
 def test_a_request_is_one_line() -> None:
-    record = Record("req_1", "openai-chat", "a/m", "alice", True, started=1.0, first=1.5, ended=3.0)
+    record = RequestRecord(
+        "req_1", "openai-chat", "a/m", "alice", True, started=1.0, first=1.5, ended=3.0
+    )
     record.attempts += [Attempt("a/m", ErrorPart("timeout", "late")), Attempt("b/m")]
     record.findings = (Finding("delta-late", 1, 2, "x"), Finding("delta-late", 2, 3, "y"))
     record.response = Response("r", finish_reason="stop", usage=Usage(1, 2))
@@ -127,7 +129,7 @@ def test_a_request_is_one_line() -> None:
 
 
 def test_a_client_that_left_is_called_so_and_errors_are_scrubbed() -> None:
-    record = Record("req_1", "gemini", "a/m", "", False)
+    record = RequestRecord("req_1", "gemini", "a/m", "", False)
     record.error = ErrorPart("cancelled", "the client went away")
     line = logs.request(record, SCRUB)
     assert (line["level"], line["error"]) == (
@@ -143,7 +145,7 @@ def test_a_client_that_left_is_called_so_and_errors_are_scrubbed() -> None:
 
 
 def test_an_error_of_an_upstream_is_logged_by_class_code_and_status() -> None:
-    record = Record("req_1", "gemini", "a/m", "", False)
+    record = RequestRecord("req_1", "gemini", "a/m", "", False)
     record.error = ErrorPart("upstream", "you asked: a planted prompt", "slow_down", 503)
     assert logs.request(record, SCRUB)["error"] == {
         "kind": "upstream",

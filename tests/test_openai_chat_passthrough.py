@@ -37,7 +37,7 @@ from weft.parts import (
     ToolCall,
     ToolParamsDelta,
 )
-from weft.relay.rendering import Told
+from weft.relay.rendering import SentState
 from weft.request import Request
 from weft.sse import DONE, Event, Frame, FrameReader, write
 
@@ -88,7 +88,7 @@ class Client:
         self._waiting: list[Frame] = []
         self._unsaid: list[Part] = []
         """What the frames that wait said."""
-        self._told = Told(OPENAI_CHAT)
+        self._told = SentState(OPENAI_CHAT)
         self._encoder: EventEncoder | None = None
         self.data: list[bytes] = []
 

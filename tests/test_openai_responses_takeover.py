@@ -57,7 +57,7 @@ from weft.parts import (
     ToolParamsStart,
     ToolResult,
 )
-from weft.relay.rendering import Told
+from weft.relay.rendering import SentState
 from weft.sse import DONE, Event, Frame, write_events
 
 NAME: Final = "openai-responses"
@@ -122,7 +122,7 @@ def taken_over(boundary: Boundary, rest: Sequence[Part]) -> list[Event]:
     fold = Assembler()
     for part in boundary.told:
         fold.feed(part)
-    told = Told(DIALECT)
+    told = SentState(DIALECT)
     told.add(((frame, DIALECT.number(frame)) for frame in boundary.frames), boundary.told)
     encoder = told.encoder(context(), fold, Findings())
     events: list[Event] = []

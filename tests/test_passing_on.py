@@ -37,7 +37,7 @@ from weft import (
 from weft.assembler import Assembler
 from weft.codec import Pipe
 from weft.findings import Findings
-from weft.relay.rendering import Told
+from weft.relay.rendering import SentState
 from weft.sse import Event, Frame
 
 FOLDERS = {"anthropic_messages": "anthropic-messages", "gemini": "gemini"}
@@ -177,7 +177,7 @@ def is_bare(part: Part) -> bool:
 def gone_on(dialect: str, read: Read, rest: list[Part], fold: Assembler) -> list[Frame]:
     """What a client is sent: the frames so far as they came, and events for the rest. The fold has
     all of it."""
-    told = Told(DIALECTS[dialect])
+    told = SentState(DIALECTS[dialect])
     told.add(((frame, None) for frame in read.frames), read.parts)
     encoder = told.encoder(Context(ids=Ids(b"2")), fold, Findings(), rest)
     events = encoder.feed(rest) + encoder.finish()

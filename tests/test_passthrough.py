@@ -31,11 +31,11 @@ from weft.findings import Finding, Findings
 from weft.guard import Guard
 from weft.ids import Ids
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata, Source, ToolCall
-from weft.relay.answer import Answer
-from weft.relay.audit import _TWICE, examined, meaning, unlike
+from weft.relay.audit import _DUPLICATES, audit_log, different_fields, meaning_of
 from weft.relay.log import as_sent, pack
 from weft.relay.persistence import last_snapshot, status_of, with_status
 from weft.relay.rendering import Passthrough, encoder_of
+from weft.relay.response_reader import ResponseReader
 from weft.request import Request
 from weft.sse import Event, Frame, FrameReader, write_events
 from weft.store.records import Block, Entry
@@ -91,7 +91,7 @@ def passed(
     pipe = Pipe(dialect, Context(request, quirks, ids, 1))
     shown = Context(request, None, ids, 1, response_id=dialect.new_id(ids))
     renderer = Passthrough(dialect, shown, pipe)
-    answer = Answer(PlayedAnswer(Play()), pipe, LIMIT)
+    answer = ResponseReader(PlayedAnswer(Play()), pipe, LIMIT)
     parts: list[Part] = []
     events: list[Event] = []
     for piece in pieces:
@@ -113,7 +113,7 @@ def assert_lawful(one: Passed, official: Official | None = None) -> None:
     back = Pipe(one.dialect, Context(one.request, ids=Ids(b"relay"), now=1))
     reader = FrameReader()
     heard = back.feed(reader.feed(one.told) + reader.finish()) + back.finish()
-    assert [found for found in back.findings.found if found.code in _TWICE] == []
+    assert [found for found in back.findings.found if found.code in _DUPLICATES] == []
     if one.is_untouched:
         assert data_of(one.told) == [*map(trimmed, untouched(one))]
         assert joined(heard, comparable(one)) == joined(one.parts, comparable(one))
@@ -123,7 +123,7 @@ def assert_lawful(one: Passed, official: Official | None = None) -> None:
         assert numbers_go_on(one.events, len(before))
     assert audited(one) == []
     if not (one.lost or one.response.error or one.response.invalid_tool_calls):
-        assert unlike(meaning(back.response), meaning(shown(one))) == []
+        assert different_fields(meaning_of(back.response), meaning_of(shown(one))) == []
         assert sources(back.response) == sources(one.response)
     if official is not None:
         assert_read(back.response, official.read(one.dialect.name, one.told))
@@ -236,7 +236,7 @@ def audited(one: Passed) -> list[object]:
         events=len(one.events),
         size=len(block),
     )
-    found = examined(entry, [Block(0, 0, len(one.events), block)])
+    found = audit_log(entry, [Block(0, 0, len(one.events), block)])
     return [each for each in found if each.what in ("log", "record")]
 
 

@@ -19,7 +19,7 @@ from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.ids import Ids
 from weft.parts import ToolCall
-from weft.relay.audit import _TWICE
+from weft.relay.audit import _DUPLICATES
 from weft.request import Request
 from weft.sse import Frame, FrameReader
 
@@ -268,7 +268,7 @@ def test_a_call_is_told_once_whatever_is_odd_behind_it(
     for size in SIZES:
         told = world.ask(client, world.says(CHAT, FRAMINGS["LF"](events), size))
         heard, seen = read(client, told.content), official.read(client, told.content)
-        assert [one for one in heard.findings if one.code in _TWICE] == []
+        assert [one for one in heard.findings if one.code in _DUPLICATES] == []
         if seen.raised:  # some clients cannot be told of a call without a name
             assert oddity.startswith("a nameless")
             assert client in (MESSAGES, GEMINI)

@@ -14,9 +14,9 @@ from tests.stores import SWIFT, Stores, each_store, entry, sqlite_store
 from tests.strategies import QUICK
 from weft.errors import InternalError
 from weft.relay.log import (
-    AT_ONCE,
     BLOCK,
     BODY,
+    LOGS_PER_TURN,
     FlushScheduler,
     Log,
     LogReader,
@@ -30,7 +30,7 @@ from weft.relay.log import (
 from weft.sse import Event, write_events
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Extent
-from weft.store.writing import StorePolicy
+from weft.store.writer import WritePolicy
 
 EVENTS = st.builds(
     Event, st.sampled_from(["", "ping"]), st.binary(max_size=8), st.none() | st.integers(0, 9)
@@ -98,10 +98,10 @@ async def test_a_long_end_is_stored_ahead_and_seen_by_nobody_before(stores: Stor
     log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
     last = of_sizes([20 * BLOCK, 30 * BLOCK, 7])
     rest = await log.close(last)
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     elsewhere = StoredLog(store, "resp_1")
     assert [event async for some in elsewhere.read() for event in some] == [ZERO]
-    assert log.shown == 1
+    assert log.visible == 1
     extent = await store.extent("resp_1")
     assert extent.events == 1
     assert extent.blocks > 50
@@ -122,7 +122,7 @@ async def test_whoever_recovers_a_response_finds_nothing_of_an_end_that_was_not(
     store = await stores.opened()
     log = await begun(store, FlushScheduler(), "resp_1", [ZERO, ONE])
     await log.close(of_sizes([3 * BLOCK]))
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     assert await store.begin_recovery("resp_1") == 1
     assert await store.extent("resp_1") == Extent(1, 2, len((await store.blocks("resp_1"))[0].data))
     assert await store.begin_recovery("resp_1") == 2
@@ -148,7 +148,7 @@ def ending(log: Log, rest: Block | None) -> Ending:
 
 async def begun(store: Store, scheduler: FlushScheduler, id: str, first: list[Event]) -> Log:
     log = Log(store, scheduler, id)
-    await store.begin(entry(id), log.head(first))
+    await store.begin(entry(id), log.first_blocks(first))
     log.open()
     return log
 
@@ -182,7 +182,7 @@ async def _played(
         elif act == "flush":
             log.flush()
         else:
-            assert log.events == log.shown == len(told)
+            assert log.events == log.visible == len(told)
             assert act == "count" or log.since(0) == told
     rest = await log.close(last)
     assert log.since(0) == told, "the last events are hidden until they are stored"
@@ -210,7 +210,7 @@ async def test_a_body_is_one_event_whatever_it_holds(stores: Stores) -> None:
 @sqlite_store
 async def test_the_logs_of_many_streams_are_handed_on_together(stores: Stores) -> None:
     store, scheduler = await stores.opened(), FlushScheduler()
-    ids = [f"resp_{number}" for number in range(2 * AT_ONCE + 50)]
+    ids = [f"resp_{number}" for number in range(2 * LOGS_PER_TURN + 50)]
     logs = [await begun(store, scheduler, id, [ZERO]) for id in ids]
     before = store.commits
     for log in logs:
@@ -234,7 +234,7 @@ async def test_much_does_not_wait(stores: Stores) -> None:
 
 @sqlite_store
 async def test_what_the_store_does_not_take_is_not_lost_to_the_log(stores: Stores) -> None:
-    store = await stores.opened(StorePolicy(patience=5.0, pause=60.0, queue=300))
+    store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0, queue_size=300))
     log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
     store.append("resp_none", Block(0, 0, 1, b"x" * 150))
     long = Event("", b"y" * 100)
@@ -243,18 +243,18 @@ async def test_what_the_store_does_not_take_is_not_lost_to_the_log(stores: Store
         log.flush()
     await store.set_answered("resp_none", "resp_1")  # takes along what waits
     log.flush()
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     assert await stored(store, "resp_1") == [ZERO, long]
 
 
 @sqlite_store
 async def test_after_a_fault_nothing_is_taken_and_everybody_is_told_why(stores: Stores) -> None:
-    store = await stores.opened(StorePolicy(patience=5.0, pause=60.0, queue=300))
+    store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0, queue_size=300))
     log = Log(store, FlushScheduler(), "resp_1")
     assert not log.try_append([ZERO]), "nothing was stored that comes before"
     with pytest.raises(InternalError, match="nothing was stored"):
         log.append([ZERO])
-    await store.begin(entry(), log.head([ZERO]))
+    await store.begin(entry(), log.first_blocks([ZERO]))
     log.open()
     log.append([Event("", b"y" * 1000)])
     log.flush_due()
@@ -315,9 +315,9 @@ async def _followed(
     if shown:
         log.append(shown)
         heard += await anext(following)
-    assert await two.adopt("resp_1", "one")
+    assert await two.take_over("resp_1", "one")
     ended = Log(two, FlushScheduler(), "resp_1")  # what the other server makes of what is stored
-    ended.head(first)
+    ended.first_blocks(first)
     assert await two.finish("resp_1", ending(ended, await ended.close(last)))
     await log.close([Event("", b"an end that nobody is told")])
     log.end(stored=False)
@@ -336,13 +336,13 @@ async def test_who_is_far_behind_when_another_server_takes_over_is_told_what_the
     log = await begun(one, FlushScheduler(), "resp_1", [ZERO])
     for number in range(8):  # those in memory begin behind the first
         log.append([Event("", b"%d" % number * 40_000)])
-    await one.flushed("resp_1")
-    assert await two.adopt("resp_1", "one")
+    await one.flush("resp_1")
+    assert await two.take_over("resp_1", "one")
     had = await stored(two, "resp_1")
     log.append([Event("", b"x" * 40_000), ONE])
     assert 0 < log.oldest <= len(had)
     ended = Log(two, FlushScheduler(), "resp_1")
-    ended.head(had)
+    ended.first_blocks(had)
     blocks = await two.blocks("resp_1")
     rest = Block(len(blocks), len(had), 1, pack([TWO]))
     size = sum(len(block.data) for block in (*blocks, rest))

@@ -14,8 +14,8 @@ from tests.test_relay_run import QUICK, World, asked, place, within
 from weft import assemble, decode, decode_all
 from weft.dialects import DialectName
 from weft.partial_json import escape
-from weft.relay.answer import LARGE
 from weft.relay.offload import FEW, HUGE, SMALL, for_body, is_small, offload
+from weft.relay.response_reader import LARGE
 from weft.upstream.connection import MAX_CHUNK
 
 

@@ -17,7 +17,7 @@ from weft.dialects import DIALECTS
 from weft.dialects.requests.codec import Losses, SourcePaths
 from weft.parts import ToolCall
 from weft.relay.incoming import codec_of
-from weft.relay.reasoning import keep, lacking, restore, restored, state_of
+from weft.relay.reasoning import call_states, calls_without_reasoning, put_back, restore, save
 from weft.request import (
     AnyContent,
     CallContent,
@@ -142,7 +142,7 @@ def stripped(request: Request) -> Request:
 @given(answers())
 def test_what_was_dropped_is_put_back_as_it_was(said: tuple[AnyContent, ...]) -> None:
     whole = asking(said)
-    found = restored(stripped(whole), state_of(told(said)))
+    found = put_back(stripped(whole), call_states(told(said)))
     assert found.request == whole
     wanted = [one for one in said if isinstance(one, ReasoningContent | CallContent)]
     reasoned = any(isinstance(one, ReasoningContent) or one.signature for one in wanted)
@@ -158,10 +158,10 @@ def test_a_step_that_comes_with_a_proof_is_left_alone(said: tuple[AnyContent, ..
         for one in said
         if isinstance(one, ReasoningContent | CallContent)
     )
-    found = restored(whole, state_of(told(said)))
+    found = put_back(whole, call_states(told(said)))
     assert found.request == whole
     if proven:
-        assert lacking(whole) == []
+        assert calls_without_reasoning(whole) == []
         assert found.calls == ()
 
 
@@ -176,18 +176,18 @@ def test_each_step_is_restored_by_itself(
         for one in second
     )
     bare = stripped(asking(first, second))
-    states = state_of(told(first)) | state_of(told(second))
-    assert restored(bare, states).request == asking(first, second)
-    assert restored(bare, state_of(told(second))).request.messages[-1] == bare.messages[-1]
-    assert restored(bare, {}).request is bare
+    states = call_states(told(first)) | call_states(told(second))
+    assert put_back(bare, states).request == asking(first, second)
+    assert put_back(bare, call_states(told(second))).request.messages[-1] == bare.messages[-1]
+    assert put_back(bare, {}).request is bare
 
 
 @QUICK
 @given(answers())
 def test_putting_back_twice_puts_back_once(said: tuple[AnyContent, ...]) -> None:
-    states = state_of(told(said))
-    once = restored(stripped(asking(said)), states).request
-    assert restored(once, states).request == once
+    states = call_states(told(said))
+    once = put_back(stripped(asking(said)), states).request
+    assert put_back(once, states).request == once
 
 
 # Whose it is
@@ -199,7 +199,7 @@ def test_putting_back_twice_puts_back_once(said: tuple[AnyContent, ...]) -> None
 def test_what_is_put_back_goes_to_its_origin_alone(
     target: str, said: tuple[AnyContent, ...]
 ) -> None:
-    full = restored(stripped(asking(said)), state_of(told(said))).request
+    full = put_back(stripped(asking(said)), call_states(told(said))).request
     assert MARK.encode() not in rendered(target, full, "here")
 
 
@@ -219,7 +219,7 @@ def test_thinking_comes_back_to_its_origin_before_the_call(client: str) -> None:
         CallContent("toolu_1", "look", '{"a":1}'),
     )
     bare = stripped(asking(said, dialect=client))
-    full = restored(bare, state_of(told(said, dialect="anthropic-messages"))).request
+    full = put_back(bare, call_states(told(said, dialect="anthropic-messages"))).request
     body = json.loads(rendered("anthropic-messages", full, "up"))
     assert body["messages"][1]["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
@@ -235,10 +235,10 @@ def test_details_go_back_to_a_chat_host_as_they_came() -> None:
         "hm", signature="s", origin="up", extra=Raw(b'{"reasoning_details":' + details + b"}")
     )
     said = (thought, CallContent("call_1", "look", "{}"))
-    states = state_of(told(said, dialect="openai-chat"))
-    same = restored(stripped(asking(said, dialect="openai-chat")), states).request
+    states = call_states(told(said, dialect="openai-chat"))
+    same = put_back(stripped(asking(said, dialect="openai-chat")), states).request
     assert same.messages[1].content[0] == thought
-    other = restored(stripped(asking(said, dialect="gemini")), states).request
+    other = put_back(stripped(asking(said, dialect="gemini")), states).request
     assert other.messages[1].content[0] == replace(thought, extra=UNSET)
 
 
@@ -246,7 +246,7 @@ def test_details_go_back_to_a_chat_host_as_they_came() -> None:
 
 CALL = CallContent("call_1", "look", '{"a":1,"b":[1.0]}')
 THOUGHT = ReasoningContent("hm", signature="s", origin="up")
-STATES = state_of(told((THOUGHT, CALL)))
+STATES = call_states(told((THOUGHT, CALL)))
 
 
 @pytest.mark.parametrize(
@@ -264,36 +264,36 @@ STATES = state_of(told((THOUGHT, CALL)))
 )
 def test_another_call_of_the_same_id_gets_nothing(call: CallContent, fits: bool) -> None:
     bare = Request("m", (Message("assistant", (call,)),))
-    found = restored(bare, STATES)
+    found = put_back(bare, STATES)
     assert bool(found.calls) is fits
     assert found.request.messages[0].content == ((THOUGHT, call) if fits else (call,))
 
 
 def test_of_two_equal_calls_of_one_id_the_last_one_gets_it() -> None:
     bare = asking((CALL,), (CALL,))
-    found = restored(bare, STATES)
+    found = put_back(bare, STATES)
     assert [len(message.content) for message in found.request.messages] == [1, 1, 1, 2, 1]
     assert found.calls == ("messages[3].content[1]",)
 
 
 def test_only_calls_of_the_assistant_are_looked_at() -> None:
-    assert lacking(Request("m", (Message("user", (CALL,)),))) == []
-    assert restored(Request("m", (Message("user", (CALL,)),)), STATES).calls == ()
+    assert calls_without_reasoning(Request("m", (Message("user", (CALL,)),))) == []
+    assert put_back(Request("m", (Message("user", (CALL,)),)), STATES).calls == ()
 
 
 def test_a_text_without_a_proof_gives_way_to_the_reasoning_with_one() -> None:
     mine = ReasoningContent("hm", origin="openai-chat")
-    found = restored(asking((mine, TextContent("So."), CALL)), STATES)
+    found = put_back(asking((mine, TextContent("So."), CALL)), STATES)
     assert found.request == asking((THOUGHT, TextContent("So."), CALL))
 
 
 def test_a_text_without_a_proof_stays_where_there_is_no_better_one() -> None:
     plain = ReasoningContent("hm", origin="up")
     mine = ReasoningContent("my hm", origin="up")
-    states = state_of(told((plain, CALL)))
-    assert restored(asking((mine, CALL)), states).request == asking((mine, CALL))
+    states = call_states(told((plain, CALL)))
+    assert put_back(asking((mine, CALL)), states).request == asking((mine, CALL))
     signed = replace(CALL, signature="s", origin="up")
-    assert restored(asking((mine, CALL)), state_of(told((plain, signed)))).request == asking(
+    assert put_back(asking((mine, CALL)), call_states(told((plain, signed)))).request == asking(
         (mine, signed)
     )
 
@@ -308,7 +308,7 @@ def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place
         Message("assistant", (CALL,)),
         user,
     )
-    found = restored(Request("m", messages), STATES)
+    found = put_back(Request("m", messages), STATES)
     assert found.request.messages == (
         user,
         Message("assistant", (THOUGHT, TextContent("So."))),
@@ -329,7 +329,7 @@ def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place
 def test_a_thought_between_texts_that_were_joined_comes_before_the_text() -> None:
     said = (TextContent("One."), THOUGHT, TextContent("Two."), CALL)
     joined = asking((TextContent("One.Two."), CALL))
-    found = restored(joined, state_of(told(said)))
+    found = put_back(joined, call_states(told(said)))
     assert found.request == asking((TextContent("One.Two."), THOUGHT, CALL))
 
 
@@ -337,17 +337,17 @@ def test_a_thought_between_texts_that_were_joined_comes_before_the_text() -> Non
 
 
 def test_nothing_is_kept_of_an_answer_that_failed_or_called_nobody() -> None:
-    assert state_of(told((THOUGHT, TextContent("So.")))) == {}
-    assert state_of(told((CALL,))) == {}
-    assert state_of(told((ReasoningContent("hm"), CALL))) == {}  # nobody wants it back
+    assert call_states(told((THOUGHT, TextContent("So.")))) == {}
+    assert call_states(told((CALL,))) == {}
+    assert call_states(told((ReasoningContent("hm"), CALL))) == {}  # nobody wants it back
     hosted = ToolCall("call_1", "search", "{}", provider_executed=True)
     nameless = ToolCall("call_1", "", "{}", invalid="nameless")
     broken = ToolCall("call_1", "look", "{", invalid="bad-arguments")
     thought = item(THOUGHT)
     for call, kept in ((hosted, 0), (nameless, 0), (broken, 1)):
-        assert len(state_of(Response("r", items=(thought, call)))) == kept
+        assert len(call_states(Response("r", items=(thought, call)))) == kept
     failed = msgspec.convert({"kind": "upstream", "message": "no"}, type=Any)
-    assert state_of(replace(told((THOUGHT, CALL)), error=failed)) == {}
+    assert call_states(replace(told((THOUGHT, CALL)), error=failed)) == {}
 
 
 @each_store
@@ -355,7 +355,7 @@ async def test_it_goes_through_the_store_to_its_owner_alone(stores: Stores) -> N
     store = await stores.opened()
     whole = asking((THOUGHT, CALL))
     bare = stripped(whole)
-    await keep(store, "alice", told((THOUGHT, CALL)))
+    await save(store, "alice", told((THOUGHT, CALL)))
     assert (await restore(store, "alice", bare)).request == whole
     assert (await restore(store, "bob", bare)).request == bare
 
@@ -364,15 +364,15 @@ async def test_it_goes_through_the_store_to_its_owner_alone(stores: Stores) -> N
 async def test_where_nothing_is_to_be_kept_nothing_is_written(stores: Stores) -> None:
     store = await stores.opened()
     before = store.commits
-    await keep(store, "", told((CALL,)))
+    await save(store, "", told((CALL,)))
     assert store.commits == before
 
 
 @each_store
 async def test_the_same_call_made_again_without_reasoning_needs_none_back(stores: Stores) -> None:
     store = await stores.opened()
-    await keep(store, "alice", told((THOUGHT, CALL)))
-    await keep(store, "alice", told((CALL,)))
+    await save(store, "alice", told((THOUGHT, CALL)))
+    await save(store, "alice", told((CALL,)))
     bare = stripped(asking((CALL,)))
     assert (await restore(store, "alice", bare)).request == bare
 
@@ -380,7 +380,7 @@ async def test_the_same_call_made_again_without_reasoning_needs_none_back(stores
 @each_store
 async def test_deleting_the_response_deletes_its_reasoning(stores: Stores) -> None:
     store = await stores.opened()
-    await keep(store, "", told((THOUGHT, CALL)), "resp_1")
+    await save(store, "", told((THOUGHT, CALL)), "resp_1")
     await store.delete("", "resp_1")
     bare = stripped(asking((THOUGHT, CALL)))
     assert (await restore(store, "", bare)).request == bare
@@ -393,9 +393,9 @@ async def test_what_is_too_much_is_not_kept_and_a_store_that_fails_does_no_harm(
     store = await stores.opened()
     large = replace(THOUGHT, text="h" * 2**20)
     long = replace(CALL, id="c" * 600)
-    await keep(store, "", told((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
+    await save(store, "", told((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
     bare = stripped(asking((THOUGHT, CALL, large, replace(CALL, id="call_2"), THOUGHT, long)))
     assert (await restore(store, "", bare)).calls == ("messages[1].content[1]",)
     await store.close()
-    await keep(store, "", told((THOUGHT, CALL)))
+    await save(store, "", told((THOUGHT, CALL)))
     assert (await restore(store, "", Request("m", ()))).calls == ()

@@ -18,7 +18,7 @@ from weft.parts import (
     ToolParamsEnd,
     ToolParamsStart,
 )
-from weft.relay.replay_variants import retold
+from weft.relay.replay_variants import replay_variants
 
 
 def folded(parts: list[Part]) -> Response:
@@ -39,7 +39,7 @@ BLANK: list[Part] = [
 
 
 def assert_folds_to_itself(record: Response) -> None:
-    for said in retold(record):
+    for said in replay_variants(record):
         again = folded(said)
         assert (again.items, again.error, again.finish_reason) == (
             record.items,
@@ -84,6 +84,6 @@ FAILED = Response(
     ],
 )
 def test_an_order_that_is_not_that_of_the_items_is_none(wrong: Response) -> None:
-    assert list(retold(FAILED))
+    assert list(replay_variants(FAILED))
     with pytest.raises(ValueError, match="order"):
-        list(retold(wrong))
+        list(replay_variants(wrong))

@@ -13,8 +13,8 @@ from weft import decode_all
 from weft.dialects import DialectName
 from weft.dialects.error_classes import class_of
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody
-from weft.relay.record import Record
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, RequestLimits
+from weft.relay.request_record import RequestRecord
 from weft.relay.routing import Routing
 from weft.relay.run import Run
 from weft.relay.stream import Stream
@@ -31,7 +31,7 @@ from weft.upstream.base import (
 
 T = TypeVar("T")
 AT_ONCE = RetryPolicy(attempts=3, base=0.0, longest=1.0)
-QUICK = Limits(grace=0.05)
+QUICK = RequestLimits(grace=0.05)
 HEAD = b'data: {"id":"1","model":"m","choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
 HELLO = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n'
 STOP = b'data: {"id":"1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -70,8 +70,8 @@ class World:
     """A run, and what became of it."""
 
     upstreams: Sequence[Played]
-    limits: Limits = QUICK
-    records: list[Record] = field(default_factory=list)
+    limits: RequestLimits = QUICK
+    records: list[RequestRecord] = field(default_factory=list)
 
     def run(self, request: IncomingRequest, model: str | None = None) -> Run:
         names = {one.config.name: one for one in self.upstreams}
@@ -95,7 +95,7 @@ class World:
         run = self.run(request)
         try:
             stream = await run.open()
-            return await stream.whole()
+            return await stream.read_body()
         finally:
             await run.close()
 
@@ -109,7 +109,7 @@ def within(work: Callable[[], Awaitable[T]], seconds: float = 5.0) -> T:
 
 
 def failure(world: World, request: IncomingRequest) -> ErrorPart:
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(RequestFailed) as failed:
         within(lambda: world.told(request))
     assert [record.error for record in world.records] == [failed.value.error]
     return failed.value.error
@@ -250,7 +250,7 @@ def test_a_request_that_is_too_much_is_refused_before_anybody_is_asked(
 ) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"a": "x" * 60}}}
     upstream = Played(place(), GOOD)
-    world = World([upstream], Limits(messages=10, tools=5, schema=50))
+    world = World([upstream], RequestLimits(messages=10, tools=5, schema=50))
     fields: dict[str, Any] = {field: [tool] if value == "many" else value}
     error = failure(world, asked(**fields))
     assert (error.status, upstream.asked) == (400, [])
@@ -298,7 +298,7 @@ def test_a_reset_after_the_finish_is_a_normal_end() -> None:
 def test_an_answer_that_takes_too_long_is_ended() -> None:
     async def work() -> bytes:
         upstream = Played(place(), Play([HEAD, HELLO, asyncio.Event()]))
-        return await World([upstream], Limits(duration=0.05)).told(asked("openai-chat"))
+        return await World([upstream], RequestLimits(duration=0.05)).told(asked("openai-chat"))
 
     raw = within(work)
     assert b"longer than 0.05 seconds" in raw
@@ -306,7 +306,7 @@ def test_an_answer_that_takes_too_long_is_ended() -> None:
 
 
 def test_an_answer_that_is_too_large_is_ended() -> None:
-    world = World([Played(place(), Play([HEAD, *[HELLO] * 100]))], Limits(response=1000))
+    world = World([Played(place(), Play([HEAD, *[HELLO] * 100]))], RequestLimits(response=1000))
     raw = within(lambda: world.told(asked("gemini")))
     assert b"over 1000 bytes" in raw
     response = decode_all(raw, "gemini")[0].response
@@ -326,7 +326,7 @@ def test_a_run_can_be_stopped_from_outside(told: bool) -> None:
             stream = await run.open()
             events = [*await stream.next(), *await stream.next(), *await stream.next()]
             return "", write_events(events)
-        except Failed as failed:
+        except RequestFailed as failed:
             return failed.error.message, b""
         finally:
             await run.close()
@@ -393,7 +393,9 @@ def test_a_stream_that_never_was_ends_in_its_dialect() -> None:
     async def work() -> tuple[Event | None, bytes]:
         run = World([Played(place(), GOOD)]).run(asked("anthropic-messages"))
         try:
-            return run.keepalive(), write_events(await run.ending(ErrorPart("timeout", "too slow")))
+            return run.keepalive(), write_events(
+                await run.error_events(ErrorPart("timeout", "too slow"))
+            )
         finally:
             await run.close()
 
@@ -629,7 +631,7 @@ TOLD: dict[str, tuple[str, Play | Exception]] = {
 def test_what_flows_is_what_would_have_been_told(case: str, client: DialectName) -> None:
     dialect, play = TOLD[case]
     plays = (play, Play(message("two", "end_turn"))) if "pause" in case else (play,)
-    limits = Limits(grace=0.05, response=1000 if case == "too much" else 100_000)
+    limits = RequestLimits(grace=0.05, response=1000 if case == "too much" else 100_000)
     told = []
     for kind in (Played, FlowingUpstream):
         upstream = kind(place(dialect=dialect), *plays)
@@ -729,7 +731,7 @@ def test_what_is_no_stream_tells_nothing_while_it_flows() -> None:
         try:
             stream = await run.open()
             await stream.flow(lambda events: False)
-            return await stream.whole()
+            return await stream.read_body()
         finally:
             await run.close()
 

@@ -22,7 +22,7 @@ from tests.faults.wires import CHAT, DIALECTS, GEMINI, MESSAGES, RESPONSES, SPEE
 from tests.played import BODY, Play, Played
 from tests.strategies import JSON, THOROUGH
 from tests.test_relay_run import World, place, within
-from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, RequestLimits
 
 VALID: dict[str, st.SearchStrategy[Object]] = {
     CHAT: requests_openai_chat.bodies(),
@@ -62,12 +62,12 @@ def status_of(client: str, upstream: str, body: Object, stream: bool) -> int:
     raw = RequestBody(client, json.dumps(body).encode())
     incoming = IncomingRequest(raw, "a/m", stream, id="req_1")
     try:
-        incoming.checked(Limits())
+        incoming.checked(RequestLimits())
         if stream:
             within(lambda: world.told(incoming))
         else:
             assert within(lambda: world.whole(incoming))[0] == 200
-    except Failed as failed:
+    except RequestFailed as failed:
         return failed.error.status or 500
     return 200
 

@@ -180,7 +180,7 @@ BROKEN = {
     '{"input":"a\\x b"}': 'a\\x b"}',
     '{"input":"a\\u00zz"}': 'a\\u00zz"}',
     '{"input":"\\ud83e\\q': "\ufffd\\q",
-    '{"\\q":1,"input":"a"}': "a",
+    '{"\\q":1,"input":"a"}': '{"\\q":1,"input":"a"}',
     '{"a":1}{"b":2,"input":"a"}': '{"a":1}{"b":2,"input":"a"}',
 }
 

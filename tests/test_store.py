@@ -18,7 +18,7 @@ from tests.stores import (
     whole_log,
 )
 from weft.errors import ClientError
-from weft.store.base import ID_LENGTH, REASONING_SIZE, Absent, Store, StoreError, Taken
+from weft.store.base import ID_LENGTH, REASONING_SIZE, AlreadyExists, NotFound, Store, StoreError
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -30,7 +30,7 @@ from weft.store.records import (
     Pruned,
     Status,
 )
-from weft.store.writing import StorePolicy
+from weft.store.writer import WritePolicy
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ async def test_what_was_begun_is_there_as_it_was(stores: Stores) -> None:
 async def test_an_id_is_given_once(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry())
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         await store.begin(entry(model="another"))
     assert await store.entry("resp_1") == entry()
 
@@ -90,7 +90,7 @@ async def test_a_log_is_read_as_it_was_written_from_any_event_on(stores: Stores)
     await store.begin(entry())
     for block in blocks:
         store.append("resp_1", block)
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     for after in range(-1, 16):
         above = [block for block in blocks if block.first + block.count - 1 > after]
         assert await store.blocks("resp_1", after) == above
@@ -105,7 +105,7 @@ async def test_a_long_log_is_read_in_pieces(stores: Stores) -> None:
     await store.begin(entry())
     for block in log(600):
         store.append("resp_1", block)
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     assert await store.blocks("resp_1") == log(600)[:256]
     assert await whole_log(store, "resp_1") == log(600)
 
@@ -131,8 +131,8 @@ async def test_what_has_ended_stays_as_it_is(stores: Stores) -> None:
     assert await store.finish("resp_1", ending(log(1)))
     store.append("resp_1", log(2)[1])
     assert not await store.finish("resp_1", ending(log(2), status="failed"))
-    assert not await store.ask_cancel("resp_1")
-    assert not await store.adopt("resp_1", "one")
+    assert not await store.request_cancel("resp_1")
+    assert not await store.take_over("resp_1", "one")
     assert await store.entry("resp_1") == ended(entry(), ending(log(1)))
     assert await store.blocks("resp_1") == log(1)
 
@@ -174,9 +174,9 @@ async def test_dropped_blocks_are_told(stores: Stores) -> None:
     for id in ("resp_none", "resp_ended", "resp_contradicted"):
         for _ in range(2):
             with pytest.raises(StoreError) as caught:
-                await store.flushed(id)
+                await store.flush(id)
             assert caught.value.kind == "fenced"
-    await store.flushed("resp_well")
+    await store.flush("resp_well")
     assert await store.blocks("resp_contradicted") == log(1)
     assert await store.blocks("resp_well") == log(1)
     assert [await store.blocks(id) for id in ("resp_none", "resp_ended")] == [[], []]
@@ -187,7 +187,7 @@ async def test_what_is_deleted_is_gone_with_its_log(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry(owner="alice"))
     store.append("resp_1", log(1)[0])
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     assert await store.delete("alice", "resp_1")
     assert not await store.delete("alice", "resp_1")
     assert [await store.entry("resp_1"), await store.blocks("resp_1")] == [None, []]
@@ -200,10 +200,10 @@ async def test_a_status_changes_only_from_those_it_may_change_from(stores: Store
     store = await stores.opened()
     await store.begin(entry(status="queued"))
     statuses: tuple[Status, ...] = ("in_progress", "completed")
-    assert not await store.change("resp_1", "failed", statuses)
-    assert not await store.change("resp_1", "failed", ())
-    assert await store.change("resp_1", "in_progress", ("completed", "queued"))
-    assert not await store.change("resp_none", "in_progress", ("queued",))
+    assert not await store.change_status("resp_1", "failed", statuses)
+    assert not await store.change_status("resp_1", "failed", ())
+    assert await store.change_status("resp_1", "in_progress", ("completed", "queued"))
+    assert not await store.change_status("resp_none", "in_progress", ("queued",))
     assert await store.entry("resp_1") == entry()
 
 
@@ -212,13 +212,13 @@ async def test_what_was_asked_to_stop_can_be_seen(stores: Stores) -> None:
     one, two = await stores.opened(), await stores.opened()
     for id in ("resp_1", "resp_2", "resp_3"):
         await one.begin(entry(id))
-    assert await two.ask_cancel("resp_1")
-    assert await two.ask_cancel("resp_3")
-    assert not await two.ask_cancel("resp_none")
-    assert await one.cancelling() == {"resp_1", "resp_3"}
+    assert await two.request_cancel("resp_1")
+    assert await two.request_cancel("resp_3")
+    assert not await two.request_cancel("resp_none")
+    assert await one.cancel_requests() == {"resp_1", "resp_3"}
     assert await one.entry("resp_1") == entry(cancelling=True)
     await one.finish("resp_1", ending(status="cancelled"))
-    assert await one.cancelling() == {"resp_3"}
+    assert await one.cancel_requests() == {"resp_3"}
 
 
 # Contests
@@ -226,9 +226,9 @@ async def test_what_was_asked_to_stop_can_be_seen(stores: Stores) -> None:
 
 CONTESTS: dict[str, Callable[[Store, int], Awaitable[bool]]] = {
     "set_answered": lambda store, n: store.set_answered("resp_1", f"resp_next{n}"),
-    "adopt": lambda store, n: store.adopt("resp_1", "dead"),
+    "adopt": lambda store, n: store.take_over("resp_1", "dead"),
     "finish": lambda store, n: store.finish("resp_1", ending(ended=200.0 + n)),
-    "change": lambda store, n: store.change("resp_1", "cancelled", ("in_progress",)),
+    "change": lambda store, n: store.change_status("resp_1", "cancelled", ("in_progress",)),
     "delete": lambda store, n: store.delete("", "resp_1"),
 }
 
@@ -260,7 +260,7 @@ async def test_an_id_is_given_to_one_of_two_servers(stores: Stores) -> None:
         *((one, two)[n % 2].begin(entry(model=f"m{n}")) for n in range(20)), return_exceptions=True
     )
     winner = outcomes.index(None)
-    assert [type(outcome) for outcome in outcomes if outcome] == [Taken] * 19
+    assert [type(outcome) for outcome in outcomes if outcome] == [AlreadyExists] * 19
     assert await two.entry("resp_1") == entry(model=f"m{winner}")
 
 
@@ -276,8 +276,8 @@ async def test_blocks_never_slip_in_behind_a_server_that_took_over(stores: Store
             one.append(id, block)
             if block.number % 4 == n % 4:
                 await asyncio.sleep(0)
-        writing = asyncio.ensure_future(_unless_fenced(one.flushed(id)))
-        assert await two.adopt(id, "one")
+        writing = asyncio.ensure_future(_unless_fenced(one.flush(id)))
+        assert await two.take_over(id, "one")
         seen = await whole_log(two, id)
         assert await two.finish(id, ending(seen, status="failed"))
         await writing
@@ -297,21 +297,23 @@ async def _unless_fenced(what: Awaitable[T]) -> T | None:
 async def test_who_lost_a_response_writes_nothing_to_it(stores: Stores) -> None:
     one, two = await stores.opened(), await stores.opened(server="two")
     await one.begin(entry(status="queued"), log(1))
-    assert await two.adopt("resp_1", "one")
+    assert await two.take_over("resp_1", "one")
     taken = entry(status="queued", server="two")
     for expected in (taken, ended(taken, ending(log(1)))):
         one.append("resp_1", log(2)[1])
-        assert not await one.change("resp_1", "in_progress", ("queued",))
+        assert not await one.change_status("resp_1", "in_progress", ("queued",))
         assert not await one.finish("resp_1", ending(log(2)))
-        assert not await one.adopt("resp_1", "one")
+        assert not await one.take_over("resp_1", "one")
         assert await two.entry("resp_1") == expected
         assert await two.blocks("resp_1") == log(1)
         await two.finish("resp_1", ending(log(1)))
     one.append("resp_1", log(2)[1])
     with pytest.raises(StoreError) as caught:
-        await one.flushed("resp_1")
+        await one.flush("resp_1")
     assert caught.value.kind == "fenced"
-    assert await one.change("resp_1", "incomplete", ("completed",)), "what has ended is nobody's"
+    assert await one.change_status("resp_1", "incomplete", ("completed",)), (
+        "what has ended is nobody's"
+    )
 
 
 # Who sees what
@@ -327,7 +329,7 @@ async def test_what_belongs_to_another_is_not_there(stores: Stores) -> None:
         assert await store.owned(stranger, "resp_1") is None
         assert not await store.delete(stranger, "resp_1")
         assert await store.chain(stranger, "resp_1") == []
-        assert await store.last(stranger) == []
+        assert await store.newest(stranger) == []
         assert await store.conversation(stranger, "conv_1") is None
         assert not await store.set_metadata(stranger, "conv_1", b"{}")
         assert not await store.delete_conversation(stranger, "conv_1")
@@ -372,12 +374,12 @@ async def test_texts_are_kept_and_compared_as_they_are(stores: Stores) -> None:
     for text, one in made.items():
         store.append(text, log(1)[0])
         assert await store.owned(text, text) == one
-        assert await store.last(text) == [one]
+        assert await store.newest(text) == [one]
         assert await store.conversation(text, text) == Conversation(text, text, 1.0)
         assert await store.items(text) == Page([Item(text, b"{}")], False)
         assert await store.item(text, text) == Item(text, b"{}")
-        assert await store.ask_cancel(text)
-    assert await store.cancelling() == set(HOSTILE)
+        assert await store.request_cancel(text)
+    assert await store.cancel_requests() == set(HOSTILE)
     assert {id for id, _ in await store.orphans()} == set(HOSTILE)
     for text in HOSTILE:
         assert await store.finish(text, ending(log(1)))
@@ -407,7 +409,7 @@ async def test_ids_that_are_too_long_are_refused(stores: Stores) -> None:
 
 @each_store
 async def test_what_waits_together_is_written_together(stores: Stores) -> None:
-    store = await stores.opened(StorePolicy(pause=60.0))
+    store = await stores.opened(WritePolicy(flush_interval=60.0))
     ids = [f"resp_{n}" for n in range(50)]
     await asyncio.gather(*(store.begin(entry(id)) for id in ids))
     assert store.commits <= 2
@@ -415,14 +417,14 @@ async def test_what_waits_together_is_written_together(stores: Stores) -> None:
     for block in log(20):
         for id in ids:
             store.append(id, block)
-    await store.flushed(ids[0])
+    await store.flush(ids[0])
     assert store.commits == before + 1
     assert [await whole_log(store, id) for id in ids] == [log(20)] * 50
 
 
 @each_store
 async def test_whoever_is_in_a_hurry_takes_the_waiting_blocks_along(stores: Stores) -> None:
-    store = await stores.opened(StorePolicy(pause=60.0))
+    store = await stores.opened(WritePolicy(flush_interval=60.0))
     await store.begin(entry())
     store.append("resp_1", log(1)[0])
     await asyncio.sleep(0)
@@ -444,7 +446,7 @@ async def test_blocks_alone_are_written_soon(stores: Stores) -> None:
 
 @each_store
 async def test_a_full_queue_refuses_blocks_and_still_lets_endings_in(stores: Stores) -> None:
-    store = await stores.opened(StorePolicy(queue=2000))
+    store = await stores.opened(WritePolicy(queue_size=2000))
     await store.begin(entry())
     block = Block(0, 0, 1, b"x" * 1500)
     store.append("resp_1", block)
@@ -475,7 +477,7 @@ async def test_an_operation_at_fault_fails_alone(stores: Stores) -> None:
         type(None),
         StoreError,
         type(None),
-        Taken,
+        AlreadyExists,
         StoreError,
         type(None),
     ]
@@ -502,7 +504,7 @@ async def test_who_stops_waiting_does_not_take_back_what_was_asked(stores: Store
 
 @each_store
 async def test_closing_writes_what_waits(stores: Stores) -> None:
-    store = await stores.opened(StorePolicy(pause=60.0))
+    store = await stores.opened(WritePolicy(flush_interval=60.0))
     await store.begin(entry())
     for block in log(3):
         store.append("resp_1", block)
@@ -544,7 +546,7 @@ async def test_the_newest_are_told_first(stores: Stores) -> None:
         await store.begin(entry(id, created=float(n)))
     await store.begin(entry("d", created=1.0))
     await store.begin(entry("e", owner="alice"))
-    assert [one.id for one in await store.last("", 3)] == ["b", "d", "a"]
+    assert [one.id for one in await store.newest("", 3)] == ["b", "d", "a"]
 
 
 @each_store
@@ -562,11 +564,11 @@ async def test_what_may_be_listed_is_told_by_time_from_any_of_it_on(stores: Stor
     ]
     for one in (*made[::-1], *hidden):
         await store.begin(one)
-    assert await store.told("", "openai-chat", None, 20, False) == made
-    assert await store.told("", "openai-chat", None, 20, True) == made[::-1]
-    assert await store.told("", "openai-chat", made[1], 3, False) == made[2:5]
-    assert await store.told("", "openai-chat", made[4], 3, True) == made[3:0:-1]
-    assert await store.told("", "openai-chat", made[5], 3, False) == []
+    assert await store.list_visible("", "openai-chat", None, 20, False) == made
+    assert await store.list_visible("", "openai-chat", None, 20, True) == made[::-1]
+    assert await store.list_visible("", "openai-chat", made[1], 3, False) == made[2:5]
+    assert await store.list_visible("", "openai-chat", made[4], 3, True) == made[3:0:-1]
+    assert await store.list_visible("", "openai-chat", made[5], 3, False) == []
 
 
 @each_store
@@ -653,44 +655,44 @@ def thought(call: str = "call_1", **fields: object) -> CallReasoning:
 async def test_the_reasoning_of_calls_is_found_by_their_ids(stores: Stores) -> None:
     store = await stores.opened()
     kept = [thought(f"call_{n}", data=b"%d" % n) for n in range(150)]
-    await store.keep_reasoning("alice", kept)
-    found = await store.reasoning("alice", [one.call for one in kept] + ["call_none"], 100.0)
+    await store.save_reasoning("alice", kept)
+    found = await store.load_reasoning("alice", [one.call for one in kept] + ["call_none"], 100.0)
     assert found == {one.call: one for one in kept}
-    assert await store.reasoning("alice", ["call_none", "call_7"], 0.0) == {"call_7": kept[7]}
-    assert await store.reasoning("alice", ["call_7", "call_7"], 0.0) == {"call_7": kept[7]}
+    assert await store.load_reasoning("alice", ["call_none", "call_7"], 0.0) == {"call_7": kept[7]}
+    assert await store.load_reasoning("alice", ["call_7", "call_7"], 0.0) == {"call_7": kept[7]}
     odd = thought("\0 \ud800 \\005c", origin="\0")
-    await store.keep_reasoning("\udfff", [odd])
-    assert await store.reasoning("\udfff", [odd.call], 0.0) == {odd.call: odd}
+    await store.save_reasoning("\udfff", [odd])
+    assert await store.load_reasoning("\udfff", [odd.call], 0.0) == {odd.call: odd}
 
 
 @each_store
 async def test_another_owner_finds_no_reasoning_and_replaces_none(stores: Stores) -> None:
     store = await stores.opened()
-    await store.keep_reasoning("alice", [thought()])
-    assert await store.reasoning("bob", ["call_1"], 0.0) == {}
-    assert await store.reasoning("", ["call_1"], 0.0) == {}
-    await store.keep_reasoning("bob", [thought(data=b"bob's")])
-    assert await store.reasoning("alice", ["call_1"], 0.0) == {"call_1": thought()}
+    await store.save_reasoning("alice", [thought()])
+    assert await store.load_reasoning("bob", ["call_1"], 0.0) == {}
+    assert await store.load_reasoning("", ["call_1"], 0.0) == {}
+    await store.save_reasoning("bob", [thought(data=b"bob's")])
+    assert await store.load_reasoning("alice", ["call_1"], 0.0) == {"call_1": thought()}
 
 
 @each_store
 async def test_the_last_reasoning_of_a_call_id_wins(stores: Stores) -> None:
     store = await stores.opened()
-    await store.keep_reasoning("", [thought(), thought(data=b"second")])
+    await store.save_reasoning("", [thought(), thought(data=b"second")])
     last = CallReasoning("call_1", "resp_2", "gemini", 200.0, b"third")
-    await store.keep_reasoning("", [last])
-    assert await store.reasoning("", ["call_1"], 0.0) == {"call_1": last}
+    await store.save_reasoning("", [last])
+    assert await store.load_reasoning("", ["call_1"], 0.0) == {"call_1": last}
 
 
 @each_store
 async def test_old_reasoning_is_not_found_and_removed_with_age(stores: Stores) -> None:
     store = await stores.opened()
     kept = [thought(f"call_{n:03}", created=float(n)) for n in range(450)]
-    await store.keep_reasoning("", kept)
-    assert await store.reasoning("", ["call_001", "call_002"], 2.0) == {"call_002": kept[2]}
+    await store.save_reasoning("", kept)
+    assert await store.load_reasoning("", ["call_001", "call_002"], 2.0) == {"call_002": kept[2]}
     assert await store.prune(0.0, 0.0) == Pruned(entries=0, logs=0, reasoning=0)
     assert await store.prune(0.0, 0.0, 430.0) == Pruned(entries=0, logs=0, reasoning=430)
-    assert await store.reasoning("", [one.call for one in kept], 0.0) == {
+    assert await store.load_reasoning("", [one.call for one in kept], 0.0) == {
         one.call: one for one in kept[430:]
     }
 
@@ -700,11 +702,11 @@ async def test_reasoning_is_deleted_with_its_response_by_its_owner_alone(stores:
     store = await stores.opened()
     await store.begin(entry(owner="alice"))
     other = thought("call_2", response="resp_2")
-    await store.keep_reasoning("alice", [thought(), other])
+    await store.save_reasoning("alice", [thought(), other])
     assert not await store.delete("bob", "resp_1")
-    assert len(await store.reasoning("alice", ["call_1", "call_2"], 0.0)) == 2
+    assert len(await store.load_reasoning("alice", ["call_1", "call_2"], 0.0)) == 2
     assert await store.delete("alice", "resp_1")
-    assert await store.reasoning("alice", ["call_1", "call_2"], 0.0) == {"call_2": other}
+    assert await store.load_reasoning("alice", ["call_1", "call_2"], 0.0) == {"call_2": other}
 
 
 @each_store
@@ -717,18 +719,18 @@ async def test_reasoning_that_is_too_large_is_refused_as_a_whole(stores: Stores)
         thought("call_2", response="r" * (ID_LENGTH + 1)),
     ):
         with pytest.raises(ClientError):
-            await store.keep_reasoning("", [largest, refused])
-    assert await store.reasoning("", ["call_1"], 0.0) == {}
-    await store.keep_reasoning("", [largest])
-    assert await store.reasoning("", ["call_1"], 0.0) == {"call_1": largest}
+            await store.save_reasoning("", [largest, refused])
+    assert await store.load_reasoning("", ["call_1"], 0.0) == {}
+    await store.save_reasoning("", [largest])
+    assert await store.load_reasoning("", ["call_1"], 0.0) == {"call_1": largest}
 
 
 @each_store
 async def test_where_there_is_no_reasoning_nothing_is_written(stores: Stores) -> None:
     store = await stores.opened()
     before = store.commits
-    await store.keep_reasoning("", [])
-    assert await store.reasoning("", [], 0.0) == {}
+    await store.save_reasoning("", [])
+    assert await store.load_reasoning("", [], 0.0) == {}
     assert store.commits == before
 
 
@@ -746,7 +748,7 @@ async def test_a_conversation_is_kept_with_its_items(stores: Stores) -> None:
     store = await stores.opened()
     made = Conversation("conv_1", "alice", 12.5, b'{"topic":"x"}')
     await store.create_conversation(made, ITEMS[:2])
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         await store.create_conversation(Conversation("conv_1", "bob", 1.0))
     await store.add_items("conv_1", ITEMS[2:])
     assert await store.conversation("alice", "conv_1") == made
@@ -794,9 +796,9 @@ async def test_items_are_told_page_by_page(stores: Stores) -> None:
     for after, before, limit, descending, found, more in PAGES:
         page = await store.items("conv_1", after, before, limit, descending)
         assert page == Page([ITEMS[int(n)] for n in found], more)
-    with pytest.raises(Absent):
+    with pytest.raises(NotFound):
         await store.items("conv_1", after="item_9")
-    with pytest.raises(Absent):
+    with pytest.raises(NotFound):
         await store.items("conv_1", before="item_9")
 
 
@@ -804,13 +806,13 @@ async def test_items_are_told_page_by_page(stores: Stores) -> None:
 async def test_items_are_added_all_or_none(stores: Stores) -> None:
     store = await stores.opened()
     await store.create_conversation(Conversation("conv_1", "", 1.0), ITEMS[:1])
-    with pytest.raises(Absent):
+    with pytest.raises(NotFound):
         await store.add_items("conv_2", ITEMS)
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         await store.add_items("conv_1", [ITEMS[1], ITEMS[0]])
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         await store.add_items("conv_1", [ITEMS[1], ITEMS[1]])
-    with pytest.raises(Taken):
+    with pytest.raises(AlreadyExists):
         await store.create_conversation(Conversation("conv_3", "", 1.0), [ITEMS[1], ITEMS[1]])
     assert await store.items("conv_1") == Page(ITEMS[:1], False)
     assert await store.conversation("", "conv_3") is None
@@ -879,7 +881,7 @@ async def test_an_ending_does_without_a_conversation(stores: Stores) -> None:
 async def test_however_many_blocks_go_at_once_each_is_kept_or_known_to_be_dropped(
     stores: Stores,
 ) -> None:
-    store = await stores.opened(StorePolicy(patience=5.0, pause=60.0))
+    store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0))
     for count in (1, 2, 16, 17, 64, 65, 256, 257, 600):
         id, none = f"resp_{count}", f"none_{count}"
         await store.begin(entry(id))
@@ -887,8 +889,8 @@ async def test_however_many_blocks_go_at_once_each_is_kept_or_known_to_be_droppe
         for block in log(count):
             store.append(id, block)
         store.append(none, log(1)[0])
-        await store.flushed(id)
+        await store.flush(id)
         assert store.commits == before + 1
         assert await whole_log(store, id) == log(count)
         with pytest.raises(StoreError, match="dropped"):
-            await store.flushed(none)
+            await store.flush(none)

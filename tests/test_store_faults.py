@@ -12,10 +12,10 @@ import pytest
 from tests.store_scenario import ALL, scenario, seen
 from tests.stores import Stores, over, path_of, sqlite_store
 from weft.store.base import StoreError
-from weft.store.writing import StorePolicy
+from weft.store.writer import WritePolicy
 
-PATIENT = StorePolicy(patience=30.0, pause=0.0, first_retry=0.001)
-HASTY = StorePolicy(patience=0.1, pause=0.0, first_retry=0.001)
+PATIENT = WritePolicy(timeout=30.0, flush_interval=0.0, first_retry=0.001)
+HASTY = WritePolicy(timeout=0.1, flush_interval=0.0, first_retry=0.001)
 
 FAULTS = {
     "SQLITE_IOERR_WRITE": "disk I/O error",
@@ -52,7 +52,7 @@ class Failing(sqlite3.Connection):
         return super().execute(*arguments)  # type: ignore[arg-type]
 
 
-def met(path: Path, name: str, fails: Callable[[int], bool], policy: StorePolicy) -> int:
+def met(path: Path, name: str, fails: Callable[[int], bool], policy: WritePolicy) -> int:
     """Plays the scenario and checks what it left behind. Returns how many faults it met."""
     Failing.prepare(name, fails)
     acknowledged: set[str] = set()

@@ -23,7 +23,7 @@ from tests.stores import (
 from tests.test_store_migrations import told
 from tests.test_store_processes import child, said
 from weft.store.base import Store
-from weft.store.lockfile import LockFile, is_abandoned, remove
+from weft.store.lockfile import LockFile, is_released, remove
 
 AT_ONCE = 0.001
 """Seconds of a lease that has run out when anybody looks at it."""
@@ -58,7 +58,7 @@ async def test_what_a_server_with_a_lease_runs_is_nobody_elses(stores: Stores) -
     assert one.server != two.server
     for _ in range(3):
         assert await left(two) == set()
-    assert await one.leased() == one.server
+    assert await one.ensure_lease() == one.server
     await one.renew_lease()
     assert await one.finish(one.server, ending())
 
@@ -69,7 +69,7 @@ async def test_what_a_server_leaves_when_it_stops_is_left_at_once(stores: Stores
     stopped = one.server
     await one.close()
     assert await left(two) == {stopped}
-    assert await two.adopt(stopped, stopped)
+    assert await two.take_over(stopped, stopped)
     assert await left(two) == set()
     assert await two.finish(stopped, ending())
 
@@ -86,7 +86,7 @@ async def test_a_lease_that_is_not_renewed_is_revoked(stores: Stores) -> None:
     await until(revoked)
     assert await one.finish(frozen, ending()), "whoever comes first"
     await one.begin(entry("resp_late", server=one.server))
-    assert await two.adopt("resp_late", frozen)
+    assert await two.take_over("resp_late", frozen)
     await one.renew_lease()
     assert one.server != frozen
     assert not await one.finish("resp_late", ending())
@@ -102,7 +102,7 @@ async def test_a_lease_that_ran_out_is_renewed_before_anything_begins(stores: St
         return frozen in await left(two)
 
     await until(revoked)
-    fresh = await one.leased()
+    fresh = await one.ensure_lease()
     assert fresh == one.server != frozen
 
 
@@ -182,9 +182,9 @@ async def test_without_a_lock_the_lease_decides(stores: Stores) -> None:
 
 def test_a_locked_file_is_abandoned_when_its_process_let_go_of_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    assert not is_abandoned(path), "a file that is not there says nothing"
+    assert not is_released(path), "a file that is not there says nothing"
     held = LockFile(path)
-    assert not is_abandoned(path)
+    assert not is_released(path)
     with pytest.raises(FileExistsError):
         LockFile(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -192,10 +192,10 @@ def test_a_locked_file_is_abandoned_when_its_process_let_go_of_it(tmp_path: Path
     held.release()
     assert not path.exists()
     path.touch()
-    assert is_abandoned(path)
+    assert is_released(path)
     link = tmp_path / "link"
     link.symlink_to(path)
-    assert not is_abandoned(link)
+    assert not is_released(link)
     remove(path)
     remove(path)
     assert not path.exists()

@@ -13,8 +13,8 @@ import pytest
 from tests.stores import Stores, each_store, entry
 from weft.store import base
 from weft.store.base import StoreError
-from weft.store.migrations import MIGRATIONS, POSTGRES, SQLITE, worded
-from weft.store.opening import store_at
+from weft.store.migrations import MIGRATIONS, POSTGRES, SQLITE, with_types
+from weft.store.urls import store_from_url
 
 SOURCE = Path(base.__file__).parent
 
@@ -23,7 +23,9 @@ RELEASED = ["ecf132674cf6d6a5", "f8b73c334e919f98", "d1cae768b0f7ab1b", "e253509
 
 
 def digest(statements: tuple[str, ...]) -> str:
-    both = [worded(statement, words) for statement in statements for words in (SQLITE, POSTGRES)]
+    both = [
+        with_types(statement, words) for statement in statements for words in (SQLITE, POSTGRES)
+    ]
     return hashlib.sha256("\n".join(both).encode()).hexdigest()[:16]
 
 
@@ -68,7 +70,7 @@ async def test_stores_that_open_at_once_make_the_tables_once(stores: Stores) -> 
 async def test_a_database_of_a_newer_version_is_refused(stores: Stores) -> None:
     await (await stores.opened()).close()
     await told(stores, "INSERT INTO migration VALUES (999, 1.0)")
-    store = store_at(stores.url)
+    store = store_from_url(stores.url)
     with pytest.raises(StoreError, match="has migration 999, this version of Weft knows") as caught:
         await store.open()
     assert caught.value.kind == "newer"

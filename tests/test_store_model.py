@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from tests.stores import KINDS, SWIFT, Kind, audit, empty, ended, ending, entry
-from weft.store.base import Absent, StoreError, Taken
-from weft.store.opening import store_at
+from weft.store.base import AlreadyExists, NotFound, StoreError
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -24,6 +23,7 @@ from weft.store.records import (
     Pruned,
     Status,
 )
+from weft.store.urls import store_from_url
 
 IDS = st.sampled_from(["a", "b", "c"])
 OWNERS = st.sampled_from(["", "alice"])
@@ -42,7 +42,7 @@ class Machine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         url = empty(self.kind, Path(self.folder.name))
-        self.stores = [store_at(url, SWIFT, server) for server in ("one", "two")]
+        self.stores = [store_from_url(url, SWIFT, server) for server in ("one", "two")]
         for store in self.stores:
             self.runner.run(store.open())
         self.numbers = count()
@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
         )
         act = self.stores[0].begin(new)
         if id in self.entries:
-            with pytest.raises(Taken):
+            with pytest.raises(AlreadyExists):
                 self.runner.run(act)
             return
         self.runner.run(act)
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
         async def act() -> None:
             self.stores[0].append(id, block)
-            await self.stores[0].flushed(id)
+            await self.stores[0].flush(id)
 
         if self.mine(id):
             blocks.append(block)
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
     def change(self, id: str, status: Status, of: tuple[Status, ...]) -> None:
         fits = id in self.entries and self.entries[id].status in of
         fits = fits and (self.mine(id) or not self.runs(id))
-        assert self.runner.run(self.stores[0].change(id, status, of)) == fits
+        assert self.runner.run(self.stores[0].change_status(id, status, of)) == fits
         if fits:
             self.replace(id, status=status)
 
@@ -162,22 +162,22 @@ class Machine(RuleBasedStateMachine):
             self.replace(id, answered=next_id)
 
     @rule(id=IDS)
-    def ask_cancel(self, id: str) -> None:
-        assert self.runner.run(self.stores[0].ask_cancel(id)) == self.runs(id)
+    def request_cancel(self, id: str) -> None:
+        assert self.runner.run(self.stores[0].request_cancel(id)) == self.runs(id)
         if self.runs(id):
             self.replace(id, cancelling=True)
 
     @rule(owner=OWNERS, call=IDS, response=IDS, created=TIMES, data=DATA)
-    def keep_reasoning(
+    def save_reasoning(
         self, owner: str, call: str, response: str, created: float, data: bytes
     ) -> None:
         kept = CallReasoning(call, response, "origin", created, data)
-        self.runner.run(self.stores[0].keep_reasoning(owner, [kept]))
+        self.runner.run(self.stores[0].save_reasoning(owner, [kept]))
         self.thoughts[owner, call] = kept
 
     @rule(owner=OWNERS, calls=st.lists(IDS), since=TIMES)
     def reasoning(self, owner: str, calls: list[str], since: float) -> None:
-        found = self.runner.run(self.stores[0].reasoning(owner, calls, since))
+        found = self.runner.run(self.stores[0].load_reasoning(owner, calls, since))
         assert found == {
             call: one
             for (whose, call), one in self.thoughts.items()
@@ -221,7 +221,7 @@ class Machine(RuleBasedStateMachine):
     def adopt(self, id: str, right: bool) -> None:
         of = self.entries[id].server if right and id in self.entries else "nobody"
         fits = right and self.runs(id)
-        assert self.runner.run(self.stores[0].adopt(id, of)) == fits
+        assert self.runner.run(self.stores[0].take_over(id, of)) == fits
         if fits:
             self.replace(id, server=self.stores[0].server)
 
@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
         new = Conversation(id, owner, 1.0, metadata)
         act = self.stores[0].create_conversation(new, [Item("first", metadata)])
         if id in self.conversations:
-            with pytest.raises(Taken):
+            with pytest.raises(AlreadyExists):
                 self.runner.run(act)
             return
         self.runner.run(act)
@@ -258,10 +258,12 @@ class Machine(RuleBasedStateMachine):
         act = self.stores[0].add_items(id, new)
         there = {item.id for item in self.items.get(id, [])}
         if len(set(names)) < len(names) or there & set(names):
-            with pytest.raises((Taken, Absent) if id not in self.conversations else Taken):
+            with pytest.raises(
+                (AlreadyExists, NotFound) if id not in self.conversations else AlreadyExists
+            ):
                 self.runner.run(act)
         elif id not in self.conversations:
-            with pytest.raises(Absent):
+            with pytest.raises(NotFound):
                 self.runner.run(act)
         else:
             self.runner.run(act)
@@ -289,7 +291,7 @@ class Machine(RuleBasedStateMachine):
         told = self.items.get(id, [])[:: -1 if descending else 1]
         names = [item.id for item in told]
         if any(cursor is not None and cursor not in names for cursor in (after, before)):
-            with pytest.raises(Absent):
+            with pytest.raises(NotFound):
                 self.runner.run(act)
             return
         low = names.index(after) + 1 if after is not None else 0
@@ -318,13 +320,13 @@ class Machine(RuleBasedStateMachine):
             kept = self.conversations.get(id)
             assert self.runner.run(store.conversation(kept.owner if kept else "", id)) == kept
         wanted = {id for id, one in self.entries.items() if one.cancelling and one.ended is None}
-        assert self.runner.run(store.cancelling()) == wanted
+        assert self.runner.run(store.cancel_requests()) == wanted
         newest = sorted(
             (one for one in self.entries.values() if one.owner == "alice"),
             key=lambda one: (one.created, one.id),
             reverse=True,
         )
-        assert self.runner.run(store.last("alice", 2)) == newest[:2]
+        assert self.runner.run(store.newest("alice", 2)) == newest[:2]
 
     def chain(self, owner: str, id: str | None) -> list[Entry]:
         found: list[Entry] = []

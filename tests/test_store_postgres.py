@@ -20,12 +20,12 @@ from tests.stores import (
     postgres_store,
     whole_log,
 )
-from weft.store.base import Store, StoreError, Taken
-from weft.store.opening import store_at
-from weft.store.writing import StorePolicy
+from weft.store.base import AlreadyExists, Store, StoreError
+from weft.store.urls import store_from_url
+from weft.store.writer import WritePolicy
 
-HASTY = StorePolicy(patience=0.8, pause=0.0)
-PATIENT = StorePolicy(patience=30.0, pause=0.0)
+HASTY = WritePolicy(timeout=0.8, flush_interval=0.0)
+PATIENT = WritePolicy(timeout=30.0, flush_interval=0.0)
 
 
 async def asked(query: str, *values: object) -> list[tuple[object, ...]]:
@@ -51,7 +51,7 @@ async def test_lost_connections_are_replaced(stores: Stores) -> None:
     for block in log(5):
         await cut_all()
         store.append("resp_1", block)
-        await store.flushed("resp_1")
+        await store.flush("resp_1")
         await cut_all()
         assert await store.blocks("resp_1") == log(block.number + 1)
     await cut_all()
@@ -113,9 +113,9 @@ async def test_patience_with_a_server_that_is_away_ends(stores: Stores) -> None:
         attempts = [
             store.finish("resp_1", ending(log(1))),
             store.begin(entry("resp_2")),
-            store.flushed("resp_1"),
+            store.flush("resp_1"),
             store.entry("resp_1"),
-            store_at(stores.url, HASTY).open(),
+            store_from_url(stores.url, HASTY).open(),
         ]
         async with asyncio.timeout(20):
             failed = await asyncio.gather(*attempts, return_exceptions=True)
@@ -132,7 +132,7 @@ async def until_flushed(store: Store, id: str) -> object:
     async with asyncio.timeout(20):
         while True:
             try:
-                await store.flushed(id)
+                await store.flush(id)
                 return await store.entry(id)
             except StoreError as error:
                 if error.kind not in {"lost", "busy"}:
@@ -217,7 +217,7 @@ def test_whichever_commit_is_cut_everyone_is_told_what_became_of_it(
     async def main(nth: int) -> int:
         stores = Stores("postgres", tmp_path)
         async with line(tmp_path, nth, heard) as (folder, cut):
-            store = store_at(through(stores.url, folder), PATIENT, "one")
+            store = store_from_url(through(stores.url, folder), PATIENT, "one")
             acknowledged: set[str] = set()
             await scenario(store, acknowledged)
             assert len(acknowledged) == ALL
@@ -235,12 +235,12 @@ def test_whichever_commit_is_cut_everyone_is_told_what_became_of_it(
 @postgres_store
 async def test_who_won_is_told_so_although_the_answer_was_lost(stores: Stores) -> None:
     async with line(stores.folder, 3, True) as (folder, cut):
-        store = store_at(through(stores.url, folder), PATIENT, "one")
+        store = store_from_url(through(stores.url, folder), PATIENT, "one")
         await store.open()
         await store.begin(entry())
         assert await store.set_answered("resp_1", "resp_2")
         assert not await store.set_answered("resp_1", "resp_2")
-        with pytest.raises(Taken):
+        with pytest.raises(AlreadyExists):
             await store.begin(entry())
         await store.close()
     assert cut.commits > 3
@@ -293,7 +293,7 @@ async def test_a_row_that_another_holds_too_long_is_given_up(stores: Stores) -> 
 )
 def test_no_password_is_told(url: str, kind: str) -> None:
     folder = postgres().get_postmaster_info().socket_dir
-    store = store_at(url.format(folder=folder), StorePolicy(patience=0.1))
+    store = store_from_url(url.format(folder=folder), WritePolicy(timeout=0.1))
     with pytest.raises(StoreError) as caught:
         asyncio.run(store.open())
     assert caught.value.kind == kind

@@ -26,11 +26,11 @@ from tests.stores import (
     whole_log,
 )
 from weft.store.base import StoreError, UnknownStore
-from weft.store.opening import store_at
 from weft.store.records import Block
-from weft.store.writing import StorePolicy
+from weft.store.urls import store_from_url
+from weft.store.writer import WritePolicy
 
-HASTY = StorePolicy(patience=0.5, pause=0.0, first_retry=0.005)
+HASTY = WritePolicy(timeout=0.5, flush_interval=0.0, first_retry=0.005)
 
 
 # Addresses
@@ -52,7 +52,7 @@ HASTY = StorePolicy(patience=0.5, pause=0.0, first_retry=0.005)
 )
 def test_an_address_of_no_database_is_refused_in_clear_words(url: str, why: str) -> None:
     with pytest.raises(UnknownStore, match=why) as caught:
-        store_at(url)
+        store_from_url(url)
     assert "hunter2" not in str(caught.value)
 
 
@@ -60,9 +60,9 @@ def test_without_its_driver_postgresql_is_refused_and_sqlite_is_not() -> None:
     code = """
 import sys
 sys.modules["asyncpg"] = None
-from weft.store.opening import store_at
-store_at("sqlite:///weft.db")
-store_at("postgresql://me:hunter2@host/db")
+from weft.store.urls import store_from_url
+store_from_url("sqlite:///weft.db")
+store_from_url("postgresql://me:hunter2@host/db")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = done.stderr.splitlines()[-1]
@@ -72,7 +72,9 @@ store_at("postgresql://me:hunter2@host/db")
 @pytest.mark.parametrize("slashes", ["sqlite:///", "sqlite:////"])
 def test_three_slashes_are_relative_and_four_absolute(slashes: str, tmp_path: Path) -> None:
     name = "a b%20#.db"
-    store = store_at(slashes + (name if slashes.count("/") == 3 else str(tmp_path / name)[1:]))
+    store = store_from_url(
+        slashes + (name if slashes.count("/") == 3 else str(tmp_path / name)[1:])
+    )
 
     async def main() -> None:
         await store.open()
@@ -95,7 +97,7 @@ async def test_only_its_owner_may_read_the_file(stores: Stores) -> None:
 
 @pytest.mark.parametrize("name", ["missing/store.db", "."])
 def test_a_file_that_cannot_be_is_told(name: str, tmp_path: Path) -> None:
-    store = store_at(f"sqlite:///{tmp_path / name}")
+    store = store_from_url(f"sqlite:///{tmp_path / name}")
     with pytest.raises(StoreError) as caught:
         asyncio.run(store.open())
     assert caught.value.kind == "broken"
@@ -103,7 +105,7 @@ def test_a_file_that_cannot_be_is_told(name: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x" * 5000)
-    store = store_at(f"sqlite:///{tmp_path / 'notes.txt'}")
+    store = store_from_url(f"sqlite:///{tmp_path / 'notes.txt'}")
     with pytest.raises(StoreError, match="not a database"):
         asyncio.run(store.open())
     assert (tmp_path / "notes.txt").read_text() == "x" * 5000
@@ -205,14 +207,14 @@ async def test_patience_ends_and_what_was_given_up_is_not_written(stores: Stores
     attempts = [
         store.finish("resp_1", ending(log(3))),
         store.begin(entry("resp_2")),
-        store.flushed("resp_1"),
+        store.flush("resp_1"),
     ]
     async with asyncio.timeout(5):
         failed = await asyncio.gather(*attempts, return_exceptions=True)
     assert [one.kind for one in failed if isinstance(one, StoreError)] == ["busy"] * 3
     other.execute("COMMIT")
     other.close()
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     assert await store.entry("resp_1") == entry()
     assert await store.entry("resp_2") is None
     assert await store.finish("resp_1", ending(log(3)))
@@ -251,7 +253,7 @@ async def test_a_full_disk_is_told_and_what_waits_is_written_when_there_is_room(
     assert [await store.entry("resp_1"), await store.blocks("resp_1")] == [entry(), []]
     assert store.waiting > 500_000
     Small.pages = 10_000
-    await store.flushed("resp_1")
+    await store.flush("resp_1")
     assert await store.finish("resp_1", ending(blocks))
     assert await store.entry("resp_1") == ended(entry(), ending(blocks))
     assert await whole_log(store, "resp_1") == blocks
@@ -275,6 +277,6 @@ async def test_a_restored_backup_is_taken_as_it_is(stores: Stores) -> None:
     store = await stores.opened()
     store.append("resp_2", log(1)[0])
     with pytest.raises(StoreError):
-        await store.flushed("resp_2")
+        await store.flush("resp_2")
     assert not await store.finish("resp_2", ending(log(1)))
     assert set(await audit(store)) == {"resp_1"}

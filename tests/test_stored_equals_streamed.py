@@ -46,9 +46,16 @@ from weft.parts import (
     ToolParamsEnd,
     ToolParamsStart,
 )
-from weft.relay.audit import examined, meaning, unlike
+from weft.relay.audit import audit_log, different_fields, meaning_of
 from weft.relay.checksum import with_record
-from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody, StorePolicy, codec_of
+from weft.relay.incoming import (
+    IncomingRequest,
+    RequestBody,
+    RequestFailed,
+    RequestLimits,
+    StorePolicy,
+    codec_of,
+)
 from weft.relay.log import as_sent, events_of, unpack
 from weft.relay.persistence import Persistence
 from weft.relay.routing import Routing
@@ -57,8 +64,8 @@ from weft.relay.stream import Stream
 from weft.request import CallContent, Request, TextContent
 from weft.scrub import Scrubber
 from weft.sse import Event, write_events
-from weft.store.opening import store_at
 from weft.store.records import Block, Ending, Entry
+from weft.store.urls import store_from_url
 
 SAME, SAME_FEW = settings(QUICK, derandomize=True), settings(FEW, derandomize=True)
 """The same streams each time: should there be one in ten thousand that the audit misreads, whoever
@@ -72,7 +79,7 @@ class World:
 
     def __init__(self, runner: asyncio.Runner, folder: Path) -> None:
         self.runner = runner
-        self.store = store_at(f"sqlite:///{folder}/weft.db")
+        self.store = store_from_url(f"sqlite:///{folder}/weft.db")
         self.sessions = Sessions(Persistence(self.store))
         runner.run(self.store.open())
 
@@ -102,15 +109,15 @@ class World:
         targets = Routing({"a": played}, {}).targets("a/m")
         writer = self.sessions.persistence.writer(incoming)
         assert writer is not None
-        run = Run(incoming, targets, Limits(grace=0.05), Scrubber([]), (), writer)
+        run = Run(incoming, targets, RequestLimits(grace=0.05), Scrubber([]), (), writer)
         try:
             opened = await run.open()
-            told = write_events(await all_of(opened)) if stream else (await opened.whole())[1]
-        except Failed:
+            told = write_events(await all_of(opened)) if stream else (await opened.read_body())[1]
+        except RequestFailed:
             return b"", None
         finally:
             await run.close()
-        return told, writer.log.id if writer.begun else None
+        return told, writer.log.id if writer.has_begun else None
 
     async def kept(self, id: str) -> tuple[Entry, list[Block]]:
         entry = await self.store.entry(id)
@@ -166,14 +173,14 @@ def test_record_bytes_and_body_are_what_was_told(
     assert as_sent(events_of(blocks)) == told
     size = sum(len(block.data) for block in blocks)
     assert (entry.digest, entry.size) == (sha256(told).hexdigest(), size)
-    assert examined(entry, blocks) == []
-    said = meaning(heard(entry, told))
+    assert audit_log(entry, blocks) == []
+    said = meaning_of(heard(entry, told))
     if entry.body is None:
         assert said.error is not None
     elif said.error is None:
-        body = meaning(heard(entry, shown(entry)))
+        body = meaning_of(heard(entry, shown(entry)))
         body = msgspec.structs.replace(body, usage=said.usage)  # a stream tells it if it is asked
-        assert unlike(said, body) == []
+        assert different_fields(said, body) == []
 
 
 def shown(entry: Entry) -> bytes:
@@ -236,8 +243,8 @@ def test_what_could_not_be_told_any_more_is_no_difference(world: World, case: st
     told, id = world.runner.run(world.told([BEGIN, *parts], upstream, client, stream=True))
     entry, blocks = world.runner.run(world.kept(id or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
-    assert unlike(meaning(record), meaning(heard(entry, told))) != []
-    assert examined(entry, blocks) == []
+    assert different_fields(meaning_of(record), meaning_of(heard(entry, told))) != []
+    assert audit_log(entry, blocks) == []
 
 
 @pytest.mark.parametrize("client", WIRES)
@@ -252,7 +259,7 @@ def test_calls_that_came_without_ids_are_no_difference(
     entry, blocks = world.runner.run(world.kept(kept or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
     assert len(record.tool_calls) > 1
-    assert examined(entry, blocks) == []
+    assert audit_log(entry, blocks) == []
 
 
 @pytest.mark.parametrize("end", [b"", b'data: {"object":"odd"}\n\n'], ids=["passed on", "repaired"])
@@ -278,7 +285,7 @@ def test_what_is_held_back_is_stored_under_the_id_that_is_told(world: World, end
     assert {json.loads(one)["id"] for one in told.split(b"data: ")[1:-1]} == {id}
     assert (id == own) == (not end)
     entry, blocks = world.runner.run(world.kept(id))
-    assert examined(entry, blocks) == []
+    assert audit_log(entry, blocks) == []
 
 
 # Records of answers that failed, and do not say what was told
@@ -404,7 +411,7 @@ def test_a_failed_answer_whose_record_says_something_else_is_found(
     # whether there was more. That the record was changed at all, its checksum says.
     is_hidden = client in ONE_BY_ONE and any(place < ERROR for place in record.order)
     found = {
-        name: examined(recorded(entry, other), blocks)
+        name: audit_log(recorded(entry, other), blocks)
         for name, other in others.items()
         if other != record and not (is_hidden and name.endswith("at the end"))
     }

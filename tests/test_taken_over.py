@@ -14,7 +14,13 @@ from tests.played import Play, Played
 from tests.stores import SWIFT, Stores, ending
 from tests.test_relay_run import ASKED, place
 from weft.dialects import DIALECTS
-from weft.relay.incoming import Failed, IncomingRequest, Limits, RequestBody, StorePolicy
+from weft.relay.incoming import (
+    IncomingRequest,
+    RequestBody,
+    RequestFailed,
+    RequestLimits,
+    StorePolicy,
+)
 from weft.relay.persistence import TAKEN_OVER, Persistence, ResponseWriter
 from weft.relay.routing import Routing
 from weft.relay.run import Run
@@ -47,11 +53,11 @@ class Taking:
         writer = self.persistence.writer(incoming)
         assert writer is not None
         targets = Routing({"a": played}, {}).targets("a/m")
-        return Run(incoming, targets, Limits(grace=0.05), Scrubber([]), (), writer), writer
+        return Run(incoming, targets, RequestLimits(grace=0.05), Scrubber([]), (), writer), writer
 
     async def take_over(self, id: str) -> None:
         """What another server does with what a dead one left."""
-        assert await self.there.adopt(id, self.here.server)
+        assert await self.there.take_over(id, self.here.server)
         blocks = await self.there.blocks(id)
         assert await self.there.finish(id, ending(blocks, status="failed"))
 
@@ -62,8 +68,8 @@ async def streamed(run: Run) -> list[Event]:
     try:
         while events := await stream.next():
             told += events
-    except Failed as failed:
-        told += await run.ending(failed.error)
+    except RequestFailed as failed:
+        told += await run.error_events(failed.error)
     await run.close()
     return told
 
@@ -71,7 +77,7 @@ async def streamed(run: Run) -> list[Event]:
 async def told_until_taken(taking: Taking, client: str, *, required: bool) -> bytes:
     run, writer = taking.run(client, stream=True, required=required)
     reading = asyncio.ensure_future(streamed(run))
-    while not writer.begun:
+    while not writer.has_begun:
         await asyncio.sleep(0)
     await taking.take_over(writer.log.id)
     taking.go_on.set()
@@ -111,15 +117,15 @@ def test_a_stream_that_was_taken_over_ends_with_an_error(
 def test_a_body_that_was_taken_over_is_an_error(client: str, tmp_path: Path) -> None:
     """Where the response is stored before there is an answer, as with the outputs of tools."""
 
-    async def play() -> Failed:
+    async def play() -> RequestFailed:
         stores, taking = await opened(tmp_path)
         run, writer = taking.run(client, stream=False, required=True)
         await writer.announce(ID, "in_progress", None)
         await taking.take_over(ID)
         taking.go_on.set()
         stream = await run.open()
-        with pytest.raises(Failed) as caught:
-            await stream.whole()
+        with pytest.raises(RequestFailed) as caught:
+            await stream.read_body()
         await run.close()
         await stores.close()
         return caught.value
@@ -141,7 +147,7 @@ def test_a_stream_that_was_deleted_ends_as_it_does(client: str, tmp_path: Path) 
         stores, taking = await opened(tmp_path)
         run, writer = taking.run(client, stream=True, required=True)
         reading = asyncio.ensure_future(streamed(run))
-        while not writer.begun:
+        while not writer.has_begun:
             await asyncio.sleep(0)
         assert await taking.there.delete("", writer.log.id)
         taking.go_on.set()

@@ -30,8 +30,8 @@ from tests.responses_events import COMPLETED, CREATED, capture
 from tests.stores import KINDS, Kind, empty
 from weft.relay.audit import Difference, audit
 from weft.store.base import Store
-from weft.store.opening import store_at
 from weft.store.records import Entry
+from weft.store.urls import store_from_url
 
 Object = dict[str, Any]
 PATIENCE = 30.0
@@ -118,7 +118,7 @@ class World:
         """Has something done in the database, beside all gateways."""
 
         async def act() -> Any:
-            store = store_at(self.store)
+            store = store_from_url(self.store)
             await store.open()
             try:
                 return await work(store)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.wires import CHAT, GEMINI, MESSAGES, RESPONSES
 from tests.test_stored_equals_streamed import World
-from weft.relay.audit import examined
+from weft.relay.audit import audit_log
 
 
 def chat(*deltas: object) -> bytes:
@@ -181,4 +181,4 @@ def test_what_is_told_is_what_is_stored_and_nobody_is_alarmed(world: World, case
     entry, blocks = world.runner.run(world.kept(id or ""))
     world.runner.run(world.store.delete("", entry.id))  # others have this id too
     assert b"data: [{" not in told
-    assert examined(entry, blocks) == []
+    assert audit_log(entry, blocks) == []

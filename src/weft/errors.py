@@ -12,8 +12,8 @@
     │   ├── Unreadable          not a stream, or its dialect cannot be detected
     │   ├── UnknownModel        no upstream and no alias of that name (relay/routing.py)
     │   ├── SettingsError       errors in weft.toml (gateway/settings)
-    │   ├── Taken               the id exists already (store/base.py)
-    │   ├── Absent              the id does not exist (store/base.py)
+    │   ├── AlreadyExists       the id exists already (store/base.py)
+    │   ├── NotFound            the id does not exist (store/base.py)
     │   ├── UnknownStore        not the URL of a supported database (store/base.py)
     │   └── BadRequest          a request body that is not valid
     │       └── Refused         a valid one that the target dialect cannot express

@@ -49,7 +49,7 @@ ODD = 61
 
 
 @dataclass
-class Record:
+class RequestRecord:
     """One request, and what became of it."""
 
     dialect: str
@@ -80,27 +80,27 @@ class Upstream:
     def __init__(self) -> None:
         self.url = ""
         self._memories = {vendor: Memory() for _, vendor in ROUTES}
-        self._log: list[Record] = []
+        self._log: list[RequestRecord] = []
         self._lock = threading.Condition()
 
-    def of(self, tag: str) -> list[Record]:
+    def of(self, tag: str) -> list[RequestRecord]:
         """The requests of one test, in the order they came."""
         with self._lock:
             return [record for record in self._log if record.tag == tag]
 
-    def wait(self, tag: str, seconds: float = 5.0) -> Record:
+    def wait(self, tag: str, seconds: float = 5.0) -> RequestRecord:
         """The first request of a test, as soon as it is there."""
         with self._lock:
             self._lock.wait_for(lambda: any(one.tag == tag for one in self._log), seconds)
         return self.of(tag)[0]
 
-    def keep(self, record: Record) -> None:
+    def keep(self, record: RequestRecord) -> None:
         with self._lock:
             self._log.append(record)
             self._lock.notify_all()
 
     @property
-    def everything(self) -> list[Record]:
+    def everything(self) -> list[RequestRecord]:
         with self._lock:
             return list(self._log)
 
@@ -141,7 +141,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         model = found[1] if found.groups() else body["model"]
         stream = found[2].startswith("stream") if found.groups() else bool(body.get("stream"))
-        record = Record(
+        record = RequestRecord(
             vendor.DIALECT, self.path, headers, raw, body, model, stream, tag_of(raw)
         )  # fmt: skip
         self.upstream.keep(record)
@@ -155,7 +155,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             record.refusal = problem.message
             self._fail(vendor, record, problem.status, problem.message, problem.param)
 
-    def _say(self, vendor: Any, record: Record, model: str) -> None:
+    def _say(self, vendor: Any, record: RequestRecord, model: str) -> None:
         memory = self.upstream.memory(vendor)
         record.asked = vendor.read(record.body, record.headers, memory)
         if model in STATUSES:
@@ -170,7 +170,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._whole(vendor, record, model, vendor.whole(said, model, memory, record.body))
 
-    def _whole(self, vendor: Any, record: Record, model: str, body: Object) -> None:
+    def _whole(self, vendor: Any, record: RequestRecord, model: str, body: Object) -> None:
         """What fails in the middle of a stream fails here in the body, under the same status."""
         if model == "slow":
             self._wait(record)
@@ -184,7 +184,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         self.wfile.write(data)
 
-    def _stream(self, vendor: Any, record: Record, model: str, frames: list[str]) -> None:
+    def _stream(self, vendor: Any, record: RequestRecord, model: str, frames: list[str]) -> None:
         half = frames[: len(frames) // 2 + 1]
         match model:
             case "error-midstream":
@@ -207,7 +207,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             record.left.set()
             self.close_connection = True
 
-    def _wait(self, record: Record) -> None:
+    def _wait(self, record: RequestRecord) -> None:
         """Says nothing until the reader leaves."""
         since = time.monotonic()
         record.begun.set()
@@ -218,7 +218,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
             record.left.set()
 
     def _fail(
-        self, vendor: Any, record: Record, status: int, message: str, param: str | None = None
+        self,
+        vendor: Any,
+        record: RequestRecord,
+        status: int,
+        message: str,
+        param: str | None = None,
     ) -> None:
         record.status = status
         body = line(vendor.error(status, message, param)).encode()

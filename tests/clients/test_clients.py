@@ -23,7 +23,7 @@ from tests.clients.expected import (
     Carried,
     carried,
 )
-from tests.clients.scripted import Record
+from tests.clients.scripted import RequestRecord
 from tests.clients.vendor import (
     FAREWELL,
     FORECAST,
@@ -52,7 +52,7 @@ class Ran:
     client: str
     upstream: str
     case: Case
-    log: list[Record]
+    log: list[RequestRecord]
     outcome: Outcome | None = None
     raised: Exception | None = None
 
@@ -322,7 +322,7 @@ def test_a_client_that_leaves_takes_the_upstream_with_it(
     noted(request, client=client, upstream=upstream, scenario="cancel", mode=mode)
     case = made(clients, client, upstream, "slow", stream)
 
-    async def leave() -> Record:
+    async def leave() -> RequestRecord:
         heard = asyncio.Event()
         case.heard = heard.set
         task = asyncio.create_task(attempt(client, case))

@@ -24,8 +24,8 @@ from tests.stores import Kind, audit, empty, whole_log
 from weft import check
 from weft.relay.log import as_sent, events_of
 from weft.store.base import Store
-from weft.store.opening import store_at
 from weft.store.records import Block, Entry
+from weft.store.urls import store_from_url
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -164,7 +164,7 @@ class Database:
     @property
     def store(self) -> Store:
         if self._store is None:
-            self._store = store_at(self.url)
+            self._store = store_from_url(self.url)
             self.run(self._store.open())
         return self._store
 

@@ -34,10 +34,10 @@ from tests.crash.scene import ended
 from tests.gateway_process import Gateway, gateway
 from tests.stores import KINDS, Kind, empty
 from weft.relay.log import blocks_of
-from weft.relay.persistence import CROWDED
+from weft.relay.persistence import MAX_UNWRITTEN
 from weft.sse import Event
-from weft.store.opening import store_at
 from weft.store.records import Entry
+from weft.store.urls import store_from_url
 
 CLIENTS = ("openai-responses", "openai-chat", "anthropic-messages", "gemini")
 SIZES = [pytest.param(1), *(pytest.param(size, marks=pytest.mark.long) for size in (8, 20, 60))]
@@ -157,7 +157,9 @@ def test_what_a_kill_leaves_of_an_answer_of_any_size_is_ended(
         text = text_of("openai-responses", found)
         assert text_in(model).startswith(text)
         lost = whole - len(text.encode())
-        assert lost <= CROWDED + len(TEXT.encode()), "more was told than may wait to be stored"
+        assert lost <= MAX_UNWRITTEN + len(TEXT.encode()), (
+            "more was told than may wait to be stored"
+        )
     verified(tmp_path)
 
 
@@ -167,7 +169,7 @@ ORPHANS = {0: 970, 1: 20, 8: 8, 20: 2}
 
 async def leave_orphans(url: str) -> list[str]:
     """Stores what a gateway leaves that was killed: responses that run, and their logs so far."""
-    store = store_at(url, server="dead")
+    store = store_from_url(url, server="dead")
     await store.open()
     ids: list[str] = []
     for size, count in ORPHANS.items():
@@ -181,9 +183,9 @@ async def leave_orphans(url: str) -> list[str]:
             await store.begin(entry)
             for block in blocks_of(0, 0, _events(id, size)):
                 store.append(id, block)
-                await store.room()
+                await store.wait_for_room()
             ids.append(id)
-    await store.flushed(ids[-1])
+    await store.flush(ids[-1])
     await store.close()
     return ids
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.clients import vendor_messages, vendor_responses
-from tests.clients.scripted import Handler, Record, Upstream, scripted
+from tests.clients.scripted import Handler, RequestRecord, Upstream, scripted
 from tests.clients.vendor import Asked, Handed, Memory, Object, Planned, Said
 from tests.node_clients import responses_custom
 
@@ -115,7 +115,7 @@ class AgentHandler(Handler):
 
     upstream: "AgentsUpstream"
 
-    def _say(self, vendor: Any, record: Record, model: str) -> None:
+    def _say(self, vendor: Any, record: RequestRecord, model: str) -> None:
         memory = self.upstream.memory(vendor)
         body, custom = LOOSE.get(vendor, _as_it_is)(record.body, record.headers)
         record.asked = vendor.read(body, record.headers, memory)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.expected import MISSING, REFUSED, RETURNED
-from tests.clients.scripted import Record
+from tests.clients.scripted import RequestRecord
 from tests.clients.world import UPSTREAMS
 from tests.node_clients.clis import CLIS, Place
 from tests.node_clients.conftest import Agents
@@ -75,7 +75,7 @@ CELLS = [
 class Ran:
     code: int
     printed: str
-    log: list[Record]
+    log: list[RequestRecord]
     """What was asked with tools; titles and summaries are asked for without."""
     work: Path
     exchanges: list[tuple[str, int, str]]

@@ -11,9 +11,9 @@ from msgspec import ValidationError
 from weft.cli.captures import UNREADABLE
 from weft.errors import ClientError
 from weft.gateway.settings import Settings, SettingsError, load
-from weft.relay.audit import Audited, Difference, audit
+from weft.relay.audit import AuditSummary, Difference, audit
 from weft.store.base import StoreError
-from weft.store.opening import store_at
+from weft.store.urls import store_from_url
 
 DIFFERENT = 1
 """The exit code for a store that differs from what was streamed."""
@@ -31,11 +31,11 @@ def run(config: Path | None) -> None:
     sys.exit(DIFFERENT if done.differences else 0)
 
 
-def summary(done: Audited) -> str:
+def summary(done: AuditSummary) -> str:
     """One line about a whole store."""
     found = "no difference" if not done.differences else f"{done.differences} differences"
     found = "1 difference" if done.differences == 1 else found
-    compared = f"{done.whole} compared with their logs"
+    compared = f"{done.compared} compared with their logs"
     return f"{found}: {compared}, {done.pruned} without a log, {done.running} running"
 
 
@@ -46,10 +46,10 @@ def _settings(config: Path | None) -> Settings:
         raise _Unreadable(str(problem)) from None
 
 
-async def _audited(url: str) -> Audited:
+async def _audited(url: str) -> AuditSummary:
     if url.startswith(_FILE) and not Path(url.removeprefix(_FILE)).is_file():
         raise _Unreadable(f"{url.removeprefix(_FILE)}: no such file")
-    store = store_at(url)
+    store = store_from_url(url)
     await store.open()
     try:
         return await audit(store, _print)

@@ -19,7 +19,7 @@ from weft.gateway.doors import Shut
 from weft.gateway.pulse import Pulse
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed
+from weft.relay.incoming import RequestFailed
 from weft.relay.run import Run
 from weft.sse import Event
 
@@ -107,7 +107,7 @@ def in_slices(
             yield after
 
 
-async def failure(send: Send, dialect: str, failed: Failed, headers: Headers) -> int:
+async def failure(send: Send, dialect: str, failed: RequestFailed, headers: Headers) -> int:
     """Sends an error in the client's dialect; returns its status."""
     status, data = written(dialect, failed.error)
     if isinstance(failed, Shut):
@@ -129,10 +129,10 @@ def written(dialect: str, error: ErrorPart) -> tuple[int, bytes]:
     return write(error)
 
 
-def own_fault(id: str, problem: Exception) -> Failed:
+def own_fault(id: str, problem: Exception) -> RequestFailed:
     """Keeps what went wrong for the log; a client is told that something did, and no more."""
     log.error("a request failed", exc_info=problem, extra={"request_id": id})
-    return Failed(new_error("server", f"an error of our own; it is logged as {id}"))
+    return RequestFailed(new_error("server", f"an error of our own; it is logged as {id}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class StreamAnswer:
                     writer.log_id = stream.log_id
                 await self._put_events(events)
                 await stream.flow(self._pass_on)
-        except Failed as failed:
+        except RequestFailed as failed:
             await self._failed(failed)
         except Exception as problem:
             await self._failed(own_fault(self._client.id, problem))
@@ -185,10 +185,10 @@ class StreamAnswer:
         finally:
             self._quiet()
 
-    async def _failed(self, failed: Failed) -> None:
+    async def _failed(self, failed: RequestFailed) -> None:
         self._quiet()
         if self._begun:
-            await self._put_events(await self._run.ending(failed.error))
+            await self._put_events(await self._run.error_events(failed.error))
             await self._end()
         else:
             client = self._client

@@ -43,13 +43,13 @@ from weft.gateway.stored import LAST_SEEN, Cancel, FindingsOf, InputItems, Resum
 from weft.gateway.submitting import Submit
 from weft.gateway.websocket import ResponsesSocket
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed, IncomingRequest, Limits
+from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits
 from weft.relay.persistence import Persistence
-from weft.relay.record import Record
+from weft.relay.request_record import RequestRecord
 from weft.relay.routing import Routing, UnknownModel
 from weft.relay.run import Run
 from weft.scrub import Scrubber
-from weft.store.opening import store_at
+from weft.store.urls import store_from_url
 from weft.upstream.base import Upstream, UpstreamConfig
 from weft.upstream.demo import DemoUpstream
 from weft.upstream.http import HttpUpstream
@@ -79,7 +79,7 @@ class Gateway:
         self.reject_lossy = server.reject_lossy
         self.websocket_message = limits.websocket_message
         self.scrub = Scrubber(settings.secrets)
-        self.limits = Limits(
+        self.limits = RequestLimits(
             limits.response,
             limits.duration,
             server.grace,
@@ -278,14 +278,14 @@ class Gateway:
         mine = self._per_key and sum(run.record.caller == incoming.caller for run in self._runs)
         if self._per_key and mine >= self._per_key:
             message = f"{mine} requests of this key are under way; that is the limit"
-            raise Failed(new_error("rate", message, retry_after=1))
+            raise RequestFailed(new_error("rate", message, retry_after=1))
         body = self._bodies.get(incoming.id)
         if body is not None:  # with earlier turns, it may be more than came
             body.demand(max(body.size, PLAIN * len(incoming.body.raw)))
         try:
             targets = self._routing.targets(incoming.model)
         except UnknownModel as problem:
-            raise Failed(new_error("not-found", str(problem), param="model")) from None
+            raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
         if self._tool_session and incoming.body.dialect == "openai-responses":
             incoming = replace(incoming, tool_session=True)
         writer = None
@@ -309,7 +309,7 @@ class Gateway:
         if body is not None and body.release():
             del self._bodies[id]
 
-    def _log(self, record: Record) -> None:
+    def _log(self, record: RequestRecord) -> None:
         wrong = record.error is not None or record.unstored is not None
         if wrong or logs.LEVELS[self._level] <= logs.LEVELS["info"]:
             logs.write(logs.request(record, self.scrub))
@@ -367,7 +367,7 @@ def _sessions(store: StoreSettings, window: float, keepalive: float) -> Sessions
     policy = Policy(
         store.persist == "all", DAY * store.retention, DAY * store.log_retention, store.lease
     )
-    persistence = Persistence(store_at(store.url), required=store.required)
+    persistence = Persistence(store_from_url(store.url), required=store.required)
     return Sessions(persistence, window, policy, keepalive)
 
 

@@ -21,7 +21,7 @@ from weft.gateway.endpoints import Endpoint, Host, Scope, Send, parsed, read_as
 from weft.gateway.sessions import DIALECT, Sessions, given_in, preamble_of, unknown
 from weft.parts import Usage
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, bad_request
 from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.relay.stream import Stream
@@ -72,7 +72,7 @@ class Compact(Endpoint):
         if self._sessions is not None:
             incoming = await self._sessions.recalled(incoming, preamble)
         elif preamble.previous_response_id is not None:
-            raise Failed(unknown(preamble.previous_response_id))
+            raise RequestFailed(unknown(preamble.previous_response_id))
         raw = incoming.body.raw
         if not await for_body(raw, given_in, raw):
             raise BadRequest("input", "missing; there is nothing to sum up")
@@ -84,7 +84,7 @@ class Compact(Endpoint):
         try:
             body = await for_body(raw, _summing_up, incoming, items)
         except BadRequest as problem:
-            raise Failed(bad_request(problem)) from None
+            raise RequestFailed(bad_request(problem)) from None
         asking = IncomingRequest(
             RequestBody(DIALECT, body),
             incoming.model,
@@ -127,7 +127,7 @@ def _summing_up(incoming: IncomingRequest, said: list[Raw]) -> bytes:
 
 def _told(item: Raw) -> list[Raw]:
     """How a model is told of an item."""
-    found = history.shape(item)
+    found = history.read_shape(item)
     reader = _READERS.get(found.type)
     try:
         return [item] if reader is None else reader(item)
@@ -168,11 +168,11 @@ def _message(role: str, content: object) -> Raw:
 
 
 def _compacted(run: Run, stream: Stream, said: list[Raw]) -> bytes:
-    """What the client is told; raises Failed if there is no summary."""
+    """What the client is told; raises RequestFailed if there is no summary."""
     response = stream.response
     summary = response.text.strip()
     if not summary:
-        raise Failed(
+        raise RequestFailed(
             new_error("bad-upstream-answer", f"{run.upstream} did not sum up what was said")
         )
     ids = fresh_context().ids
@@ -186,7 +186,7 @@ def _compacted(run: Run, stream: Stream, said: list[Raw]) -> bytes:
         "id": id,
         "object": "response.compaction",
         "created_at": int(time.time()),
-        "output": [*history.shown(filter(_is_clients, said), id), item],
+        "output": [*history.listed_items(filter(_is_clients, said), id), item],
         "usage": usage_to_wire(response.usage) or usage_to_wire(Usage(0, 0, 0)),
     }
     return _json(compaction)
@@ -194,5 +194,5 @@ def _compacted(run: Run, stream: Stream, said: list[Raw]) -> bytes:
 
 def _is_clients(item: Raw) -> bool:
     """Whether the client said it: it stays as it is."""
-    found = history.shape(item)
+    found = history.read_shape(item)
     return found.type == "message" and found.role != "assistant"

@@ -78,7 +78,7 @@ class Completions(_Path):
         owner = scope["weft.caller"]
         last = await self._after(owner, query)
         while len(found) <= limit:
-            more = await self._store.told(owner, COMPLETIONS, last, AT_A_TIME, descending)
+            more = await self._store.list_visible(owner, COMPLETIONS, last, AT_A_TIME, descending)
             found += [one for one in more if is_there(one) and _is_wanted(one, query)]
             if len(more) < AT_A_TIME:
                 break

@@ -23,7 +23,7 @@ from weft.gateway.stored import MOST, PAGE, Query, listed, missing, number_in
 from weft.ids import Ids
 from weft.relay import history
 from weft.relay.incoming import codec_of
-from weft.store.base import Absent, Taken
+from weft.store.base import AlreadyExists, NotFound
 from weft.store.records import Conversation, Item
 
 AT_ONCE = 20
@@ -74,7 +74,7 @@ class NewConversation(_Conversational):
         made = Conversation(id, scope["weft.caller"], time.time(), metadata)
         try:
             await self._store.create_conversation(made, items)
-        except Taken as problem:
+        except AlreadyExists as problem:
             raise BadRequest("items", str(problem)) from None
         return shown(made)
 
@@ -114,9 +114,9 @@ class ConversationItems(_Conversational):
         items = new_items(read_as(_more, body).items)
         try:
             await self._store.add_items(found.id, items)
-        except Absent:
+        except NotFound:
             raise missing("Conversation", found.id) from None
-        except Taken as problem:
+        except AlreadyExists as problem:
             raise BadRequest("items", str(problem)) from None
         return _listed(items, more=False)
 
@@ -125,7 +125,7 @@ class ConversationItems(_Conversational):
         after = query.get("after", [None])[-1]
         try:
             page = await self._store.items(found.id, after, None, limit, descending)
-        except Absent:
+        except NotFound:
             raise BadRequest("after", f"no item {str(after)[:100]!r}") from None
         return _listed(page.items, more=page.more)
 
@@ -163,11 +163,11 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
 
 
 def _item(raw: Raw, path: str, ids: Ids) -> Item:
-    found = history.shape(raw)
+    found = history.read_shape(raw)
     if found.type == "item_reference":
         raise BadRequest(path, "refers to an item; expected the item itself")
     if not found.id:
-        return Item(ids.mint(history.prefix(found)), bytes(raw))
+        return Item(ids.mint(history.id_prefix(found)), bytes(raw))
     if not _ID.fullmatch(found.id):
         expected = "letters, digits and _.:=-, at most 256 of them"
         raise BadRequest(f"{path}.id", f"{found.id[:100]!r}; expected {expected}")
@@ -198,5 +198,5 @@ def _listed(items: Sequence[Item], *, more: bool) -> bytes:
 
 def _shown(item: Item) -> dict[str, Raw]:
     """An item with all that readers of items want, under the id it has here."""
-    (fields,) = history.shown([Raw(item.data)], item.id)
+    (fields,) = history.listed_items([Raw(item.data)], item.id)
     return {**fields, "id": Raw(_json(item.id))}

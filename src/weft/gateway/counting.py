@@ -11,7 +11,7 @@ from weft.gateway import answers
 from weft.gateway.bodies import ClientGone
 from weft.gateway.endpoints import Endpoint, Host, Receive, Scope, Send, read_as
 from weft.gateway.sessions import DIALECT, Sessions, preamble_of
-from weft.relay.incoming import Failed, IncomingRequest
+from weft.relay.incoming import IncomingRequest, RequestFailed
 from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Routing, Target, UnknownModel
@@ -71,7 +71,7 @@ class CountTokens(Endpoint):
             data, more = await self._counted(incoming)
         except ClientGone:
             return
-        except Failed as failed:
+        except RequestFailed as failed:
             await answers.failure(send, self._dialect, failed, about)
         else:
             await answers.body(send, 200, data, [answers.JSON, *about, *more])
@@ -83,7 +83,7 @@ class CountTokens(Endpoint):
         try:
             target = self._routing.targets(incoming.model)[0]
         except UnknownModel as problem:
-            raise Failed(new_error("not-found", str(problem), param="model")) from None
+            raise RequestFailed(new_error("not-found", str(problem), param="model")) from None
         place = target.upstream.config
         body = await for_body(incoming.body.raw, self._sent, incoming, target)
         if place.dialect == self._dialect:

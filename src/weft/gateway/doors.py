@@ -14,7 +14,7 @@ from hashlib import sha256
 from weft.dialects.error_classes import new_error
 from weft.gateway.settings.urls import loopback
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed
+from weft.relay.incoming import RequestFailed
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPEN = frozenset(("/health", "/ready"))
@@ -27,7 +27,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.IGNORECA
 _SAFE = ("GET", "HEAD")
 
 
-class Shut(Failed):
+class Shut(RequestFailed):
     """A request that was turned away, with the status that says why."""
 
     def __init__(self, status: int, error: ErrorPart) -> None:

@@ -21,10 +21,10 @@ from weft.gateway.protocol import EXCHANGE, Exchange
 from weft.gateway.writers import EventStreamWriter, JsonArrayWriter
 from weft.parts import ErrorPart, Json
 from weft.relay.incoming import (
-    Failed,
     IncomingRequest,
-    Limits,
     RequestBody,
+    RequestFailed,
+    RequestLimits,
     bad_request,
 )
 from weft.relay.offload import for_body
@@ -46,10 +46,10 @@ class Host(Protocol):
     shape: bodies.Shape
     keepalive: float
     reject_lossy: bool
-    limits: Limits
+    limits: RequestLimits
 
     def start(self, incoming: IncomingRequest) -> Run:
-        """Raises Failed if the request may not run."""
+        """Raises RequestFailed if the request may not run."""
         ...
 
     def ended(self, run: Run) -> None: ...
@@ -95,8 +95,8 @@ async def body_of(host: Host, scope: Scope, receive: Receive) -> bytes:
     return body
 
 
-async def parsed(incoming: IncomingRequest, limits: Limits) -> None:
-    """Parses a request, once for all targets. Raises Failed."""
+async def parsed(incoming: IncomingRequest, limits: RequestLimits) -> None:
+    """Parses a request, once for all targets. Raises RequestFailed."""
     await for_body(incoming.body.raw, incoming.checked, limits)
 
 
@@ -113,7 +113,7 @@ class Endpoint:
             run = await self._started(await self._incoming(scope, receive), scope, send)
         except bodies.ClientGone:
             return
-        except Failed as failed:
+        except RequestFailed as failed:
             await answers.failure(send, self._dialect, failed, answers.about(id))
             return
         except Exception as problem:
@@ -124,26 +124,26 @@ class Endpoint:
             await self._serve(run, scope, send)
 
     async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
-        """What answers, if that is to be told; raises Failed."""
+        """What answers, if that is to be told; raises RequestFailed."""
         return self._host.start(incoming)
 
     async def _incoming(self, scope: Scope, receive: Receive) -> IncomingRequest:
-        """The request, parsed; raises Failed for what cannot be served, ClientGone if nobody waits
-        for an answer any more."""
+        """The request, parsed; raises RequestFailed for what cannot be served, ClientGone if nobody
+        waits for an answer any more."""
         try:
             body = await body_of(self._host, scope, receive)
             incoming = await self._read(scope, body)
         except BadRequest as problem:
-            raise Failed(bad_request(problem)) from None
+            raise RequestFailed(bad_request(problem)) from None
         await self._check(incoming)
         return incoming
 
     async def _check(self, incoming: IncomingRequest) -> None:
-        """Raises Failed for a request that cannot be read."""
+        """Raises RequestFailed for a request that cannot be read."""
         await parsed(incoming, self._host.limits)
 
     async def _read(self, scope: Scope, body: bytes) -> IncomingRequest:
-        """Raises BadRequest, or Failed."""
+        """Raises BadRequest, or RequestFailed."""
         preamble = await for_body(body, read_as, _preamble, body)
         return self._made(scope, body, self._model(preamble), bool(preamble.stream))
 
@@ -196,12 +196,12 @@ class Endpoint:
     async def _whole(self, run: Run, id: str, send: Send) -> None:
         try:
             stream = await run.open()
-            status, data = await stream.whole()
+            status, data = await stream.read_body()
             if status == 200:
                 data = self._body(run, stream, data)
             run.record.status = status
             run.record.bytes_out = len(data)
-        except Failed as failed:
+        except RequestFailed as failed:
             await self._failed(failed, run, id, send)
         except Exception as problem:
             await self._failed(answers.own_fault(id, problem), run, id, send)
@@ -212,7 +212,7 @@ class Endpoint:
         """What a client is told of an answer in one piece."""
         return body
 
-    async def _failed(self, failed: Failed, run: Run, id: str, send: Send) -> None:
+    async def _failed(self, failed: RequestFailed, run: Run, id: str, send: Send) -> None:
         run.note_failure(failed.error)
         headers = answers.about(id, run)
         run.record.status = await answers.failure(send, self._dialect, failed, headers)
@@ -250,7 +250,7 @@ class Messages(Endpoint):
                 status=400,
                 extra=msgspec.Raw(msgspec.json.encode(extra)),
             )
-            raise Failed(error)
+            raise RequestFailed(error)
         return super()._model(preamble)
 
 

@@ -18,7 +18,7 @@ from weft.assembler import Failure
 from weft.dialects.error_classes import class_of, extra_of
 from weft.errors import InternalError
 from weft.parts import ErrorKind, ErrorPart
-from weft.relay.record import Record
+from weft.relay.request_record import RequestRecord
 from weft.scrub import Scrubber
 
 _encode = msgspec.json.Encoder().encode
@@ -115,7 +115,7 @@ def begin(level: str, scrub: Scrubber) -> None:
     logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith(_SHORT))
 
 
-def request(record: Record, scrub: Scrubber) -> dict[str, object]:
+def request(record: RequestRecord, scrub: Scrubber) -> dict[str, object]:
     """One line about a request that is over."""
     ended, response = record.ended or time.time(), record.response
     failure = record.error or (response.error if response is not None else None)

@@ -8,7 +8,7 @@ from weft.dialects.error_classes import new_error
 from weft.errors import InternalError
 from weft.gateway import answers
 from weft.gateway.endpoints import Receive, Scope, Send, headers_of
-from weft.relay.incoming import Failed
+from weft.relay.incoming import RequestFailed
 from weft.relay.routing import Routing, UnknownModel
 
 
@@ -25,7 +25,7 @@ class Models:
         try:
             found = self._list(dialect) if name is None else self._one(dialect, name)
         except UnknownModel as problem:
-            failed = Failed(new_error("not-found", str(problem)))
+            failed = RequestFailed(new_error("not-found", str(problem)))
             await answers.failure(send, dialect, failed, about)
             return
         await answers.body(send, 200, msgspec.json.encode(found), [answers.JSON, *about])

@@ -45,7 +45,7 @@ class Path(ABC):
 
     @abstractmethod
     async def _answer(self, scope: Scope, receive: Receive) -> bytes:
-        """Raises BadRequest, Failed, StoreError, ClientGone."""
+        """Raises BadRequest, RequestFailed, StoreError, ClientGone."""
 
 
 def checked(metadata: Metadata | None) -> Metadata:

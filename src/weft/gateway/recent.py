@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from weft.relay.history import given
+from weft.relay.history import input_items
 
 MOST = 8
 """Responses that may be gone on from."""
@@ -29,7 +29,7 @@ class State:
 
     @property
     def items(self) -> list[Raw]:
-        return given(Raw(self.said))
+        return input_items(Raw(self.said))
 
 
 class Recent:

@@ -12,7 +12,7 @@ from weft.gateway.protocol import EXCHANGE
 from weft.gateway.sessions import Sessions, preamble_of
 from weft.gateway.stored import follow
 from weft.gateway.writers import EventStreamWriter
-from weft.relay.incoming import Failed, IncomingRequest, bad_request
+from weft.relay.incoming import IncomingRequest, RequestFailed, bad_request
 from weft.relay.offload import for_body
 from weft.relay.run import Run
 from weft.store.base import StoreError
@@ -69,7 +69,7 @@ class Responses(Remembering):
             await run.close()
             self._host.ended(run)
             if isinstance(problem, BadRequest):
-                raise Failed(bad_request(problem)) from None
+                raise RequestFailed(bad_request(problem)) from None
             raise
         if incoming.stream:
             events = self._sessions.events(incoming.response_id or "")

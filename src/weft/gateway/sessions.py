@@ -26,15 +26,15 @@ from weft.gateway.endpoints import Preamble
 from weft.gateway.pulse import Pulse
 from weft.parts import ErrorPart, Json, ResponseMetadata
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest, RequestBody, StorePolicy
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, StorePolicy
 from weft.relay.log import follow
 from weft.relay.offload import SMALL, for_body, for_items, offload
 from weft.relay.persistence import (
     TAKEN_OVER,
     Persistence,
-    abandoned,
     last_snapshot,
-    recovered,
+    recover_ending,
+    unread_ending,
     with_status,
 )
 from weft.relay.reasoning import LIFETIME
@@ -204,7 +204,7 @@ class Sessions:
     async def _poll_cancellations(self) -> None:
         """Stops what another process was asked to stop."""
         if self._runs:
-            for id in await self.store.cancelling():
+            for id in await self.store.cancel_requests():
                 self._stop(id)
 
     async def _recover_orphans(self) -> None:
@@ -213,9 +213,9 @@ class Sessions:
         persistence = self._persistence
         await self.store.revoke_dead()
         for id, server in await self.store.orphans():
-            if await self.store.adopt(id, server):
-                persistence.lost.add(id)
-        for id in list(persistence.lost):
+            if await self.store.take_over(id, server):
+                persistence.unfinished.add(id)
+        for id in list(persistence.unfinished):
             try:
                 await self._recover(id)
             except StoreError as problem:
@@ -225,14 +225,14 @@ class Sessions:
             except Exception as problem:
                 log.error("response %s could not be recovered", id, exc_info=problem)
             else:
-                persistence.lost.discard(id)
+                persistence.unfinished.discard(id)
 
     async def _recover(self, id: str) -> None:
         tries = await self.store.begin_recovery(id)
         entry = await self.store.entry(id) if tries is not None else None
         if tries is None or entry is None:
             return
-        work = recovered if tries <= RECOVERIES else abandoned
+        work = recover_ending if tries <= RECOVERIES else unread_ending
         await self.store.finish(id, await work(self.store, entry))
 
     async def _prune(self) -> None:
@@ -250,7 +250,7 @@ class Sessions:
     # Requests
 
     async def recalled(self, incoming: IncomingRequest, wish: ResponsesPreamble) -> IncomingRequest:
-        """A request with what was said before. Raises Failed, BadRequest, StoreError."""
+        """A request with what was said before. Raises RequestFailed, BadRequest, StoreError."""
         conversation = _conversation(wish.conversation)
         if wish.previous_response_id is not None and conversation is not None:
             message = "not together with conversation"
@@ -264,10 +264,10 @@ class Sessions:
         body, items = raw, new
         if wish.previous_response_id is not None:
             turns = await self._turns(incoming.caller, wish.previous_response_id)
-            items = await for_items(len(turns) + len(new), history.joined, turns, new)
+            items = await for_items(len(turns) + len(new), history.with_results, turns, new)
         elif conversation is not None:
             said = await self._items(incoming.caller, conversation)
-            items = await for_items(len(said) + len(new), history.joined, said, new)
+            items = await for_items(len(said) + len(new), history.with_results, said, new)
         if items is not new or wish.background or REFERENCE.encode() in body:
             whole = partial(history.with_input, body, items, *_OURS)
             body = await (for_body(raw, whole) if items is new else for_items(len(items), whole))
@@ -302,12 +302,12 @@ class Sessions:
     async def _resolved(self, owner: str, items: list[Raw]) -> list[Raw]:
         """Items that are named by their ids, as they were said in one of the last turns."""
         known: dict[str, Raw] = {}
-        for turn in await self.store.last(owner, REFERRED):
+        for turn in await self.store.newest(owner, REFERRED):
             if _can_go_on(turn):
                 known |= await for_body(max(turn.input, turn.body or b"", key=len), _by_id, turn)
         found: list[Raw] = []
         for place, one in enumerate(items):
-            told = history.shape(one)
+            told = history.read_shape(one)
             if told.type == REFERENCE and told.id not in known:
                 message = f"Item with id '{str(told.id)[:100]}' not found."
                 raise Shut(404, new_error("bad-request", message, param=f"input[{place}]"))
@@ -317,11 +317,11 @@ class Sessions:
     async def _turns(self, owner: str, id: str) -> list[Raw]:
         turns = await self.store.chain(owner, id)
         if not turns or turns[0].previous is not None or not all(map(_can_go_on, turns)):
-            raise Failed(unknown(id))
+            raise RequestFailed(unknown(id))
         if turns[-1].status in RUNNING:
             raise BadRequest("previous_response_id", f"{id} is still {turns[-1].status}")
         size = sum(len(turn.input) + len(turn.body or b"") for turn in turns)
-        work = partial(history.said, turns)
+        work = partial(history.items_of_turns, turns)
         return await offload(work) if size > SMALL else await for_items(len(turns), work)
 
     async def _items(self, owner: str, id: str) -> list[Raw]:
@@ -355,7 +355,7 @@ class Sessions:
 
     async def detach(self, run: Run, ended: Callable[[Run], None]) -> str:
         """Has a response run whether its client stays or not; returns its id once it has begun.
-        Raises Failed.
+        Raises RequestFailed.
         """
         driving = self._detached(run, ended)
         try:
@@ -391,7 +391,7 @@ class Sessions:
     async def cancel(self, entry: Entry) -> None:
         """Has a response stopped, wherever it runs; returns when it has."""
         if not self._stop(entry.id):
-            await self.store.ask_cancel(entry.id)
+            await self.store.request_cancel(entry.id)
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_WAIT):
                 async for _ in self.events(entry.id):
@@ -444,20 +444,20 @@ class DetachedRun:
             return True
 
         try:
-            if writer.begun:
+            if writer.has_begun:
                 self._begun(writer.log.id)
-                await sessions.store.change(writer.log.id, "in_progress", ("queued",))
+                await sessions.store.change_status(writer.log.id, "in_progress", ("queued",))
             stream = await run.open()
             while events := await stream.next():
                 self._begun(writer.log.id)
                 taken(events)
                 await stream.flow(taken)
-        except Failed as failed:
+        except RequestFailed as failed:
             await self._failed(failed.error, failed)
         except Exception as problem:
             log.error("a response without a client failed", exc_info=problem)
             error = new_error("server", "an error of our own")
-            await self._failed(error, Failed(error))
+            await self._failed(error, RequestFailed(error))
         finally:
             pulse.stop()
             with suppress(StoreError):
@@ -472,7 +472,7 @@ class DetachedRun:
         if not self.begun.done():
             self.begun.set_result(id)
 
-    async def _failed(self, error: ErrorPart, failed: Failed) -> None:
+    async def _failed(self, error: ErrorPart, failed: RequestFailed) -> None:
         if not self.begun.done():
             self.begun.set_exception(failed)
             self.begun.exception()  # its client may have left
@@ -507,17 +507,17 @@ def _conversation(told: Json) -> str | None:
 
 def _given(wish: ResponsesPreamble) -> tuple[list[Raw], bool]:
     """The items of a request, and whether some are named by their ids. Raises BadRequest."""
-    items = history.given(wish.input)
-    return items, any(history.shape(one).type == REFERENCE for one in items)
+    items = history.input_items(wish.input)
+    return items, any(history.read_shape(one).type == REFERENCE for one in items)
 
 
 def _by_id(turn: Entry) -> dict[str, Raw]:
     """The items of a turn that have an id."""
-    return {id: one for one in history.said([turn]) if (id := history.shape(one).id)}
+    return {id: one for one in history.items_of_turns([turn]) if (id := history.read_shape(one).id)}
 
 
 def given_in(body: bytes) -> list[Raw]:
-    return history.given(preamble_of(body).input)
+    return history.input_items(preamble_of(body).input)
 
 
 def unknown(id: str) -> ErrorPart:

@@ -26,9 +26,9 @@ from weft.gateway.protocol import EXCHANGE
 from weft.gateway.sessions import DIALECT, RUNNING, Sessions
 from weft.gateway.writers import EventStreamWriter
 from weft.relay import history
-from weft.relay.incoming import Failed, bad_request
+from weft.relay.incoming import RequestFailed, bad_request
 from weft.relay.offload import for_body
-from weft.relay.persistence import waits, with_status
+from weft.relay.persistence import awaits_outputs, with_status
 from weft.relay.recovery import request_of
 from weft.relay.rendering import encoder_of
 from weft.relay.run import Run
@@ -87,18 +87,18 @@ def listed(items: list[dict[str, Raw]], ids: list[str], *, more: bool) -> bytes:
     return _json(page)
 
 
-REFUSED = (BadRequest, Failed, StoreError)
+REFUSED = (BadRequest, RequestFailed, StoreError)
 """Why a question about stored things has no answer: the client's fault, or ours."""
 
 
 async def refused(
-    send: Send, dialect: str, id: str, problem: BadRequest | Failed | StoreError
+    send: Send, dialect: str, id: str, problem: BadRequest | RequestFailed | StoreError
 ) -> None:
     """Tells a client, in its dialect, why there is no answer."""
     match problem:
         case BadRequest():
-            failed = Failed(bad_request(problem))
-        case Failed():
+            failed = RequestFailed(bad_request(problem))
+        case RequestFailed():
             failed = problem
         case _:
             failed = answers.own_fault(id, problem)
@@ -168,7 +168,9 @@ class InputItems(Stored):
         query = parse_qs(scope["query_string"].decode("latin-1"))
 
         def page() -> bytes:
-            return page_of(history.shown(history.given(Raw(entry.input)), entry.id), query)
+            return page_of(
+                history.listed_items(history.input_items(Raw(entry.input)), entry.id), query
+            )
 
         await self._told(scope, send, await for_body(entry.input, page))
 
@@ -230,7 +232,7 @@ class Resume:
 def as_events(entry: Entry) -> list[Event]:
     """The events of a response that was told in one piece."""
     body = entry.body or b"{}"
-    accent = ResponsesQuirks(tool_session=waits(body))
+    accent = ResponsesQuirks(tool_session=awaits_outputs(body))
     ids, now = fresh_context().ids, int(entry.created)
     context = Context(request_of(entry), accent, ids, now, response_id=entry.id)
     one = decode_all(body, DIALECT, context=context)[0]

@@ -28,12 +28,12 @@ from weft.gateway.sessions import DIALECT, RUNNING, Sessions, preamble_of, queue
 from weft.gateway.stored import as_events, follow, missing, shown
 from weft.parts import ErrorPart, Json
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest
-from weft.relay.log import POLL
+from weft.relay.incoming import IncomingRequest, RequestFailed
+from weft.relay.log import POLL_INTERVAL
 from weft.relay.offload import for_body
-from weft.relay.persistence import ANSWERED, resumed, with_status
+from weft.relay.persistence import ANSWERED, complete_waiting, with_status
 from weft.relay.run import Run
-from weft.store.base import StoreError, Taken
+from weft.store.base import AlreadyExists, StoreError
 from weft.store.records import Entry
 
 PATIENCE = 1.0
@@ -115,7 +115,7 @@ class Pending:
     def __init__(self, first: Entry) -> None:
         self._first = first.id
         told = _answer(first.body or b"{}") if first.status in ANSWERED else _Answer()
-        found = [history.shape(one) for one in told.output]
+        found = [history.read_shape(one) for one in told.output]
         answered = {one.call_id for one in found if one.is_output}
         self._types: dict[str, str] = {}
         """What each of them is, in the order they were made."""
@@ -235,7 +235,7 @@ class Submit(Responses):
         if entry is None or not entry.visible or entry.dialect != DIALECT:
             raise missing("Response", id)
         if entry.status in RUNNING:
-            raise Failed(new_error("conflict", f"{id} is still {entry.status}"))
+            raise RequestFailed(new_error("conflict", f"{id} is still {entry.status}"))
         return entry
 
     async def _started(self, incoming: IncomingRequest, scope: Scope, send: Send) -> Run | None:
@@ -275,11 +275,11 @@ class Submit(Responses):
 
     async def _begun(self, id: str) -> Entry | None:
         """What was named; None if nobody begins it."""
-        for _ in range(round(PATIENCE / POLL)):
+        for _ in range(round(PATIENCE / POLL_INTERVAL)):
             found = await self._sessions.store.entry(id)
             if found is not None:
                 return found
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
         return None
 
     async def _claimed(self, incoming: IncomingRequest) -> Run | None:
@@ -290,10 +290,10 @@ class Submit(Responses):
                 await self._sessions.launch(run, incoming, self._host.ended)
             else:
                 await _announced(run, incoming)
-        except (StoreError, Taken) as problem:
+        except (StoreError, AlreadyExists) as problem:
             await run.close()
             self._host.ended(run)
-            if isinstance(problem, Taken):
+            if isinstance(problem, AlreadyExists):
                 return None
             raise
         return run
@@ -320,7 +320,7 @@ class Submit(Responses):
         """Tells what these outputs have led to already, or are leading to."""
         if incoming.store is None or not _same(found.input, incoming.store.input):
             message = f"{incoming.previous} was answered with other outputs: see {found.id}"
-            raise Failed(new_error("conflict", message))
+            raise RequestFailed(new_error("conflict", message))
         if incoming.stream and found.stream:
             events = self._sessions.events(found.id)
             await follow(scope, client, events, self._following(), self._host.keepalive)
@@ -355,16 +355,16 @@ class Submit(Responses):
                 raise missing("Response", id)
             if entry.ended is not None:
                 return entry
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def _tell(self, entry: Entry, incoming: IncomingRequest, client: Client) -> None:
         """Tells a response as it stands; one that failed as the error it was."""
         headers = answers.about(client.id)
         if entry.status in ANSWERED:
-            await resumed(self._sessions.store, incoming.previous or "")
+            await complete_waiting(self._sessions.store, incoming.previous or "")
         failure = _record(entry.record or b"{}").error if entry.ended is not None else None
         if failure is not None:
-            await answers.failure(client.send, DIALECT, Failed(_error(failure)), headers)
+            await answers.failure(client.send, DIALECT, RequestFailed(_error(failure)), headers)
         elif incoming.stream:
             events = await for_body(entry.body or b"", as_events, entry)
             written = self._following().write(events)

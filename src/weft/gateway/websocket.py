@@ -47,7 +47,7 @@ from weft.gateway.sockets import SOCKET, Socket
 from weft.gateway.writers import SocketWriter
 from weft.parts import ErrorPart, Finish, ResponseMetadata, Usage
 from weft.relay import history
-from weft.relay.incoming import Failed, IncomingRequest, RequestBody, bad_request
+from weft.relay.incoming import IncomingRequest, RequestBody, RequestFailed, bad_request
 from weft.relay.offload import for_body
 from weft.relay.persistence import last_snapshot
 from weft.relay.rendering import encoder_of
@@ -230,7 +230,7 @@ class _Talk:
 
     async def _closed(self, ending: Ending) -> None:
         if ending.error is not None:
-            await self._tell(Failed(ending.error), ending.error_code)
+            await self._tell(RequestFailed(ending.error), ending.error_code)
         if ending is not GONE:
             await self._socket.close(ending.code, ending.reason)
 
@@ -246,8 +246,8 @@ class _Talk:
             await tell(incoming, create)
             return
         except BadRequest as problem:
-            failed = Failed(bad_request(problem))
-        except Failed as problem:
+            failed = RequestFailed(bad_request(problem))
+        except RequestFailed as problem:
             failed = problem
         except (WebSocketDisconnect, ClientDisconnected):
             raise
@@ -260,7 +260,7 @@ class _Talk:
         return await for_body(raw, _decoded, raw, self._host.shape)
 
     def _incoming(self, id: str, create: _Create, body: dict[str, Raw]) -> IncomingRequest:
-        """What the relay is asked; raises BadRequest, or Failed."""
+        """What the relay is asked; raises BadRequest, or RequestFailed."""
         if create.type != "response.create":
             raise BadRequest("type", f"{create.type[:100]!r}; expected 'response.create'")
         # Codex says that it wants a stream, here too; it gets one.
@@ -285,7 +285,7 @@ class _Talk:
         )
 
     async def _recalled(self, incoming: IncomingRequest, create: _Create) -> IncomingRequest:
-        """With what was said before; raises Failed, BadRequest, StoreError."""
+        """With what was said before; raises RequestFailed, BadRequest, StoreError."""
         previous = create.previous_response_id
         if previous is None:
             return await self._settled(incoming, create)
@@ -294,7 +294,7 @@ class _Talk:
         if in_store and (state is None or state.stored):
             return await self._settled(incoming, create)
         if state is None:
-            raise Failed(unknown(previous))
+            raise RequestFailed(unknown(previous))
         return await self._continued(incoming, previous, state)
 
     async def _settled(
@@ -314,7 +314,7 @@ class _Talk:
 
         def join() -> tuple[bytes, int]:
             new = given_in(raw)
-            items = history.joined(state.items, new)
+            items = history.with_results(state.items, new)
             body = history.with_input(raw, items, "previous_response_id")
             return body, len(items) - len(new)
 
@@ -372,7 +372,7 @@ class _Talk:
             await self._send(writer.write(events))
         entry = await sessions.store.entry(id)
         if entry is None or entry.status in RUNNING:  # its end could not be stored
-            raise Failed(new_error("server", "the answer could not be stored"))
+            raise RequestFailed(new_error("server", "the answer could not be stored"))
         return entry.body or b"{}"
 
     async def _streamed(self, run: Run, writer: SocketWriter) -> bytes:
@@ -382,10 +382,10 @@ class _Talk:
             while events := await stream.next():
                 last = last_snapshot(events) or last
                 await self._send(writer.write(events))
-        except Failed as failed:
+        except RequestFailed as failed:
             if last is None:
                 raise
-            events = await run.ending(failed.error)
+            events = await run.error_events(failed.error)
             last = last_snapshot(events)
             await self._send(writer.write(events))
         return last or b"{}"
@@ -395,7 +395,7 @@ class _Talk:
             await self._connection.write_text(event)
 
     async def _tell(
-        self, failed: Failed, code: str | None = None, stream: str | None = None
+        self, failed: RequestFailed, code: str | None = None, stream: str | None = None
     ) -> None:
         error = failed.error
         status, data = answers.written(DIALECT, error)

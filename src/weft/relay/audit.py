@@ -40,12 +40,12 @@ from weft.ids import Ids
 from weft.partial_json import canonical
 from weft.parts import Part, ToolCall, ToolResult, Usage
 from weft.relay.checksum import is_unchanged
-from weft.relay.history import given
+from weft.relay.history import input_items
 from weft.relay.log import BODY, LogReader
-from weft.relay.persistence import status_of, waits, with_status
+from weft.relay.persistence import awaits_outputs, status_of, with_status
 from weft.relay.recovery import frames_of, request_of
 from weft.relay.rendering import encoder_of
-from weft.relay.replay_variants import retold
+from weft.relay.replay_variants import replay_variants
 from weft.sse import Event, Frame, write_events
 from weft.store.base import Store
 from weft.store.records import Block, Entry, Status
@@ -72,10 +72,10 @@ class Difference(msgspec.Struct, frozen=True):
         return f"{self.id}: {self.what}: {self.detail}"
 
 
-class Audited(msgspec.Struct, frozen=True):
+class AuditSummary(msgspec.Struct, frozen=True):
     """What a walk over a store came to."""
 
-    whole: int
+    compared: int
     """Responses that were compared with their log."""
 
     pruned: int
@@ -106,7 +106,7 @@ class Meaning(msgspec.Struct, frozen=True):
     error: str | None
 
 
-def meaning(response: Response) -> Meaning:
+def meaning_of(response: Response) -> Meaning:
     names = _names(response)
     items, error = response.items, response.error
     calls = [one for one in items if isinstance(one, ToolCall) and not _is_nothing(one)]
@@ -173,7 +173,7 @@ def _spelled(text: str) -> str:
     return text if found is None else found.decode()
 
 
-def unlike(said: Meaning, *others: Meaning) -> list[str]:
+def different_fields(said: Meaning, *others: Meaning) -> list[str]:
     """The fields of which none of the others says the same."""
     return [
         name
@@ -204,9 +204,9 @@ class _Reader:
         decoder.finish()
         return decoder.response
 
-    def streamed(self, record: Response) -> Iterator[Response]:
+    def encoded_streams(self, record: Response) -> Iterator[Response]:
         """The record, once it was told in events."""
-        for parts in retold(record):
+        for parts in replay_variants(record):
             yield self._read(parts)
 
     def _read(self, parts: Iterable[Part]) -> Response:
@@ -219,7 +219,7 @@ class _Reader:
         pipe.finish()
         return pipe.response
 
-    def whole(self, record: Response) -> Response:
+    def encoded_body(self, record: Response) -> Response:
         """The record, once it was told in one piece."""
         if self.dialect.body is None:
             raise InternalError(f"{self.dialect.name} has no bodies")
@@ -296,7 +296,7 @@ class _Log:
 
 # One response
 
-_TWICE: frozenset[Code] = frozenset(
+_DUPLICATES: frozenset[Code] = frozenset(
     (
         "arguments-repeated",
         "arguments-snapshot",
@@ -321,7 +321,7 @@ acts on it."""
 _CHANGED = "something of it was changed after it had ended"
 
 
-class _Examination:
+class _EntryAudit:
     """Compares a response that has ended with its log: `feed` the blocks, then `finish`."""
 
     def __init__(self, entry: Entry) -> None:
@@ -361,7 +361,7 @@ class _Examination:
     def _compared(self, record: Response) -> Iterator[tuple[str, str]]:
         log, reader = self._log, self._reader
         response = log.response()
-        stored = meaning(record)
+        stored = meaning_of(record)
         found = list(_unlike(response, stored))
         for again in self._retold(record):
             if not found:
@@ -377,9 +377,9 @@ class _Examination:
     def _retold(self, record: Response) -> Iterator[Response]:
         """The record, told as it was told to the client. It is made only if it is needed."""
         if self._log.body is None:
-            yield from self._reader.streamed(record)
+            yield from self._reader.encoded_streams(record)
         else:
-            yield self._reader.whole(record)
+            yield self._reader.encoded_body(record)
 
 
 def _unlike(said: Response, stored: Meaning, *again: Response) -> Iterator[tuple[str, str]]:
@@ -387,17 +387,17 @@ def _unlike(said: Response, stored: Meaning, *again: Response) -> Iterator[tuple
     is a difference if the record, told again, reads like that too."""
     known = {one.code for other in again for one in other.findings}
     for one in said.findings:
-        if one.code in _TWICE - known:
+        if one.code in _DUPLICATES - known:
             yield "log", f"it tells something twice: {one.detail}"
-    for name in unlike(meaning(said), stored, *map(meaning, again)):
+    for name in different_fields(meaning_of(said), stored, *map(meaning_of, again)):
         if name == "usage" and said.error is not None:
             continue  # nothing is told after an error: the log may have an earlier count
         yield "record", f"its {name} is not what the log tells"
 
 
-def examined(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
+def audit_log(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
     """What is wrong with a response that has ended, and whose log is this."""
-    examination = _Examination(entry)
+    examination = _EntryAudit(entry)
     for block in blocks:
         examination.feed(block)
     return examination.finish()
@@ -407,7 +407,7 @@ def _is_unchanged(entry: Entry) -> bool:
     """Whether nothing was changed; that the outputs it waited for have come is newer."""
     if is_unchanged(entry):
         return True
-    if entry.status != "completed" or entry.body is None or not waits(entry.body):
+    if entry.status != "completed" or entry.body is None or not awaits_outputs(entry.body):
         return False
     return is_unchanged(msgspec.structs.replace(entry, status="incomplete"))
 
@@ -420,9 +420,9 @@ def _folded(entry: Entry, record: Response, reader: _Reader) -> Iterable[tuple[s
         if record.error is None:
             yield "body", "there is none"
         return
-    said, stored = meaning(reader.read_body(entry.body)), meaning(record)
-    if unlike(said, stored):
-        for name in unlike(said, stored, meaning(reader.whole(record))):
+    said, stored = meaning_of(reader.read_body(entry.body)), meaning_of(record)
+    if different_fields(said, stored):
+        for name in different_fields(said, stored, meaning_of(reader.encoded_body(record))):
             yield "body", f"its {name} is not what the record says"
 
 
@@ -433,7 +433,7 @@ def _snapshot(entry: Entry, record: Response, snapshot: bytes) -> Iterable[tuple
     word = _word(snapshot)
     if word is not None:
         status = status if status == "cancelled" else word
-        statuses = {status, "completed"} if waits(snapshot) else {status}
+        statuses = {status, "completed"} if awaits_outputs(snapshot) else {status}
         snapshot = with_status(snapshot, status)
     if entry.body != snapshot:
         yield "body", "it is not what the log ends with"
@@ -450,7 +450,7 @@ def _word(snapshot: bytes) -> Status | None:
 
 def _is_list(input: bytes) -> bool:
     try:
-        given(Raw(input))
+        input_items(Raw(input))
     except WeftError:
         return False
     return True
@@ -459,7 +459,7 @@ def _is_list(input: bytes) -> bool:
 # The store
 
 
-async def audit(store: Store, tell: Callable[[Difference], None]) -> Audited:
+async def audit(store: Store, tell: Callable[[Difference], None]) -> AuditSummary:
     """Walks the store, one response at a time, and tells every difference. Raises StoreError."""
     whole = pruned = running = differences = 0
     last = ""
@@ -475,7 +475,7 @@ async def audit(store: Store, tell: Callable[[Difference], None]) -> Audited:
             pruned += entry.pruned
             whole += not entry.pruned
         last = entry.id
-    return Audited(whole, pruned, running, differences)
+    return AuditSummary(whole, pruned, running, differences)
 
 
 async def audit_entry(store: Store, entry: Entry) -> list[Difference]:
@@ -496,7 +496,7 @@ async def _compared(store: Store, entry: Entry) -> list[Difference]:
 
 
 async def _with_log(store: Store, entry: Entry) -> list[Difference]:
-    examination, behind = _Examination(entry), -1
+    examination, behind = _EntryAudit(entry), -1
     while blocks := await store.blocks(entry.id, behind=behind):
         behind = blocks[-1].number
         while blocks:

@@ -5,12 +5,12 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from weft.parts import ErrorPart
-from weft.relay.incoming import Failed, Limits
+from weft.relay.incoming import RequestFailed, RequestLimits
 
 T = TypeVar("T")
 
 
-class Stopped(Failed):
+class RequestStopped(RequestFailed):
     """The request was stopped from outside."""
 
 
@@ -32,11 +32,11 @@ class Interrupt:
                 self._task.cancel()
 
     async def wait(self, work: Awaitable[T]) -> T:
-        """Waits; raises Stopped if it is stopped meanwhile, or was before."""
+        """Waits; raises RequestStopped if it is stopped meanwhile, or was before."""
         if self.reason is not None:
             if asyncio.iscoroutine(work):
                 work.close()
-            raise Stopped(self.reason)
+            raise RequestStopped(self.reason)
         self._task = task = asyncio.current_task()
         before, self.waiting = self.waiting, True
         try:
@@ -46,7 +46,7 @@ class Interrupt:
             if stopped is None or task is None:
                 raise
             task.uncancel()
-            raise Stopped(stopped) from None
+            raise RequestStopped(stopped) from None
         finally:
             self.waiting = before
             if not before:
@@ -56,7 +56,7 @@ class Interrupt:
 class Deadlines:
     """How long an answer may take, and how long it may be silent."""
 
-    def __init__(self, interrupt: Interrupt, limits: Limits) -> None:
+    def __init__(self, interrupt: Interrupt, limits: RequestLimits) -> None:
         self._interrupt = interrupt
         self._loop = asyncio.get_running_loop()
         self._limits = limits
@@ -66,19 +66,19 @@ class Deadlines:
         self._silence: asyncio.TimerHandle | None = None
         self._end = self._loop.call_later(limits.duration, self._too_long)
 
-    def heard(self) -> None:
+    def activity(self) -> None:
         """Something came."""
         self._last = self._loop.time()
 
     def allow_silence(self, upstream: str, seconds: float) -> None:
         """Silence of this upstream for longer than this ends the answer."""
         self._upstream = upstream
-        self.heard()
+        self.activity()
         if self._silence is not None:
             self._silence.cancel()
         self._silence = self._loop.call_later(seconds, self._silent, seconds)
 
-    def ending(self) -> None:
+    def expect_end(self) -> None:
         """The upstream told why it ends: little more can come."""
         self.allow_silence(self._upstream, self._limits.grace)
 

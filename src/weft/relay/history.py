@@ -35,7 +35,7 @@ _PREFIXES = {
 _json = msgspec.json.Encoder().encode
 
 
-class Shape(msgspec.Struct):
+class ItemShape(msgspec.Struct):
     """As much of an item as says what it is."""
 
     type: str = "message"
@@ -59,7 +59,7 @@ class Shape(msgspec.Struct):
         return self.type.endswith("_call") and self.status in ("in_progress", "incomplete")
 
 
-_shape = msgspec.json.Decoder(Shape).decode
+_shape = msgspec.json.Decoder(ItemShape).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _text = msgspec.json.Decoder(str).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -72,7 +72,7 @@ class _Answer(msgspec.Struct):
 _answer = msgspec.json.Decoder(_Answer).decode
 
 
-def shape(item: Raw) -> Shape:
+def read_shape(item: Raw) -> ItemShape:
     """Raises BadRequest for what is no item."""
     try:
         return _shape(item)
@@ -80,7 +80,7 @@ def shape(item: Raw) -> Shape:
         raise BadRequest("input", "expected items that are objects, each of a type") from None
 
 
-def given(input: Json) -> list[Raw]:
+def input_items(input: Json) -> list[Raw]:
     """The items of an `input`, which may be one text. Raises BadRequest."""
     raw = bytes(input) if isinstance(input, Raw) else b"null"
     if raw == b"null":
@@ -94,13 +94,13 @@ def given(input: Json) -> list[Raw]:
         raise BadRequest("input", "expected a text, or an array of items") from None
 
 
-def shown(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
+def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
     """Items as they are listed: each with a type, an id and a status. The seed makes the ids."""
     ids = Ids(seed.encode())
     listed: list[dict[str, Raw]] = []
     for item in items:
-        found = shape(item)
-        id = ids.mint(prefix(found))
+        found = read_shape(item)
+        id = ids.mint(id_prefix(found))
         more = {"type": Raw(_json(found.type)), "id": Raw(_json(id)), "status": _COMPLETED}
         fields = {**more, **_fields(item)}
         if found.type == "message" and isinstance(found.content, Raw):
@@ -109,7 +109,7 @@ def shown(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
     return listed
 
 
-def prefix(item: Shape) -> str:
+def id_prefix(item: ItemShape) -> str:
     """How the id of such an item begins."""
     return _PREFIXES.get(item.type, "item")
 
@@ -126,7 +126,7 @@ def _parts(content: Raw, role: str | None) -> Raw:
     return Raw(_json([{**part, "annotations": []} if kind == "output_text" else part]))
 
 
-def said(turns: Sequence[Entry]) -> list[Raw]:
+def items_of_turns(turns: Sequence[Entry]) -> list[Raw]:
     """All items of these turns, in order: what came in, and what went out."""
     items: list[Raw] = []
     for turn in turns:
@@ -136,14 +136,14 @@ def said(turns: Sequence[Entry]) -> list[Raw]:
     return items
 
 
-def joined(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
+def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     """History and the new input: every call with its result. Raises BadRequest for a result of a
     call that nobody made."""
     before = _usable(before)
-    shapes = [shape(one) for one in (*before, *new)]
+    shapes = [read_shape(one) for one in (*before, *new)]
     calls = {one.call_id for one in shapes if one.is_call}
     answered = {one.call_id for one in shapes if one.is_output}
-    for place, one in enumerate(map(shape, new)):
+    for place, one in enumerate(map(read_shape, new)):
         if one.is_output and one.call_id not in calls:
             message = f"no tool call {one.call_id!r} was made before"
             raise BadRequest(f"input[{place}].call_id", message)
@@ -161,7 +161,7 @@ def joined(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
 def _usable(items: Sequence[Raw]) -> list[Raw]:
     """History without what no turn can hold: calls that were never whole, and results of calls
     that are not there."""
-    shapes = [shape(one) for one in items]
+    shapes = [read_shape(one) for one in items]
     calls = {one.call_id for one in shapes if one.is_call and not one.is_cut}
     return [
         item

@@ -19,7 +19,7 @@ from weft.request import Request
 _ITEM = re.compile(r"input\[(\d+)\]")
 
 
-class Failed(Exception):
+class RequestFailed(Exception):
     """A request that ends without an answer: `error` is what its client is told."""
 
     def __init__(self, error: ErrorPart) -> None:
@@ -28,7 +28,7 @@ class Failed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What one request may hold, and what its answer may take."""
 
     response: int = 64 * 1024 * 1024
@@ -123,19 +123,19 @@ class IncomingRequest:
         return DIALECTS[self.body.dialect]
 
     @property
-    def is_ours(self) -> bool:
+    def is_stateful(self) -> bool:
         """Whether the answer tells what no upstream knows: its id, or what it goes on from."""
         return self.background or bool(self.previous or self.conversation or self.response_id)
 
-    def checked(self, limits: Limits) -> Request:
-        """What was asked. Raises Failed if it cannot be read, or is too much."""
+    def checked(self, limits: RequestLimits) -> Request:
+        """What was asked. Raises RequestFailed if it cannot be read, or is too much."""
         try:
             return _within(self.body.parsed.request, limits)
         except BadRequest as problem:
-            shown = type(problem)(self.own_path(problem.path), problem.reason)
-            raise Failed(bad_request(shown)) from None
+            shown = type(problem)(self.client_path(problem.path), problem.reason)
+            raise RequestFailed(bad_request(shown)) from None
 
-    def own_path(self, path: str) -> str:
+    def client_path(self, path: str) -> str:
         """A path in the body that the client sent, which may be a part of the one that was read."""
         found = _ITEM.match(path) if self.before else None
         if found is None:
@@ -153,7 +153,7 @@ def codec_of(dialect: str) -> RequestCodec:
     return codec
 
 
-def _within(request: Request, limits: Limits) -> Request:
+def _within(request: Request, limits: RequestLimits) -> Request:
     """Raises BadRequest for a request that is more than one, or too much of one."""
     if request.choices > 1:
         raise Refused("n", f"{request.choices} answers to one request; expected 1")

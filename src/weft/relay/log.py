@@ -34,13 +34,13 @@ BLOCKS_PER_SECOND = 500
 BATCH = 32 * 1024
 """Bytes that do not wait."""
 
-AT_ONCE = 100
+LOGS_PER_TURN = 100
 """Logs that are flushed in one turn of the loop."""
 
-KEPT = 128 * 1024
+RECENT_SIZE = 128 * 1024
 """Bytes of the newest events that stay in memory for whoever follows."""
 
-POLL = 0.1
+POLL_INTERVAL = 0.1
 """Seconds between two looks at a response that another process runs."""
 
 
@@ -210,10 +210,10 @@ class FlushScheduler:
         self._flush(logs)
 
     def _flush(self, logs: list["Log"]) -> None:
-        for log in logs[:AT_ONCE]:
+        for log in logs[:LOGS_PER_TURN]:
             log.flush_due()
-        if len(logs) > AT_ONCE:  # others are to have their turn
-            logs[0].loop.call_soon(self._flush, logs[AT_ONCE:])
+        if len(logs) > LOGS_PER_TURN:  # others are to have their turn
+            logs[0].loop.call_soon(self._flush, logs[LOGS_PER_TURN:])
 
 
 class _Batch(msgspec.Struct, frozen=True):
@@ -234,7 +234,7 @@ class Log:
         """Whether the first events are stored."""
         self.ended = False
         """Whether nothing more will come."""
-        self.fault: StoreError | None = None
+        self.error: StoreError | None = None
         """Why the store took no more of it."""
         self._store = store
         self._scheduler = scheduler
@@ -256,7 +256,7 @@ class Log:
         self._recent_size = 0
         self._waiters: list[asyncio.Future[None]] = []
 
-    def head(self, first: Sequence[Event]) -> list[Block]:
+    def first_blocks(self, first: Sequence[Event]) -> list[Block]:
         """The first events, to be stored with the beginning. Nobody sees them before `open`."""
         self._new += first
         self._count()
@@ -274,11 +274,11 @@ class Log:
     def append(self, events: Sequence[Event]) -> None:
         """These events are told. Raises StoreError once the store takes no more."""
         if not self.try_append(events):
-            raise self.fault or InternalError("nothing was stored that comes before")
+            raise self.error or InternalError("nothing was stored that comes before")
 
     def try_append(self, events: Sequence[Event]) -> bool:
         """Appends the events; returns False if they must be stored first, or cannot be."""
-        if self.fault is not None or not self.is_open:
+        if self.error is not None or not self.is_open:
             return False
         self._new += events
         for event in events:
@@ -301,7 +301,7 @@ class Log:
         try:
             self.flush()
         except StoreError as problem:
-            self.fault = problem
+            self.error = problem
 
     def flush(self) -> None:
         """Hands what waits to the store. Raises StoreError."""
@@ -314,14 +314,14 @@ class Log:
                 for block in others:
                     self._store.append(self.id, block)
             except StoreError as problem:
-                self.fault = problem
+                self.error = problem
                 raise
 
     async def close(self, last: Sequence[Event]) -> Block | None:
         """The rest of the log: it is stored with the ending, nobody sees the last events before.
         What is large goes ahead. Raises StoreError."""
-        if self.fault is not None:
-            raise self.fault
+        if self.error is not None:
+            raise self.error
         self._count()
         for event in last:
             if len(event.data) > LARGE:
@@ -365,7 +365,7 @@ class Log:
         self._recent.append(_Batch(self._events, events, size))
         self._recent_size += size
         self._events += len(events)
-        while self._recent_size > KEPT and self._recent[0].first < self._first:
+        while self._recent_size > RECENT_SIZE and self._recent[0].first < self._first:
             self._recent_size -= self._recent.popleft().size
 
     @property
@@ -386,7 +386,7 @@ class Log:
     # For whoever follows
 
     @property
-    def shown(self) -> int:
+    def visible(self) -> int:
         """Events that whoever follows may see."""
         return self.events - self._hidden
 
@@ -406,7 +406,7 @@ class Log:
 
     def since(self, number: int) -> list[Event]:
         """The events in memory from this one on."""
-        shown = self.shown
+        shown = self.visible
         return [
             event
             for batch in self._recent
@@ -444,7 +444,7 @@ async def send_ahead(
         if block is None:
             return rest, size
         store.append(id, rest)
-        await store.room()
+        await store.wait_for_room()
         rest, size = block, size + len(rest.data)
 
 
@@ -507,7 +507,7 @@ async def follow(
         log = logs.get(id)
         if log is not None and number >= log.oldest:
             followed = log
-            events, upto, ended = log.since(number), log.shown, log.ended
+            events, upto, ended = log.since(number), log.visible, log.ended
             if events:
                 yield events
             elif ended:
@@ -519,12 +519,14 @@ async def follow(
         if log is not None:
             try:
                 log.flush()
-                await store.flushed(id)
+                await store.flush(id)
             except StoreError as problem:
                 if problem.kind != "fenced":
                     raise
                 log, logs = None, {}  # another server runs it: the store tells the rest
-        ended = not await store.runs(id)  # before its blocks: once it ended, they are all there
+        ended = not await store.is_running(
+            id
+        )  # before its blocks: once it ended, they are all there
         if ended and followed is not None:
             number, followed = min(number, await _end_elsewhere(store, id, followed)), None
         if stored.number != number:
@@ -537,7 +539,7 @@ async def follow(
         if not more and ended:
             return
         if not more and log is None:
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
 
 async def _end_elsewhere(store: Store, id: str, log: Log) -> int:

@@ -23,7 +23,7 @@ from weft.errors import InternalError
 from weft.findings import Findings
 from weft.parts import Json
 from weft.relay.checksum import with_record
-from weft.relay.history import given, prefix, shape
+from weft.relay.history import id_prefix, input_items, read_shape
 from weft.relay.incoming import IncomingRequest, StorePolicy
 from weft.relay.log import (
     BODY,
@@ -34,15 +34,15 @@ from weft.relay.log import (
     send_ahead,
 )
 from weft.relay.offload import offload
-from weft.relay.recovery import UNRECOVERABLE, Recovery, unanswered
+from weft.relay.recovery import UNRECOVERABLE, Recovery, error_ending
 from weft.sse import Event
 from weft.store.base import Store, StoreError
 from weft.store.records import Block, Ending, Entry, Item, Status
 
-_LONGEST = 500
+_ID_LENGTH = 500
 """Characters of an id that an answer can be stored under."""
 
-CROWDED = 32 * 1024 * 1024
+MAX_UNWRITTEN = 32 * 1024 * 1024
 """Bytes that wait to be written, beyond which an answer is read no faster than it is stored."""
 
 _OUTPUTS = (b"_output", b"_approval_response")
@@ -75,7 +75,7 @@ class _Snapshot(msgspec.Struct):
         return []
 
     @property
-    def waits(self) -> bool:
+    def awaits_outputs(self) -> bool:
         """Whether the client is to bring the outputs of tools."""
         action = self.required_action
         return isinstance(action, Raw) and bytes(action) != b"null"
@@ -112,7 +112,7 @@ class Persistence:
         self.logs: dict[str, Log] = {}
         """Of what runs here."""
         self.scheduler = FlushScheduler()
-        self.lost: set[str] = set()
+        self.unfinished: set[str] = set()
         """Responses that began here, and whose end the store did not take."""
 
     def writer(self, incoming: IncomingRequest) -> "ResponseWriter | None":
@@ -121,7 +121,7 @@ class Persistence:
 
 
 class ResponseWriter:
-    """One response on its way into the store. `begin`, `append`, at last `finish`; or `whole`."""
+    """Writes one response to the store: `begin`, `append`, `finish`; or `begin`, `finish_body`."""
 
     def __init__(
         self, persistence: Persistence, incoming: IncomingRequest, policy: StorePolicy
@@ -148,20 +148,20 @@ class ResponseWriter:
         return self._log is not None and not self._log.ended
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self._log is not None
 
-    def takes(self, response_id: str) -> bool:
+    def accepts(self, response_id: str) -> bool:
         """Whether a response can be stored under this id, if nobody took it."""
-        return self._policy.key is not None or 0 < len(response_id) <= _LONGEST
+        return self._policy.key is not None or 0 < len(response_id) <= _ID_LENGTH
 
     async def begin(self, response_id: str, first: Sequence[Event] = ()) -> None:
         """Stores that there is such a response, and its first events: nobody sees them before.
-        Raises Taken, StoreError."""
+        Raises AlreadyExists, StoreError."""
         id = self._policy.key or response_id
         log = Log(self._persistence.store, self._persistence.scheduler, id)
         entry = await self._entry(id, "in_progress", last_snapshot(first))
-        head = log.head(first) if first else ()
+        head = log.first_blocks(first) if first else ()
         await self._written(id, self._persistence.store.begin(entry, head))
         self._begun = entry
         self._log = self._persistence.logs[id] = log
@@ -169,8 +169,8 @@ class ResponseWriter:
             log.open()
 
     async def announce(self, id: str, status: Status, body: bytes | None) -> None:
-        """Stores that there is a response under this id, whatever becomes of it. Raises Taken,
-        StoreError."""
+        """Stores that there is a response under this id, whatever becomes of it.
+        Raises AlreadyExists, StoreError."""
         entry = await self._entry(id, status, body)
         await self._written(id, self._persistence.store.begin(entry))
         self._begun = entry
@@ -189,11 +189,11 @@ class ResponseWriter:
 
     def _abandoned(self, id: str, done: "asyncio.Future[None]") -> None:
         if not done.cancelled() and done.exception() is None:
-            self._persistence.lost.add(id)
+            self._persistence.unfinished.add(id)
 
     async def _entry(self, id: str, status: Status, body: bytes | None) -> Entry:
         incoming, policy = self._incoming, self._policy
-        self.server = await self._persistence.store.leased()
+        self.server = await self._persistence.store.ensure_lease()
         return Entry(
             id=id,
             owner=incoming.caller,
@@ -216,17 +216,17 @@ class ResponseWriter:
         """These events are told; the first of them when they are stored. Raises StoreError."""
         log, store = self.log, self._persistence.store
         if log.is_open:
-            await store.room()
+            await store.wait_for_room()
             log.append(events)
         else:
-            for block in log.head(events):
+            for block in log.first_blocks(events):
                 store.append(log.id, block)
-            await store.flushed(log.id)
+            await store.flush(log.id)
             log.open()
 
     def try_append(self, events: Sequence[Event]) -> bool:
         """Appends the events; returns False if something must be stored first, or cannot be."""
-        crowded = self._persistence.store.waiting > CROWDED
+        crowded = self._persistence.store.waiting > MAX_UNWRITTEN
         return self._log is not None and not crowded and self._log.try_append(events)
 
     async def finish(
@@ -244,7 +244,7 @@ class ResponseWriter:
 
         await self._finished(last, record, outcome)
 
-    async def whole(self, body: bytes, record: "Callable[[], Response]") -> None:
+    async def finish_body(self, body: bytes, record: "Callable[[], Response]") -> None:
         """Stores an answer that is told in one piece. Raises StoreError."""
 
         def outcome(response: Response) -> _Outcome:
@@ -259,7 +259,7 @@ class ResponseWriter:
         previous, came = self._incoming.previous, self._policy.input
         if previous is not None and status in ANSWERED and any(one in came for one in _OUTPUTS):
             with suppress(StoreError):  # what they led to is stored, and that is what counts
-                await resumed(self._persistence.store, previous)
+                await complete_waiting(self._persistence.store, previous)
 
     async def _finished(
         self,
@@ -300,19 +300,19 @@ class ResponseWriter:
         if log is not None and not log.ended:
             log.end(stored=False)
             self._persistence.logs.pop(log.id, None)
-            self._persistence.lost.add(log.id)
+            self._persistence.unfinished.add(log.id)
 
 
-async def resumed(store: Store, id: str) -> None:
+async def complete_waiting(store: Store, id: str) -> None:
     """Nothing is required any more of the client of a response that waited for it."""
     entry = await store.entry(id)
-    if entry is not None and entry.body is not None and waits(entry.body):
-        await store.change(id, "completed", ("incomplete",))
+    if entry is not None and entry.body is not None and awaits_outputs(entry.body):
+        await store.change_status(id, "completed", ("incomplete",))
 
 
-def waits(body: bytes) -> bool:
+def awaits_outputs(body: bytes) -> bool:
     """Whether an answer said that it is incomplete until its client brings outputs."""
-    return _snapshot(body).waits
+    return _snapshot(body).awaits_outputs
 
 
 class _Outcome(msgspec.Struct):
@@ -354,7 +354,7 @@ def _ending(
     return with_record(entry, ending, large_json.pieces(response))
 
 
-async def recovered(store: Store, entry: Entry) -> Ending:
+async def recover_ending(store: Store, entry: Entry) -> Ending:
     """How a response ends whose process is gone, from what is stored of it. That is worked on
     beside the loop, a block at a time. Raises StoreError."""
     recovery = Recovery(entry)
@@ -364,11 +364,11 @@ async def recovered(store: Store, entry: Entry) -> Ending:
     return await _ending_behind(store, entry, last, response, digest)
 
 
-async def abandoned(store: Store, entry: Entry) -> Ending:
+async def unread_ending(store: Store, entry: Entry) -> Ending:
     """How a response ends whose log nobody could work through: nothing of it is read. Raises
     StoreError."""
     extent = await store.extent(entry.id)
-    last, response = unanswered(entry, UNRECOVERABLE, extent.events - 1)
+    last, response = error_ending(entry, UNRECOVERABLE, extent.events - 1)
     return await _ending_behind(store, entry, last, response, None)
 
 
@@ -401,7 +401,9 @@ def _turn(conversation: str | None, input: bytes, outcome: _Outcome) -> list[Ite
     if outcome.status == "failed" and not output:
         return []
     ids = fresh_context().ids
-    came = [Item(ids.mint(prefix(shape(one))), bytes(one)) for one in given(Raw(input))]
+    came = [
+        Item(ids.mint(id_prefix(read_shape(one))), bytes(one)) for one in input_items(Raw(input))
+    ]
     return came + _items(output)
 
 
@@ -412,13 +414,13 @@ def items_of(body: bytes) -> list[Item]:
 
 def _items(output: Sequence[Raw]) -> list[Item]:
     ids = fresh_context().ids
-    found = [(one, shape(one)) for one in output]
-    return [Item(_short(of.id) or ids.mint(prefix(of)), bytes(one)) for one, of in found]
+    found = [(one, read_shape(one)) for one in output]
+    return [Item(_short(of.id) or ids.mint(id_prefix(of)), bytes(one)) for one, of in found]
 
 
 def _short(id: str | None) -> str:
     """An id, if it is one to store."""
-    return id if id is not None and len(id) <= _LONGEST else ""
+    return id if id is not None and len(id) <= _ID_LENGTH else ""
 
 
 def with_status(body: bytes, status: Status) -> bytes:
@@ -430,7 +432,7 @@ def _with_status(body: bytes, status: Status, snapshot: _Snapshot) -> bytes:
     if snapshot.status == Raw(_json(status)):
         return body
     nothing: dict[str, None] = (
-        {"required_action": None} if status == "completed" and snapshot.waits else {}
+        {"required_action": None} if status == "completed" and snapshot.awaits_outputs else {}
     )
     try:
         fields = msgspec.json.decode(body, type=dict[str, Raw])

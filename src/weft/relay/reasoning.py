@@ -2,7 +2,7 @@
 
 Upstreams that think want the reasoning that led to a call back with it, byte for byte, and some
 refuse the next request without it. Most clients of Chat Completions drop it. So it is kept in the
-store when a response ends (`keep`), by owner and call id, and put back into the next request that
+store when a response ends (`save`), by owner and call id, and put back into the next request that
 has these calls (`restore`).
 
 1. Only where the client brought no proof for that step: what a client sends is never changed.
@@ -47,8 +47,8 @@ log = logging.getLogger("weft.relay")
 _replace = msgspec.structs.replace
 
 
-class Thought(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reasoning, and where it stood: behind so many characters of text."""
+class PositionedReasoning(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reasoning, and where it stood: after so many characters of text."""
 
     reasoning: ReasoningContent
     at: int = 0
@@ -63,11 +63,11 @@ class CallState(msgspec.Struct, frozen=True, omit_defaults=True):
     dialect: str | None = None
     """The upstream's: whose `extra` the reasoning has."""
 
-    thoughts: tuple[Thought, ...] = ()
+    before: tuple[PositionedReasoning, ...] = ()
     """Between the call before, or the beginning of the answer, and this call."""
 
-    behind: tuple[ReasoningContent, ...] = ()
-    """What came behind the last call."""
+    after: tuple[ReasoningContent, ...] = ()
+    """What came after the last call."""
 
     signature: str | None = None
     origin: str | None = None
@@ -75,12 +75,12 @@ class CallState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def reasoning(self) -> list[ReasoningContent]:
-        return [*(one.reasoning for one in self.thoughts), *self.behind]
+        return [*(one.reasoning for one in self.before), *self.after]
 
     @property
-    def proven(self) -> bool:
+    def has_state(self) -> bool:
         """Whether any of its reasoning has a proof: then it is worth more than a text."""
-        return any(map(_is_proven, self.reasoning))
+        return any(map(_has_state, self.reasoning))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +107,33 @@ class Restored:
 # What is kept
 
 
-def state_of(response: Response) -> dict[str, CallState]:
+def call_states(response: Response) -> dict[str, CallState]:
     """What must come back with each call that the client runs, by call id. None of a response that
     failed; nothing for a call that has neither reasoning that somebody wants back nor a signature.
     """
     if response.error is not None:
         return {}
     states: dict[str, CallState] = {}
-    last, thoughts, said = "", list[Thought](), 0
+    last, before, said = "", list[PositionedReasoning](), 0
     for item in response.items:
         match item:
             case TextItem(text=text):
                 said += len(text)
             case ReasoningItem(origin=str()):
-                thoughts.append(Thought(_content(item), said))
+                before.append(PositionedReasoning(_content(item), said))
             case ToolCall(provider_executed=False) if item.invalid != "nameless":
                 last = item.id
                 states[last] = CallState(
                     _digest(item.name, item.format, item.params),
                     response.dialect,
-                    tuple(thoughts),
+                    tuple(before),
                     signature=item.signature,
                     origin=item.origin,
                 )
-                thoughts, said = [], 0
-    if last and thoughts:
-        behind = tuple(one.reasoning for one in thoughts)
-        states[last] = _replace(states[last], behind=behind)
+                before, said = [], 0
+    if last and before:
+        after = tuple(one.reasoning for one in before)
+        states[last] = _replace(states[last], after=after)
     return {id: one for id, one in states.items() if one.reasoning or one.signature}
 
 
@@ -171,14 +171,14 @@ def _digest(name: str, format: ParamsFormat, params: str) -> str:
 # What is put back
 
 
-def _is_proven(reasoning: ReasoningContent) -> bool:
+def _has_state(reasoning: ReasoningContent) -> bool:
     return bool(reasoning.signature or reasoning.encrypted or reasoning.redacted)
 
 
-def _brings_proof(content: AnyContent) -> bool:
+def _carries_state(content: AnyContent) -> bool:
     match content:
         case ReasoningContent():
-            return _is_proven(content)
+            return _has_state(content)
         case CallContent(provider_executed=False):
             return content.signature is not None
         case _:
@@ -192,17 +192,17 @@ def _steps(request: Request) -> Iterator[tuple[bool, list[tuple[int, Message]]]]
         yield spoken, list(group)
 
 
-def lacking(request: Request) -> list[str]:
+def calls_without_reasoning(request: Request) -> list[str]:
     """The ids of the calls whose reasoning the client did not bring."""
     found: dict[str, None] = {}
     for spoken, step in _steps(request):
         contents = [one for _, message in step for one in message.content]
-        if spoken and not any(map(_brings_proof, contents)):
+        if spoken and not any(map(_carries_state, contents)):
             found |= {one.id: None for one in contents if _is_call(one)}
     return list(found)
 
 
-def restored(request: Request, states: Mapping[str, CallState]) -> Restored:
+def put_back(request: Request, states: Mapping[str, CallState]) -> Restored:
     """Puts reasoning and signatures back to the calls of steps that came without any proof."""
     fitting = _fitting(request, states)
     messages: list[Message] = []
@@ -286,42 +286,40 @@ class _Step:
         """The contents of each message; None if there is nothing to put back."""
         contents = [one for _, _, one in self._contents]
         known = [state for state in self._states if state is not None]
-        if not known or any(map(_brings_proof, contents)):
+        if not known or any(map(_carries_state, contents)):
             return None
         brought = any(isinstance(one, ReasoningContent) for one in contents)
         # A text without a proof gives way to the same reasoning with one, and to nothing less.
-        replacing = brought and any(state.proven for state in known)
+        replacing = brought and any(state.has_state for state in known)
         if not brought or replacing:
             self._fill(self._states)
         elif any(state.signature for state in known):
-            self._fill(
-                [state and _replace(state, thoughts=(), behind=()) for state in self._states]
-            )
+            self._fill([state and _replace(state, before=(), after=()) for state in self._states])
         else:
             return None
         return self._out
 
     def _fill(self, states: Sequence[CallState | None]) -> None:
-        replacing = any(state is not None and state.proven for state in states)
+        replacing = any(state is not None and state.has_state for state in states)
         following = iter(states)
         state = next(following, None)
-        thoughts, said = list(state.thoughts if state else ()), 0
+        before, said = list(state.before if state else ()), 0
         for number, place, content in self._contents:
             if replacing and isinstance(content, ReasoningContent):
                 continue
             is_call = _is_call(content)
-            while thoughts and (is_call or said >= thoughts[0].at):
-                self._put_back(number, thoughts.pop(0).reasoning, state)
+            while before and (is_call or said >= before[0].at):
+                self._put_back(number, before.pop(0).reasoning, state)
             if isinstance(content, TextContent):
                 said += len(content.text)
             self._out[number].append(
                 _Placed(_signed(content, state), place, is_call and bool(state))
             )
             if is_call:
-                for behind in state.behind if state else ():
-                    self._put_back(number, behind, state)
+                for after in state.after if state else ():
+                    self._put_back(number, after, state)
                 state = next(following, None)
-                thoughts, said = list(state.thoughts if state else ()), 0
+                before, said = list(state.before if state else ()), 0
 
     def _put_back(self, number: int, reasoning: ReasoningContent, state: CallState | None) -> None:
         if state is None or state.dialect != self._dialect:
@@ -346,20 +344,20 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(CallState).decode
 
 
-async def keep(store: Store, owner: str, response: Response, stored_as: str = "") -> None:
+async def save(store: Store, owner: str, response: Response, stored_as: str = "") -> None:
     """Keeps what must come back with the calls of a finished response. Returns when it is stored:
     the client may answer the calls as soon as it is told the end. Writes nothing where there is
     nothing to keep. `stored_as`: the id that the response is stored under, if it is.
     """
     now = time.time()
-    states = state_of(response)
+    states = call_states(response)
     try:
         states |= await _outdated(store, owner, response, states)
         rows = [
             CallReasoning(id, stored_as, _origin(state), now, _encode(state))
             for id, state in states.items()
         ]
-        await store.keep_reasoning(owner, [one for one in rows if _is_storable(one)])
+        await store.save_reasoning(owner, [one for one in rows if _is_storable(one)])
     except (StoreError, ValueError) as problem:
         log.warning("the reasoning of %d calls was not kept: %s", len(states), problem)
 
@@ -374,7 +372,7 @@ async def _outdated(
         for item in response.items
         if isinstance(item, ToolCall) and not item.provider_executed and item.id not in states
     ]
-    found = await store.reasoning(owner, ids, time.time() - LIFETIME) if ids else {}
+    found = await store.load_reasoning(owner, ids, time.time() - LIFETIME) if ids else {}
     return dict.fromkeys(found, CallState(call=""))
 
 
@@ -388,15 +386,15 @@ def _origin(state: CallState) -> str:
     return next((one for one in origins if one is not None), "")
 
 
-async def kept(store: Store, owner: str, request: Request) -> dict[str, CallState]:
+async def load(store: Store, owner: str, request: Request) -> dict[str, CallState]:
     """What is kept of the calls whose reasoning the client did not bring. Asks the store only if
     there are such calls.
     """
-    calls = [id for id in lacking(request) if len(id) <= ID_LENGTH]
+    calls = [id for id in calls_without_reasoning(request) if len(id) <= ID_LENGTH]
     if not calls:
         return {}
     try:
-        found = await store.reasoning(owner, calls, time.time() - LIFETIME)
+        found = await store.load_reasoning(owner, calls, time.time() - LIFETIME)
     except StoreError as problem:
         log.warning("the reasoning of %d calls could not be read: %s", len(calls), problem)
         return {}
@@ -407,4 +405,4 @@ async def restore(store: Store, owner: str, request: Request) -> Restored:
     """The request with the reasoning of its calls, as far as it is kept and the client brought
     none.
     """
-    return restored(request, await kept(store, owner, request))
+    return put_back(request, await load(store, owner, request))

@@ -18,7 +18,7 @@ from weft.errors import WeftError
 from weft.findings import Findings
 from weft.parts import ErrorPart
 from weft.relay.incoming import codec_of
-from weft.relay.rendering import ErrorStream, Told
+from weft.relay.rendering import ErrorStream, SentState
 from weft.request import Request
 from weft.sse import Event, Frame, write_events
 from weft.store.records import Entry
@@ -49,7 +49,7 @@ class Recovery:
         ids, now = fresh_context().ids, int(time.time())
         self._context = Context(request_of(entry), ids=ids, now=now, response_id=entry.id)
         self._pipe = Pipe(self._dialect, self._context)
-        self._told = Told(self._dialect)
+        self._told = SentState(self._dialect)
         self._hash = sha256()
         self._count = 0
 
@@ -61,7 +61,7 @@ class Recovery:
 
     def finish(self, error: ErrorPart = INTERRUPTED) -> tuple[list[Event], Response, str]:
         """Returns the events that end it, the fold of all, and the digest of the whole log."""
-        last, response = self._ended(error) if self._count else unanswered(self._entry, error)
+        last, response = self._ended(error) if self._count else error_ending(self._entry, error)
         for event in last:
             self._hash.update(write_events([event]))
         return last, response, self._hash.hexdigest()
@@ -73,7 +73,7 @@ class Recovery:
         return encoder.feed(parts + pipe.finish()), pipe.response
 
 
-def unanswered(entry: Entry, error: ErrorPart, number: int = -1) -> tuple[list[Event], Response]:
+def error_ending(entry: Entry, error: ErrorPart, number: int = -1) -> tuple[list[Event], Response]:
     """The events that end a response of which nothing can be read, behind those numbered up to
     `number`; and the fold of them."""
     dialect = DIALECTS.get(entry.dialect)

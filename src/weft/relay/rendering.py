@@ -107,7 +107,7 @@ class BodyOnly:
         return None
 
 
-class Told:
+class SentState:
     """What a client was told in events that were not made here: enough to go on behind them."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -139,24 +139,24 @@ class Told:
         context: Context,
         fold: Assembler,
         findings: Findings,
-        unsaid: Sequence[Part] = (),
+        unsent: Sequence[Part] = (),
         gap: int = 0,
     ) -> EventEncoder:
-        """An encoder that goes on behind all this. `unsaid` are parts that the fold holds and the
+        """An encoder that goes on behind all this. `unsent` are parts that the fold holds and the
         client was not told; so many numbers as `gap` are left out.
         """
         if self.response_id is not None:
             context = replace(context, response_id=self.response_id)
         encoder = encoder_of(self._dialect, context, fold, findings)
         if self._parts:
-            encoder.feed(self._replayed(fold, unsaid))
+            encoder.feed(self._replayed(fold, unsent))
             encoder.resume(PassthroughHistory(self._number + gap, frozenset(self._event_keys)))
         return encoder
 
-    def _replayed(self, fold: Assembler, unsaid: Sequence[Part]) -> list[Part]:
+    def _replayed(self, fold: Assembler, unsent: Sequence[Part]) -> list[Part]:
         """The parts that were told, with all deltas of an item as one."""
         late: dict[tuple[type[Part], str], int] = {}
-        for part in unsaid:
+        for part in unsent:
             if isinstance(part, _DELTAS):
                 key = part.__class__, part.id
                 late[key] = late.get(key, 0) + len(part.delta)
@@ -200,9 +200,9 @@ class Passthrough:
         """The name to show for the model, if that is not the upstream's."""
         self._waiting: list[tuple[Frame, bool]] = []
         """Frames that are not told yet, and whether each of them said something."""
-        self._unsaid: list[Part] = []
+        self._unsent: list[Part] = []
         """What they said so far; once the encoder takes over, what it is to tell."""
-        self._told = Told(dialect)
+        self._told = SentState(dialect)
         self._ended = False
         self._passes = True
         """Whether frames are passed on: until one of them needs a repair."""
@@ -221,11 +221,11 @@ class Passthrough:
         there: an end may repeat all that came, and is then written beside the loop."""
         out, self._out = self._out, []
         if not self._passes:
-            unsaid, self._unsaid = self._unsaid, []
+            unsent, self._unsent = self._unsent, []
             if self._encoder is None:
                 fold = self._pipe.guard.fold
-                self._encoder = self._told.encoder(self._context, fold, self._findings, unsaid)
-            out += self._encoder.feed(unsaid)
+                self._encoder = self._told.encoder(self._context, fold, self._findings, unsent)
+            out += self._encoder.feed(unsent)
         return out
 
     def keepalive(self) -> Event | None:
@@ -238,7 +238,7 @@ class Passthrough:
         return self._findings.found
 
     def _read(self, frame: Frame | None, parts: Sequence[Part]) -> None:
-        self._unsaid += parts
+        self._unsent += parts
         if not self._passes:
             return
         holding = self._pipe.holding
@@ -249,13 +249,13 @@ class Passthrough:
             return
         if frame is not None:
             self._waiting.append((frame, bool(parts)))
-        begun = bool(self._told or self._unsaid)  # before that, no encoder could go on
+        begun = bool(self._told or self._unsent)  # before that, no encoder could go on
         if begun and not holding:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        waiting, said = self._waiting, self._unsaid
-        self._waiting, self._unsaid = [], []
+        waiting, said = self._waiting, self._unsent
+        self._waiting, self._unsent = [], []
         if self._ended:  # what comes behind the end is nobody's
             return
         if said and isinstance(said[0], ResponseMetadata):

@@ -25,7 +25,7 @@ from weft.parts import (
 )
 
 
-def retold(record: Response) -> Iterator[list[Part]]:
+def replay_variants(record: Response) -> Iterator[list[Part]]:
     """The parts that fold to this record, in all ways that it leaves open. A record does not say
     when the deltas of an item came, from its start to its end; whether the proof of a call came
     with its start or with its end; and whether arguments that are several values were one delta.

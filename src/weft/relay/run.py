@@ -12,13 +12,13 @@ from weft.context import Context
 from weft.findings import Finding
 from weft.parts import ErrorPart
 from weft.relay.deadlines import Deadlines, Interrupt
-from weft.relay.incoming import Failed, IncomingRequest, Limits
-from weft.relay.opening import open_target
+from weft.relay.failover import open_target
+from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits
 from weft.relay.persistence import ResponseWriter
-from weft.relay.reasoning import Restored, keep, restore
-from weft.relay.record import Observer, Record
+from weft.relay.reasoning import Restored, restore, save
 from weft.relay.redaction import ErrorRedactor
 from weft.relay.rendering import ErrorStream
+from weft.relay.request_record import Observer, RequestRecord
 from weft.relay.routing import Target
 from weft.relay.stream import PersistedStream, RequestState, Stream, error_stream
 from weft.request import Request
@@ -26,7 +26,7 @@ from weft.scrub import Scrubber
 from weft.sse import Event
 from weft.store.base import Store
 
-GONE = ErrorPart("cancelled", "the client went away")
+CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client went away")
 
 
 class Run:
@@ -36,7 +36,7 @@ class Run:
         self,
         incoming: IncomingRequest,
         targets: Sequence[Target],
-        limits: Limits,
+        limits: RequestLimits,
         scrub: Scrubber,
         observers: Sequence[Observer] = (),
         writer: ResponseWriter | None = None,
@@ -47,7 +47,7 @@ class Run:
         self.incoming = incoming
         self.writer = writer
         """How the answer is stored, if it is."""
-        self.record = Record(
+        self.record = RequestRecord(
             incoming.id,
             incoming.body.dialect,
             incoming.model,
@@ -67,7 +67,7 @@ class Run:
             Deadlines(interrupt, limits),
             None
             if self._reasoning is None
-            else partial(_keep_reasoning, self._reasoning, incoming.caller, writer),
+            else partial(_save_reasoning, self._reasoning, incoming.caller, writer),
         )
         self._request = Request(incoming.model)
         """What was asked, once it was read."""
@@ -76,13 +76,13 @@ class Run:
         """Why the client was told that it failed."""
 
     async def open(self) -> Stream:
-        """Returns when there is something to tell; raises Failed if no target has an answer."""
+        """Returns when there is content; raises RequestFailed if no target has any."""
         state = self._state
         try:
             restored = await self._restored(self.incoming.checked(state.limits))
             self._request = restored.request
             stream = await state.interrupt.wait(open_target(state, restored, self._targets))
-        except Failed as failed:
+        except RequestFailed as failed:
             self._conclude(failed.error)
             raise
         self.record.losses = stream.sent.translated.losses
@@ -131,7 +131,7 @@ class Run:
         """The client is told, apart from any stream, that there is no answer."""
         self._error = error
 
-    async def ending(self, error: ErrorPart) -> list[Event]:
+    async def error_events(self, error: ErrorPart) -> list[Event]:
         """The events that end a stream that began, and then had no answer, or one that broke."""
         self._error = error
         if self._stream is None or self.record.first is None:
@@ -169,12 +169,12 @@ class Run:
             await stream.abandon(self._error)
             self._conclude(self._error)
         else:
-            await stream.abandon(GONE)
+            await stream.abandon(CLIENT_DISCONNECTED)
             self._left()
 
     def _left(self) -> None:
         self.record.status = 499
-        self._conclude(GONE)
+        self._conclude(CLIENT_DISCONNECTED)
 
     def _conclude(self, error: ErrorPart | None) -> None:
         """Notes what is known of the request, and tells whoever wants to know."""
@@ -192,9 +192,9 @@ class Run:
             observer(record)
 
 
-async def _keep_reasoning(
+async def _save_reasoning(
     store: Store, owner: str, writer: ResponseWriter | None, response: Response
 ) -> None:
     """Keeps what the next request must bring back, before the client is told the end."""
-    id = writer.log.id if writer is not None and writer.begun else ""
-    await keep(store, owner, response, id)
+    id = writer.log.id if writer is not None and writer.has_begun else ""
+    await save(store, owner, response, id)

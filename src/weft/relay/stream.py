@@ -21,26 +21,26 @@ from weft.dialects.error_classes import new_error
 from weft.errors import InternalError, WeftError
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part, ReasoningDelta, TextDelta, ToolParamsDelta
-from weft.relay.answer import LARGE, Answer
-from weft.relay.deadlines import Deadlines, Interrupt, Stopped
-from weft.relay.incoming import Failed, IncomingRequest, Limits, codec_of
+from weft.relay.deadlines import Deadlines, Interrupt, RequestStopped
+from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, codec_of
 from weft.relay.offload import offload
+from weft.relay.paused_turns import PausedTurns
 from weft.relay.persistence import TAKEN_OVER, ResponseWriter
-from weft.relay.record import Record
 from weft.relay.redaction import ErrorRedactor
 from weft.relay.rendering import BodyOnly, Encoded, ErrorStream, Passthrough, Renderer
-from weft.relay.splice import Splice
+from weft.relay.request_record import RequestRecord
+from weft.relay.response_reader import LARGE, ResponseReader
 from weft.relay.translation import UpstreamRequest
 from weft.request import Request
 from weft.sse import Event, Frame
-from weft.store.base import StoreError, Taken
+from weft.store.base import AlreadyExists, StoreError
 from weft.upstream.base import Unreachable, UpstreamResponse, error_of
 
 ERROR_BODY = 64 * 1024
 """As much of an error body is read."""
 
 _ERRORS = (b'{"type":"error"', b'{"error"')
-"""How a body begins that a dialect writes where it cannot tell the answer."""
+"""How a body begins that a dialect writes for an answer that it cannot express."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class RequestState:
     """What everything that serves one request shares."""
 
     incoming: IncomingRequest
-    limits: Limits
+    limits: RequestLimits
     redact: ErrorRedactor
-    record: Record
+    record: RequestRecord
     interrupt: Interrupt
     deadlines: Deadlines
     before_end: Callable[[Response], Awaitable[None]] | None = None
@@ -60,11 +60,11 @@ class RequestState:
 _DELTAS = frozenset((TextDelta, ReasoningDelta, ToolParamsDelta))
 
 
-def _takes_long(answer: Answer) -> bool:
+def _takes_long(reader: ResponseReader) -> bool:
     """Whether it takes long to render the last read: a large event, or an end, with which some
     dialects repeat all that came."""
-    return answer.is_long or (
-        answer.size > LARGE and not all(part.__class__ in _DELTAS for part in answer.parts)
+    return reader.is_long or (
+        reader.size > LARGE and not all(part.__class__ in _DELTAS for part in reader.parts)
     )
 
 
@@ -92,8 +92,8 @@ class Stream(Protocol):
         ...
 
     async def next(self) -> list[Event]:
-        """Returns the next events for the client; none at the end. Raises Failed if they cannot be
-        stored, and must be."""
+        """Returns the next events for the client; none at the end. Raises RequestFailed if they
+        must be stored and cannot be."""
         ...
 
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
@@ -102,8 +102,8 @@ class Stream(Protocol):
         """
         ...
 
-    async def whole(self) -> tuple[int, bytes]:
-        """Returns the status and the body of an answer that is not streamed. Raises Failed."""
+    async def read_body(self) -> tuple[int, bytes]:
+        """Returns status and body of a response that is not streamed. Raises RequestFailed."""
         ...
 
     def keepalive(self) -> Event | None:
@@ -146,8 +146,8 @@ class OpenStream:
         self._sent = sent
         own, theirs = codec_of(state.incoming.body.dialect), codec_of(sent.place.dialect)
         pauses = theirs.continued is not None and own.continued is None
-        self._splice = Splice() if pauses else None
-        self._answer = self._read_from(incoming, None)
+        self._paused_turns = PausedTurns() if pauses else None
+        self._reader = self._read_from(incoming, None)
         self._renderer = self._renderer_of(incoming)
         self._bytes_before = 0
         """Of answers that paused, before the one that is read."""
@@ -161,21 +161,21 @@ class OpenStream:
         self.delivered = False
         """Whether the client was told all of it, or how it failed."""
 
-    def _read_from(self, incoming: UpstreamResponse, before: Pipe | None) -> Answer:
+    def _read_from(self, incoming: UpstreamResponse, before: Pipe | None) -> ResponseReader:
         """Makes what reads an answer; `before` is what it goes on with."""
-        sent, splice, state = self._sent, self._splice, self._state
+        sent, paused_turns, state = self._sent, self._paused_turns, self._state
 
         def stages(findings: Findings) -> list[Stage]:
             own = sent.translated.stages(findings)
-            return own if splice is None else [*own, splice]
+            return own if paused_turns is None else [*own, paused_turns]
 
         pipe = Pipe(sent.dialect, sent.decoding, stages, before, state.redact)
         place, limit = sent.place, state.limits.response
         state.deadlines.allow_silence(place.name, place.timeouts.between_events)
-        return Answer(incoming, pipe, limit, keep=not state.incoming.stream)
+        return ResponseReader(incoming, pipe, limit, keep=not state.incoming.stream)
 
     def _renderer_of(self, incoming: UpstreamResponse) -> Renderer:
-        sent, pipe, dialect = self._sent, self._answer.pipe, self._state.incoming.dialect
+        sent, pipe, dialect = self._sent, self._reader.pipe, self._state.incoming.dialect
         if not self._state.incoming.stream:
             return BodyOnly(sent.encoding)
         kind = incoming.headers.get("content-type", "")
@@ -190,7 +190,7 @@ class OpenStream:
 
     @property
     def response(self) -> Response:
-        return self._answer.pipe.response
+        return self._reader.pipe.response
 
     @property
     def response_id(self) -> str:
@@ -209,7 +209,7 @@ class OpenStream:
 
     @property
     def repairs(self) -> list[Finding]:
-        return self._answer.pipe.findings.found
+        return self._reader.pipe.findings.found
 
     @property
     def log_id(self) -> str | None:
@@ -218,19 +218,19 @@ class OpenStream:
     @property
     def ended(self) -> bool:
         """Whether nothing more comes of it but what waits."""
-        return self._answer.ended
+        return self._reader.ended
 
     # Before there is content
 
     async def read_until(self, is_content: Callable[[Part], bool]) -> None:
-        """Reads until there is content; raises Failed if the answer fails before."""
-        answer = self._answer
-        while not answer.ended:
-            self._waiting += await self._read(answer)
-            content = any(map(is_content, answer.parts))
-            error = next((one for one in answer.parts if isinstance(one, ErrorPart)), None)
+        """Reads until there is content; raises RequestFailed if the answer fails before."""
+        reader = self._reader
+        while not reader.ended:
+            self._waiting += await self._read(reader)
+            content = any(map(is_content, reader.parts))
+            error = next((one for one in reader.parts if isinstance(one, ErrorPart)), None)
             if error is not None and not content:
-                raise Failed(error)
+                raise RequestFailed(error)
             if content:
                 break
 
@@ -243,7 +243,7 @@ class OpenStream:
             self._renderer = BodyOnly(context)
             return
         dialect = self._state.incoming.dialect
-        self._renderer = Encoded(dialect, context, self._answer.pipe)
+        self._renderer = Encoded(dialect, context, self._reader.pipe)
         self._waiting = self._renderer.render(self._first)
 
     @property
@@ -255,57 +255,57 @@ class OpenStream:
 
     async def fill(self) -> None:
         """Reads until there is something to tell, or all has come."""
-        while not self._waiting and (self._unrendered or not self._answer.ended):
+        while not self._waiting and (self._unrendered or not self._reader.ended):
             self._waiting = await self._more()
 
     async def next(self) -> list[Event]:
         await self.fill()
         self._first = None
-        if self._answer.ended:
+        if self._reader.ended:
             await self._do_before_end()
         events, self._waiting = self._waiting, []
         self.delivered = not events
         return self._told(events)
 
     async def _more(self) -> list[Event]:
-        """Reads the next of the answer, or asks for its rest where it paused."""
+        """Reads the next of the response, or asks for its rest where it paused."""
         if self._unrendered:
-            return await self._render(self._answer)
-        if self._splice is not None and self._splice.paused:
-            return await self._continue(self._splice)
-        return await self._read(self._answer)
+            return await self._render(self._reader)
+        if self._paused_turns is not None and self._paused_turns.paused:
+            return await self._continue(self._paused_turns)
+        return await self._read(self._reader)
 
-    async def _read(self, answer: Answer) -> list[Event]:
+    async def _read(self, reader: ResponseReader) -> list[Event]:
         """Reads the next of an answer; it ends if the request was stopped."""
         state = self._state
         if state.interrupt.reason is not None:
-            answer.fail(state.interrupt.reason)
+            reader.fail(state.interrupt.reason)
         else:
             try:
-                await state.interrupt.wait(answer.read())
-                self._heard(answer)
-            except Stopped as stopped:
-                answer.fail(stopped.error)
-        return await self._render(answer)
+                await state.interrupt.wait(reader.read())
+                self._heard(reader)
+            except RequestStopped as stopped:
+                reader.fail(stopped.error)
+        return await self._render(reader)
 
-    def _heard(self, answer: Answer) -> None:
+    def _heard(self, reader: ResponseReader) -> None:
         """Something came."""
-        self._state.deadlines.heard()
-        if not answer.ended and answer.pipe.ending:
-            self._state.deadlines.ending()
+        self._state.deadlines.activity()
+        if not reader.ended and reader.pipe.ending:
+            self._state.deadlines.expect_end()
 
-    async def _render(self, answer: Answer) -> list[Event]:
-        if _takes_long(answer):
-            return await offload(self._rendered, answer)
-        return self._rendered(answer)
+    async def _render(self, reader: ResponseReader) -> list[Event]:
+        if _takes_long(reader):
+            return await offload(self._rendered, reader)
+        return self._rendered(reader)
 
-    def _rendered(self, answer: Answer) -> list[Event]:
+    def _rendered(self, reader: ResponseReader) -> list[Event]:
         self._unrendered = False
         if self._first is not None:
-            self._first += answer.parts
-        events = self._renderer.render(answer.parts)
-        if answer.ended and answer.size > LARGE:
-            _ = answer.pipe.response  # a large text is joined here, and not on the loop
+            self._first += reader.parts
+        events = self._renderer.render(reader.parts)
+        if reader.ended and reader.size > LARGE:
+            _ = reader.pipe.response  # a large text is joined here, and not on the loop
         return events
 
     async def flow(self, write: Callable[[list[Event]], bool]) -> None:
@@ -317,34 +317,34 @@ class OpenStream:
         try_store: Callable[[list[Event]], bool] | None,
     ) -> None:
         """As `flow`; events are written only if they could be stored first, where they must be."""
-        answer, splice, renderer = self._answer, self._splice, self._renderer
+        reader, paused_turns, renderer = self._reader, self._paused_turns, self._renderer
         if self._state.interrupt.reason is not None or self._waiting or self._unrendered:
             return
-        if splice is not None and splice.paused:  # nothing more of it is wanted
+        if paused_turns is not None and paused_turns.paused:  # nothing more of it is wanted
             return
 
         def waits(events: list[Event]) -> bool:
             """Whether something is to be done before these events may be written."""
-            if answer.ended and (try_store is not None or self._before_end is not None):
+            if reader.ended and (try_store is not None or self._before_end is not None):
                 return True
             return try_store is not None and not try_store(events)
 
         def take(data: bytes) -> bool:
-            if not answer.take(data):
+            if not reader.take(data):
                 return False
-            self._heard(answer)
-            if _takes_long(answer):
+            self._heard(reader)
+            if _takes_long(reader):
                 self._unrendered = True
                 return False
-            events = renderer.render(answer.parts)
+            events = renderer.render(reader.parts)
             if events and waits(events):
                 self._waiting += events
                 return False
             room = write(self._told(events)) if events else True
-            return room and not answer.ended and (splice is None or not splice.paused)
+            return room and not reader.ended and (paused_turns is None or not paused_turns.paused)
 
-        with suppress(Stopped):  # `next` tells it
-            await self._state.interrupt.wait(answer.flow(take))
+        with suppress(RequestStopped):  # `next` tells it
+            await self._state.interrupt.wait(reader.flow(take))
 
     def _told(self, events: list[Event]) -> list[Event]:
         record = self._state.record
@@ -352,7 +352,7 @@ class OpenStream:
             record.first = time.time()
         return events
 
-    async def whole(self) -> tuple[int, bytes]:
+    async def read_body(self) -> tuple[int, bytes]:
         self._first = None
         await self.read_all()
         self.deliver()
@@ -364,7 +364,7 @@ class OpenStream:
         self.delivered = True
 
     async def read_all(self) -> None:
-        while not self._answer.ended:
+        while not self._reader.ended:
             await self._more()
         await self._do_before_end()
 
@@ -376,12 +376,12 @@ class OpenStream:
 
     async def body(self) -> tuple[int, bytes]:
         """The status and the body of all that came."""
-        if self._answer.size > LARGE:
+        if self._reader.size > LARGE:
             return await offload(self._rendered_body)
         return self._rendered_body()
 
     def _rendered_body(self) -> tuple[int, bytes]:
-        dialect, answer = self._state.incoming.dialect, self._answer
+        dialect, reader = self._state.incoming.dialect, self._reader
         if dialect.body is None or dialect.write_error is None:
             raise InternalError(f"{dialect.name} has no bodies")
         response, failure = self.response, self.response.error
@@ -389,7 +389,7 @@ class OpenStream:
             error = ErrorPart(failure.kind, failure.message, failure.code, failure.status)
             return dialect.write_error(self._state.redact(error))
         if self._body_passes:
-            return 200, self._own_body(answer.whole, response)
+            return 200, self._own_body(reader.data, response)
         body = dialect.body(response, self.encoding, Findings())
         return 502 if body.startswith(_ERRORS) else 200, body
 
@@ -403,9 +403,9 @@ class OpenStream:
     @property
     def _body_passes(self) -> bool:
         """Whether the client is told the upstream's own body."""
-        sent, answer = self._sent, self._answer
+        sent, reader = self._sent, self._reader
         renamed = self._renderer.context.response_id != sent.encoding.response_id
-        return sent.passes and answer.is_body and not renamed and not answer.pipe.findings.found
+        return sent.passes and reader.is_body and not renamed and not reader.pipe.findings.found
 
     def keepalive(self) -> Event | None:
         """None is made while one with a smaller number is on its way."""
@@ -415,25 +415,25 @@ class OpenStream:
 
     # The rest of an answer that paused
 
-    async def _continue(self, splice: Splice) -> list[Event]:
-        answer = self._answer
-        splice.go_on()
-        answer.abort()
+    async def _continue(self, paused_turns: PausedTurns) -> list[Event]:
+        reader = self._reader
+        paused_turns.next_turn()
+        reader.abort()
         try:
-            error = await self._state.interrupt.wait(self._ask_for_rest(answer))
-        except Stopped as stopped:
+            error = await self._state.interrupt.wait(self._ask_for_rest(reader))
+        except RequestStopped as stopped:
             error = stopped.error
         if error is None:
             return []
-        answer.cut(self._state.redact(error))  # that it paused is told, and is no end
-        return self._rendered(answer)
+        reader.cut(self._state.redact(error))  # that it paused is told, and is no end
+        return self._rendered(reader)
 
-    async def _ask_for_rest(self, answer: Answer) -> ErrorPart | None:
+    async def _ask_for_rest(self, reader: ResponseReader) -> ErrorPart | None:
         sent = self._sent
         continued, writer = codec_of(sent.place.dialect).continued, sent.dialect.body
         if continued is None or writer is None:
             raise InternalError(f"{sent.place.dialect} does not pause")
-        so_far = writer(answer.pipe.response, sent.decoding, Findings())
+        so_far = writer(reader.pipe.response, sent.decoding, Findings())
         outgoing = sent.outgoing(continued(sent.translated.body, so_far))
         try:
             incoming = await sent.target.upstream.send(outgoing)
@@ -441,16 +441,16 @@ class OpenStream:
             return error_of(problem)
         if incoming.status // 100 != 2:
             return await refusal(incoming, sent)
-        self._answer = self._read_from(incoming, answer.pipe)
-        self._bytes_before += answer.size
+        self._reader = self._read_from(incoming, reader.pipe)
+        self._bytes_before += reader.size
         return None
 
     # The end
 
     async def fail(self, error: ErrorPart) -> list[Event]:
-        if not self._answer.ended:
-            self._answer.abort()  # which may only be done on the loop
-        if self._answer.size > LARGE:
+        if not self._reader.ended:
+            self._reader.abort()  # which may only be done on the loop
+        if self._reader.size > LARGE:
             return await offload(self._failed, error)
         return self._failed(error)
 
@@ -459,11 +459,11 @@ class OpenStream:
         waiting, self._waiting = self._waiting, []
         with suppress(Exception):  # what broke it may break this too
             if self._unrendered:
-                waiting += self._rendered(self._answer)
-            if self._answer.ended:
+                waiting += self._rendered(self._reader)
+            if self._reader.ended:
                 return waiting
-            self._answer.fail(error)
-            return waiting + self._rendered(self._answer)
+            self._reader.fail(error)
+            return waiting + self._rendered(self._reader)
         return waiting + error_stream(self._state, self._sent.request).rest(error, -1)
 
     async def abandon(self, error: ErrorPart) -> None:
@@ -472,16 +472,16 @@ class OpenStream:
 
     def abort(self) -> None:
         """Nothing of it is wanted."""
-        self._answer.abort()
-        self._answer.pipe.tap = None  # else pipe and renderer would hold one another
+        self._reader.abort()
+        self._reader.pipe.tap = None  # else pipe and renderer would hold one another
 
     async def close(self) -> None:
-        self._answer.pipe.tap = None
-        await self._answer.drain(self._state.limits.grace)
+        self._reader.pipe.tap = None
+        await self._reader.drain(self._state.limits.grace)
 
     @property
     def bytes_in(self) -> int:
-        return self._bytes_before + self._answer.size
+        return self._bytes_before + self._reader.size
 
 
 class PersistedStream:
@@ -530,14 +530,14 @@ class PersistedStream:
     @property
     def log_id(self) -> str | None:
         writer = self._writer
-        return writer.log.id if writer is not None and writer.begun else None
+        return writer.log.id if writer is not None and writer.has_begun else None
 
     # Telling
 
     async def next(self) -> list[Event]:
         inner, writer = self._inner, self._writer
         stored = False
-        if writer is not None and not writer.begun:
+        if writer is not None and not writer.has_begun:
             await inner.fill()  # only then is it known which id the client is told
             first = [] if inner.ended else inner.waiting
             await self._store(self._begin(writer, is_body=False))
@@ -551,11 +551,11 @@ class PersistedStream:
         """Stores the beginning, under an id that nobody has. What ends at once is stored then."""
         inner = self._inner
         try:
-            if not writer.takes(inner.response_id):
-                raise Taken("an id that cannot be used")
+            if not writer.accepts(inner.response_id):
+                raise AlreadyExists("an id that cannot be used")
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
-        except Taken:
+        except AlreadyExists:
             inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
             first = () if is_body or inner.ended else inner.waiting
             await writer.begin(inner.response_id, first)
@@ -569,10 +569,10 @@ class PersistedStream:
             await writer.append(events)
 
     async def _store(self, work: Coroutine[None, None, None]) -> None:
-        """Raises Failed if it cannot be stored, and must be."""
+        """Raises RequestFailed if it cannot be stored, and must be."""
         try:
             await work
-        except (StoreError, Taken) as problem:
+        except (StoreError, AlreadyExists) as problem:
             self._give_up(problem)
 
     def _give_up(self, problem: WeftError) -> None:
@@ -582,9 +582,9 @@ class PersistedStream:
         writer.give_up()
         self._state.record.unstored = str(problem)
         if isinstance(problem, StoreError) and problem.kind == "fenced":
-            raise Failed(TAKEN_OVER) from None  # the store has another end of it
+            raise RequestFailed(TAKEN_OVER) from None  # the store has another end of it
         if writer.required and isinstance(problem, StoreError):
-            raise Failed(new_error("server", "the answer could not be stored")) from None
+            raise RequestFailed(new_error("server", "the answer could not be stored")) from None
 
     def _told(self, events: list[Event]) -> list[Event]:
         for event in reversed(events):
@@ -601,16 +601,16 @@ class PersistedStream:
 
         await self._inner.flow_through(told, None if writer is None else writer.try_append)
 
-    async def whole(self) -> tuple[int, bytes]:
+    async def read_body(self) -> tuple[int, bytes]:
         inner = self._inner
         await inner.read_all()
         status, body = await inner.body()
-        if self._writer is not None and status == 200 and not self._writer.begun:
+        if self._writer is not None and status == 200 and not self._writer.has_begun:
             id = inner.response_id
             await self._store(self._begin(self._writer, is_body=True))
             status, body = (status, body) if inner.response_id == id else await inner.body()
         if self._writer is not None and status == 200:
-            await self._store(self._writer.whole(body, self._record))
+            await self._store(self._writer.finish_body(body, self._record))
         inner.deliver()
         return status, body
 
@@ -649,7 +649,7 @@ class PersistedStream:
 
 
 def error_stream(state: RequestState, request: Request) -> ErrorStream:
-    """What can be told where there is no answer."""
+    """The stream that reports an error where there is no response."""
     incoming = state.incoming
     return ErrorStream(incoming.dialect, request, int(time.time()), incoming.response_id)
 

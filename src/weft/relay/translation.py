@@ -18,7 +18,7 @@ from weft.dialects.requests.fields import fields_of
 from weft.errors import BadRequest
 from weft.ids import Ids
 from weft.parts import Json
-from weft.relay.incoming import Failed, IncomingRequest, bad_request, codec_of
+from weft.relay.incoming import IncomingRequest, RequestFailed, bad_request, codec_of
 from weft.relay.reasoning import Restored
 from weft.relay.routing import Target
 from weft.request import (
@@ -103,7 +103,7 @@ def translate(
     *,
     without_reasoning: bool = False,
 ) -> UpstreamRequest:
-    """Returns what a target is asked; raises Failed if it cannot be.
+    """Returns what a target is asked; raises RequestFailed if it cannot be.
 
     `restored` is what was read of the incoming one. `without_reasoning` leaves out all reasoning of
     earlier turns: the upstream refused its proofs.
@@ -120,8 +120,8 @@ def translate(
     try:
         rendered = codec_of(place.dialect).render(sent, context, losses)
     except BadRequest as problem:
-        named = type(problem)(incoming.own_path(problem.path), problem.reason)
-        raise Failed(bad_request(named)) from None
+        named = type(problem)(incoming.client_path(problem.path), problem.reason)
+        raise RequestFailed(bad_request(named)) from None
     found = _named(incoming, losses)
     if without_reasoning:
         detail = "dropped all earlier reasoning: the upstream refused its signatures"
@@ -143,7 +143,7 @@ def translate(
         Translated(shown, rendered, tuple(found)),
         Context(shown, place.quirks, ids, now, origin=place.origin),
         Context(shown, accent, ids, now, response_id=response_id, created=created),
-        incoming.is_ours or accent is not None or REQUIRED_ACTION in shown.include,
+        incoming.is_stateful or accent is not None or REQUIRED_ACTION in shown.include,
     )
 
 
@@ -159,14 +159,15 @@ def _named(incoming: IncomingRequest, losses: Losses) -> list[Loss]:
     """The losses, by the paths of the body that the client sent."""
     source = incoming.body.parsed.source_paths.source
     return [
-        Loss(incoming.own_path(source(one.path)), one.outcome, one.detail) for one in losses.found
+        Loss(incoming.client_path(source(one.path)), one.outcome, one.detail)
+        for one in losses.found
     ]
 
 
 def _as_asked(request: Request, incoming: IncomingRequest) -> Request:
     """What was asked, as the answer tells it again: with what is looked after here."""
     request = _replace(request, model=incoming.model, stream=incoming.stream)
-    if incoming.is_ours:
+    if incoming.is_stateful:
         request = _replace(
             request, background=incoming.background, previous_response_id=incoming.previous
         )
@@ -209,4 +210,4 @@ def _reject(incoming: IncomingRequest, place: UpstreamConfig, losses: list[Loss]
     if worst:
         loss = worst[0]
         message = f"{loss.path}: {loss.detail} ({place.name} speaks {place.dialect})"
-        raise Failed(new_error("unsupported", message, param=loss.path))
+        raise RequestFailed(new_error("unsupported", message, param=loss.path))

@@ -5,8 +5,8 @@
 2. An ending and all of its log become readable in one moment, or neither does. An ending whose
    events and size are not those of the log is refused (`torn`).
 3. What has ended stays: no block, no second ending, no other answer reaches it any more.
-4. A contest has one winner: `finish`, `set_answered`, `adopt` and `change` say True to one caller,
-   in whatever process.
+4. A contest has one winner: `finish`, `set_answered`, `take_over` and `change_status` return True
+   to one caller, in whatever process.
 5. A response that runs is written to by one server, the one that its entry names: blocks, endings
    and changes of any other are refused.
 6. No call blocks the event loop, and what waits to be written is bounded.
@@ -64,11 +64,11 @@ class StoreError(InternalError):
         self.kind: Kind = kind
 
 
-class Taken(ClientError):
+class AlreadyExists(ClientError):
     """There is something of that id already."""
 
 
-class Absent(ClientError):
+class NotFound(ClientError):
     """There is nothing of that id."""
 
 
@@ -100,23 +100,23 @@ class Store(Protocol):
     # Responses
 
     async def begin(self, entry: Entry, first: Sequence[Block] = ()) -> None:
-        """Stores a new response, and the first of its log if there is one. Raises Taken."""
+        """Stores a new response, and the first of its log if there is one. Raises AlreadyExists."""
         ...
 
     def append(self, id: str, block: Block) -> None:
         """Queues a piece of the log, to be written soon. Raises StoreError when the queue is full.
 
         A block of a response that is not there, has ended, or is another server's is dropped:
-        `flushed` tells.
+        `flush` tells.
         """
         ...
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Returns when little waits to be written. Whoever has much to append asks for it between
         two blocks. Raises StoreError if the database does not get on with it."""
         ...
 
-    async def flushed(self, id: str) -> None:
+    async def flush(self, id: str) -> None:
         """Returns when every block of this response that was queued is committed. Raises
         StoreError if one was dropped, or could not be written in time.
         """
@@ -133,7 +133,7 @@ class Store(Protocol):
         """
         ...
 
-    async def runs(self, id: str) -> bool:
+    async def is_running(self, id: str) -> bool:
         """Whether there is such a response, and it has not ended."""
         ...
 
@@ -159,7 +159,7 @@ class Store(Protocol):
         """How much of a log is committed."""
         ...
 
-    async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
+    async def change_status(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
         """Sets the status if it is one of those, and no other server runs it. Returns whether it
         did."""
         ...
@@ -172,11 +172,11 @@ class Store(Protocol):
         """Replaces the context of a response. Returns whether it is there."""
         ...
 
-    async def ask_cancel(self, id: str) -> bool:
+    async def request_cancel(self, id: str) -> bool:
         """Asks whoever runs a response to stop it. Returns whether it is there and runs."""
         ...
 
-    async def cancelling(self) -> set[str]:
+    async def cancel_requests(self) -> set[str]:
         """Those that run, and that somebody wants stopped."""
         ...
 
@@ -184,11 +184,11 @@ class Store(Protocol):
         """All of them, by id, from the first id above `after` on."""
         ...
 
-    async def last(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
+    async def newest(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
         """The newest, newest first."""
         ...
 
-    async def told(
+    async def list_visible(
         self, owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
     ) -> list[Entry]:
         """Visible responses of a dialect that have ended, by their time, from behind `after` on."""
@@ -211,11 +211,11 @@ class Store(Protocol):
 
     # Reasoning
 
-    async def keep_reasoning(self, owner: str, kept: Sequence[CallReasoning]) -> None:
+    async def save_reasoning(self, owner: str, calls: Sequence[CallReasoning]) -> None:
         """Stores the reasoning of calls; the last one of a call id replaces those before."""
         ...
 
-    async def reasoning(
+    async def load_reasoning(
         self, owner: str, calls: Sequence[str], since: float
     ) -> dict[str, CallReasoning]:
         """What was kept of these calls since that time, by call id. What belongs to another owner
@@ -241,7 +241,7 @@ class Store(Protocol):
         taken, under another id: what ran under the old one is others' to end."""
         ...
 
-    async def leased(self) -> str:
+    async def ensure_lease(self) -> str:
         """Returns the id of this server, for a response to begin under. A lease that may have run
         out is renewed first."""
         ...
@@ -257,7 +257,7 @@ class Store(Protocol):
         most 1,000 at a time."""
         ...
 
-    async def adopt(self, id: str, of: str) -> bool:
+    async def take_over(self, id: str, of: str) -> bool:
         """Makes an unfinished entry of that server one of this. Returns whether it did: then no
         write of the other reaches it any more."""
         ...
@@ -274,7 +274,7 @@ class Store(Protocol):
     async def create_conversation(
         self, conversation: Conversation, items: Sequence[Item] = ()
     ) -> None:
-        """Raises Taken."""
+        """Raises AlreadyExists."""
         ...
 
     async def conversation(self, owner: str, id: str) -> Conversation | None: ...
@@ -288,7 +288,7 @@ class Store(Protocol):
         ...
 
     async def add_items(self, id: str, items: Sequence[Item]) -> None:
-        """Appends all of them, or none. Raises Absent (the conversation), Taken (an item)."""
+        """Appends all of them, or none. Raises NotFound (conversation), AlreadyExists (item)."""
         ...
 
     async def items(
@@ -302,7 +302,7 @@ class Store(Protocol):
         """The items behind `after` and in front of `before`, in the order asked for.
 
         With `before` alone it is the last ones in front of it. Empty if there is no such
-        conversation. Raises Absent if there is no such item.
+        conversation. Raises NotFound if there is no such item.
         """
         ...
 

@@ -23,9 +23,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from weft.store import operations
-from weft.store.lockfile import LockFile, is_abandoned, remove
+from weft.store.lockfile import LockFile, is_released, remove
 from weft.store.operations import Lease
-from weft.store.steps import Steps
+from weft.store.queries import Queries
 
 T = TypeVar("T")
 
@@ -33,14 +33,14 @@ CONFIRMATION = 1 / 4
 """Of the length of a lease: how long one that has run out is watched before it is revoked."""
 
 
-class Submit(Protocol):
-    """Writes: see `writing.Writer.submit`."""
+class RunWrite(Protocol):
+    """Writes: see `writer.Writer.submit`."""
 
-    async def __call__(self, make: Callable[[], Steps[T]]) -> T: ...
+    async def __call__(self, make: Callable[[], Queries[T]]) -> T: ...
 
 
-class Read(Protocol):
-    async def __call__(self, make: Callable[[], Steps[T]]) -> T: ...
+class RunRead(Protocol):
+    async def __call__(self, make: Callable[[], Queries[T]]) -> T: ...
 
 
 class _Suspect(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Leases:
     """The lease of this server, and those of the others."""
 
     def __init__(
-        self, server: str, lock_path: Callable[[str], Path], submit: Submit, read: Read
+        self, server: str, lock_path: Callable[[str], Path], submit: RunWrite, read: RunRead
     ) -> None:
         """`server` is the id until a lease is taken."""
         self.server = server
@@ -74,14 +74,14 @@ class Leases:
 
     async def renew(self) -> None:
         async with self._changing:
-            asked = asyncio.get_running_loop().time()
+            sent_at = asyncio.get_running_loop().time()
             renewal = partial(operations.renew_lease, self.server, self._length)
             if await self._submit(renewal):
-                self._renewed = asked
+                self._renewed = sent_at
             else:
                 await self._take()
 
-    async def held(self) -> str:
+    async def ensure(self) -> str:
         since = asyncio.get_running_loop().time() - self._renewed
         if self._length and since > self._length:
             await self.renew()
@@ -99,7 +99,7 @@ class Leases:
                 lock.release()
 
     async def _take(self) -> None:
-        server, asked = secrets.token_hex(16), asyncio.get_running_loop().time()
+        server, sent_at = secrets.token_hex(16), asyncio.get_running_loop().time()
         lock = await asyncio.to_thread(_locked, self._lock_path(server))
         about = (server, socket.gethostname(), os.getpid(), self._length)
         try:
@@ -110,7 +110,7 @@ class Leases:
             raise
         if self._lock is not None:
             self._lock.release()
-        self._lock, self.server, self._renewed = lock, server, asked
+        self._lock, self.server, self._renewed = lock, server, sent_at
 
     # The others
 
@@ -123,7 +123,7 @@ class Leases:
             path = self._lock_path(one.server)
             watched = now - suspects[one.server].since if one.expired else -1.0
             is_dead = watched >= self._length * CONFIRMATION
-            is_dead = is_dead or await asyncio.to_thread(is_abandoned, path)
+            is_dead = is_dead or await asyncio.to_thread(is_released, path)
             if is_dead and await self._submit(partial(operations.revoke_lease, one)):
                 await asyncio.to_thread(remove, path)
 

@@ -26,7 +26,7 @@ class LockFile:
             os.close(descriptor)
 
 
-def is_abandoned(path: Path) -> bool:
+def is_released(path: Path) -> bool:
     """Whether the process that locked this file is dead for certain. A file that is not there, or
     not ours to open, says nothing: its process may run on another machine.
     """

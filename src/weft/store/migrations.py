@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 
 from weft.store.base import StoreError
-from weft.store.steps import Steps
+from weft.store.queries import Queries
 
 SQLITE: Mapping[str, str] = {"BYTES": "BLOB"}
 POSTGRES: Mapping[str, str] = {
@@ -133,7 +133,7 @@ _LAST = "SELECT coalesce(max(number), 0) FROM migration"
 _NOTE = "INSERT INTO migration (number, applied) VALUES (?, ?)"
 
 
-def migrated(words: Mapping[str, str]) -> Steps[None]:
+def migrate(words: Mapping[str, str]) -> Queries[None]:
     """Applies the migrations that are missing. The caller holds the lock and the transaction."""
     yield _MADE, ()
     found = int((yield _LAST, ())[0][0] or 0)
@@ -145,11 +145,11 @@ def migrated(words: Mapping[str, str]) -> Steps[None]:
         )
     for number, statements in enumerate(MIGRATIONS[found:], found + 1):
         for statement in statements:
-            yield worded(statement, words), ()
+            yield with_types(statement, words), ()
         yield _NOTE, (number, time.time())
 
 
-def worded(statement: str, words: Mapping[str, str]) -> str:
+def with_types(statement: str, words: Mapping[str, str]) -> str:
     """A statement in the words of one database."""
     for word, own in words.items():
         statement = statement.replace(f" {word}", f" {own}")

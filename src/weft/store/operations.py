@@ -1,6 +1,6 @@
 """What each operation says to the database: every statement there is, but for the log's.
 
-1. Steps that raise do so before they write: their transaction goes on with the operations of
+1. Queries that raise do so before they write: their transaction goes on with the operations of
    others.
 2. No statement fails by a constraint: it asks first, or says ON CONFLICT, so that a transaction
    that carries many is not lost to one. LOCKS says which rows to hold on to meanwhile.
@@ -18,10 +18,11 @@ from weft.store.base import (
     CHAIN_LENGTH,
     ID_LENGTH,
     REASONING_SIZE,
-    Absent,
+    AlreadyExists,
+    NotFound,
     StoreError,
-    Taken,
 )
+from weft.store.queries import Queries, Row, Value
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -33,7 +34,6 @@ from weft.store.records import (
     Page,
     Status,
 )
-from weft.store.steps import Row, Steps, Value
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -113,7 +113,7 @@ INSERT_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUE
     ON CONFLICT DO NOTHING"""
 
 
-def begin(entry: Entry, first: Sequence[Block] = ()) -> Steps[None]:
+def begin(entry: Entry, first: Sequence[Block] = ()) -> Queries[None]:
     _short(entry.id)
     e = entry
     made = yield (
@@ -125,7 +125,7 @@ def begin(entry: Entry, first: Sequence[Block] = ()) -> Steps[None]:
         ),
     )
     if not made:
-        raise Taken("there is a response of this id already")
+        raise AlreadyExists("there is a response of this id already")
     yield INSERT_ASKED, (e.id, e.request, e.input, e.context)
     if e.body is not None or e.record is not None:
         yield INSERT_ANSWER, (e.id, e.body, e.record, False)
@@ -150,7 +150,7 @@ PIECES = "SELECT data FROM piece WHERE response = ? AND field = ? ORDER BY numbe
 DROP_PIECES = "DELETE FROM piece WHERE response = ? AND field = ? AND number >= ?"
 
 
-def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> Steps[None]:
+def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> Queries[None]:
     """A piece of an answer that has not ended: there for nobody until it has."""
     if (yield RUNNING, (id, server)):
         yield PIECE, (id, field, number, data)
@@ -158,7 +158,7 @@ def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> S
 
 def finish(
     id: str, ending: Ending, server: str, pieces: Mapping[str, int] | None = None
-) -> Steps[bool]:
+) -> Queries[bool]:
     """`pieces`: of how many each field consists that was stored ahead."""
     _short(*(item.id for item in ending.items))
     running = yield RUNNING, (id, server)
@@ -193,42 +193,42 @@ def finish(
     return True
 
 
-def runs(id: str) -> Steps[bool]:
+def is_running(id: str) -> Queries[bool]:
     return bool((yield RUNS, (id,)))
 
 
-def entry(id: str) -> Steps[Entry | None]:
+def entry(id: str) -> Queries[Entry | None]:
     found = yield from _entries((yield ONE, (id,)))
     return found[0] if found else None
 
 
-def owned(owner: str, id: str) -> Steps[Entry | None]:
+def owned(owner: str, id: str) -> Queries[Entry | None]:
     found = yield from _entries((yield OWNED, (id, owner)))
     return found[0] if found else None
 
 
-def entries(after: str, limit: int) -> Steps[list[Entry]]:
+def entries(after: str, limit: int) -> Queries[list[Entry]]:
     return (yield from _entries((yield ALL, (after, _up_to(limit)))))
 
 
-def last(owner: str, limit: int) -> Steps[list[Entry]]:
+def newest(owner: str, limit: int) -> Queries[list[Entry]]:
     return (yield from _entries((yield NEWEST, (owner, _up_to(limit)))))
 
 
-def told(
+def list_visible(
     owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
-) -> Steps[list[Entry]]:
+) -> Queries[list[Entry]]:
     edge = (float(BEYOND), "") if descending else (-1.0, "")
     created, id = edge if after is None else (after.created, after.id)
     query = BACK if descending else FORTH
     return (yield from _entries((yield query, (owner, dialect, created, id, _up_to(limit)))))
 
 
-def chain(owner: str, id: str) -> Steps[list[Entry]]:
+def chain(owner: str, id: str) -> Queries[list[Entry]]:
     return (yield from _entries((yield CHAIN, (id, owner, owner, CHAIN_LENGTH))))
 
 
-def _entries(rows: Sequence[Row]) -> Steps[list[Entry]]:
+def _entries(rows: Sequence[Row]) -> Queries[list[Entry]]:
     """Rows of ENTRY; what they hold in pieces is put together."""
     found: list[Entry] = []
     for *fields, in_pieces in rows:
@@ -263,13 +263,13 @@ BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND 
     ORDER BY number LIMIT ?"""
 
 
-def blocks(id: str, after: int, behind: int) -> Steps[list[Block]]:
+def blocks(id: str, after: int, behind: int) -> Queries[list[Block]]:
     first = max(min(after, BEYOND), -1) + 1
     found = yield BLOCKS, (id, behind, id, behind, first, BLOCKS_AT_A_TIME)
     return _each(Block, found)
 
 
-def extent(id: str) -> Steps[Extent]:
+def extent(id: str) -> Queries[Extent]:
     numbers = (yield EXTENT, (id,))[0]
     return Extent(*(int(number or 0) for number in numbers))
 
@@ -281,34 +281,34 @@ STATUSES = 6
 ANSWERED = "UPDATE response SET answered = ? WHERE id = ? AND answered IS NULL RETURNING id"
 SET_CONTEXT = """UPDATE asked SET context = ? WHERE response = ?
     AND EXISTS (SELECT 1 FROM response WHERE id = ? AND owner = ?) RETURNING response"""
-ASK_CANCEL = """UPDATE response SET cancelling = TRUE WHERE id = ? AND ended IS NULL
+REQUEST_CANCEL = """UPDATE response SET cancelling = TRUE WHERE id = ? AND ended IS NULL
     RETURNING id"""
 CANCELLING = "SELECT id FROM response WHERE cancelling AND ended IS NULL"
 
 
-def delete(owner: str, id: str) -> Steps[bool]:
+def delete(owner: str, id: str) -> Queries[bool]:
     yield DELETE_REASONING, (id, owner)
     return bool((yield DELETE, (id, owner)))
 
 
-def change(id: str, status: Status, of: tuple[Status, ...], server: str) -> Steps[bool]:
+def change_status(id: str, status: Status, of: tuple[Status, ...], server: str) -> Queries[bool]:
     among = [*of, *[""] * STATUSES][:STATUSES]
     return bool((yield CHANGE, (status, id, server, *among)))
 
 
-def set_answered(id: str, next_id: str) -> Steps[bool]:
+def set_answered(id: str, next_id: str) -> Queries[bool]:
     return bool((yield ANSWERED, (next_id, id)))
 
 
-def set_context(owner: str, id: str, context: bytes) -> Steps[bool]:
+def set_context(owner: str, id: str, context: bytes) -> Queries[bool]:
     return bool((yield SET_CONTEXT, (context, id, id, owner)))
 
 
-def ask_cancel(id: str) -> Steps[bool]:
-    return bool((yield ASK_CANCEL, (id,)))
+def request_cancel(id: str) -> Queries[bool]:
+    return bool((yield REQUEST_CANCEL, (id,)))
 
 
-def cancelling() -> Steps[set[str]]:
+def cancel_requests() -> Queries[set[str]]:
     """They are few, and soon done."""
     return {str(row[0]) for row in (yield CANCELLING, ())}
 
@@ -322,12 +322,12 @@ PRUNE_LOGS = """UPDATE response SET pruned = TRUE WHERE id IN
 PRUNE_LOG = "DELETE FROM block WHERE response = ?"
 
 
-def prune_entries(before: float) -> Steps[int]:
+def prune_entries(before: float) -> Queries[int]:
     """Removes some of them, and says how many."""
     return len((yield PRUNE_ENTRIES, (before, PRUNED_AT_A_TIME)))
 
 
-def prune_logs(before: float) -> Steps[int]:
+def prune_logs(before: float) -> Queries[int]:
     """Removes some of them, and says how many."""
     found = yield PRUNE_LOGS, (before, PRUNED_AT_A_TIME)
     for row in found:
@@ -335,14 +335,14 @@ def prune_logs(before: float) -> Steps[int]:
     return len(found)
 
 
-def prune_reasoning(before: float) -> Steps[int]:
+def prune_reasoning(before: float) -> Queries[int]:
     """Removes some of it, and says how much."""
     return len((yield PRUNE_REASONING, (before, PRUNED_AT_A_TIME)))
 
 
 # Reasoning
 
-KEEP_REASONING = """INSERT INTO reasoning (owner, call, response, origin, created, data)
+SAVE_REASONING = """INSERT INTO reasoning (owner, call, response, origin, created, data)
     VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (owner, call) DO UPDATE SET response = excluded.response,
         origin = excluded.origin, created = excluded.created, data = excluded.data"""
@@ -359,19 +359,19 @@ PRUNE_REASONING = """DELETE FROM reasoning WHERE (owner, call) IN
     RETURNING call"""
 
 
-def keep_reasoning(owner: str, kept: Sequence[CallReasoning]) -> Steps[None]:
-    _short(*(one.call for one in kept), *(one.response for one in kept))
-    if any(len(one.data) > REASONING_SIZE for one in kept):
+def save_reasoning(owner: str, calls: Sequence[CallReasoning]) -> Queries[None]:
+    _short(*(one.call for one in calls), *(one.response for one in calls))
+    if any(len(one.data) > REASONING_SIZE for one in calls):
         raise ClientError(f"reasoning of more than {REASONING_SIZE} bytes")
     # In one order for all: two transactions that replace the same rows never wait for each other.
-    for one in sorted(kept, key=lambda one: one.call):
+    for one in sorted(calls, key=lambda one: one.call):
         yield (
-            KEEP_REASONING,
+            SAVE_REASONING,
             (owner, one.call, one.response, one.origin, one.created, one.data),
         )
 
 
-def reasoning(owner: str, calls: Sequence[str], since: float) -> Steps[list[CallReasoning]]:
+def load_reasoning(owner: str, calls: Sequence[str], since: float) -> Queries[list[CallReasoning]]:
     found: list[CallReasoning] = []
     for start in range(0, len(calls), CALLS_AT_A_TIME):
         some = calls[start : start + CALLS_AT_A_TIME]
@@ -408,32 +408,34 @@ ORPHANS = """SELECT id, server FROM response WHERE ended IS NULL AND server IN (
         SELECT server FROM response WHERE ended IS NULL EXCEPT SELECT name FROM server)
     ORDER BY created LIMIT ?"""
 RUN_BY = "SELECT id FROM response WHERE id = ? AND server = ? AND ended IS NULL"
-ADOPT = "UPDATE response SET server = ? WHERE id = ? AND server = ? AND ended IS NULL RETURNING id"
+TAKE_OVER = (
+    "UPDATE response SET server = ? WHERE id = ? AND server = ? AND ended IS NULL RETURNING id"
+)
 
 
-def take_lease(server: str, host: str, pid: int, length: float) -> Steps[None]:
+def take_lease(server: str, host: str, pid: int, length: float) -> Queries[None]:
     yield TAKE_LEASE, (server, host, pid, length)
 
 
-def renew_lease(server: str, length: float) -> Steps[bool]:
+def renew_lease(server: str, length: float) -> Queries[bool]:
     return bool((yield RENEW_LEASE, (length, server)))
 
 
-def release_lease(server: str) -> Steps[None]:
+def release_lease(server: str) -> Queries[None]:
     yield RELEASE_LEASE, (server,)
 
 
-def leases(but: str) -> Steps[list[Lease]]:
+def leases(but: str) -> Queries[list[Lease]]:
     """Those of the other servers."""
     return _each(Lease, (yield LEASES, (but,)))
 
 
-def revoke_lease(lease: Lease) -> Steps[bool]:
+def revoke_lease(lease: Lease) -> Queries[bool]:
     """Only if nobody has renewed it."""
     return bool((yield REVOKE_LEASE, (lease.server, lease.until)))
 
 
-def orphans() -> Steps[list[tuple[str, str]]]:
+def orphans() -> Queries[list[tuple[str, str]]]:
     """The unfinished responses of servers that have no lease, and whose they are."""
     return [(str(id), str(server)) for id, server in (yield ORPHANS, (ORPHANS_AT_A_TIME,))]
 
@@ -444,7 +446,7 @@ DROP_INCOMPLETE = """DELETE FROM block WHERE response = ? AND number >
     coalesce((SELECT max(number) FROM block WHERE response = ? AND count > 0), -1)"""
 
 
-def begin_recovery(id: str, server: str) -> Steps[int | None]:
+def begin_recovery(id: str, server: str) -> Queries[int | None]:
     found = yield BEGIN_RECOVERY, (id, server)
     if not found:
         return None
@@ -452,10 +454,10 @@ def begin_recovery(id: str, server: str) -> Steps[int | None]:
     return int(found[0][0] or 0)
 
 
-def adopt(id: str, server: str, of: str) -> Steps[bool]:
+def take_over(id: str, server: str, of: str) -> Queries[bool]:
     if not (yield RUN_BY, (id, of)):
         return False
-    return bool((yield ADOPT, (server, id, of)))
+    return bool((yield TAKE_OVER, (server, id, of)))
 
 
 # Conversations
@@ -468,24 +470,24 @@ SET_METADATA = "UPDATE conversation SET metadata = ? WHERE id = ? AND owner = ? 
 DELETE_CONVERSATION = "DELETE FROM conversation WHERE id = ? AND owner = ? RETURNING id"
 
 
-def create_conversation(conversation: Conversation, items: Sequence[Item]) -> Steps[None]:
+def create_conversation(conversation: Conversation, items: Sequence[Item]) -> Queries[None]:
     _short(conversation.id, *(item.id for item in items))
     _distinct(items)
     c = conversation
     if not (yield INSERT_CONVERSATION, (c.id, c.owner, c.created, c.metadata)):
-        raise Taken("there is a conversation of this id already")
+        raise AlreadyExists("there is a conversation of this id already")
     yield from _append_items(c.id, items)
 
 
-def conversation(owner: str, id: str) -> Steps[Conversation | None]:
+def conversation(owner: str, id: str) -> Queries[Conversation | None]:
     return _first(Conversation, (yield CONVERSATION, (id, owner)))
 
 
-def set_metadata(owner: str, id: str, metadata: bytes) -> Steps[bool]:
+def set_metadata(owner: str, id: str, metadata: bytes) -> Queries[bool]:
     return bool((yield SET_METADATA, (metadata, id, owner)))
 
 
-def delete_conversation(owner: str, id: str) -> Steps[bool]:
+def delete_conversation(owner: str, id: str) -> Queries[bool]:
     return bool((yield DELETE_CONVERSATION, (id, owner)))
 
 
@@ -503,23 +505,23 @@ BACKWARDS = """SELECT id, data FROM item WHERE conversation = ? AND position > ?
     ORDER BY position DESC LIMIT ?"""
 
 
-def add_items(id: str, items: Sequence[Item]) -> Steps[None]:
+def add_items(id: str, items: Sequence[Item]) -> Queries[None]:
     _short(*(item.id for item in items))
     _distinct(items)
     if not (yield CONVERSATION_LOCKED, (id,)):
-        raise Absent("there is no conversation of this id")
+        raise NotFound("there is no conversation of this id")
     for item in items:
         if (yield POSITION, (id, item.id)):
-            raise Taken("the conversation has an item of this id already")
+            raise AlreadyExists("the conversation has an item of this id already")
     yield from _append_items(id, items)
 
 
 def _distinct(items: Sequence[Item]) -> None:
     if len({item.id for item in items}) < len(items):
-        raise Taken("two items of one id")
+        raise AlreadyExists("two items of one id")
 
 
-def _append_items(conversation: str, items: Sequence[Item]) -> Steps[None]:
+def _append_items(conversation: str, items: Sequence[Item]) -> Queries[None]:
     """One whose id is taken gets its position behind it: some upstreams repeat theirs."""
     top = int((yield TOP, (conversation,))[0][0] or 0)
     for position, item in enumerate(items, top + 1):
@@ -529,7 +531,7 @@ def _append_items(conversation: str, items: Sequence[Item]) -> Steps[None]:
 
 def items(
     id: str, after: str | None, before: str | None, limit: int, descending: bool
-) -> Steps[Page]:
+) -> Queries[Page]:
     limit = _up_to(limit)
     behind = yield from _position(id, after)
     ahead = yield from _position(id, before)
@@ -543,20 +545,20 @@ def items(
     return Page(found[::-1] if backwards else found, len(rows) > limit)
 
 
-def _position(conversation: str, id: str | None) -> Steps[Value]:
+def _position(conversation: str, id: str | None) -> Queries[Value]:
     if id is None:
         return None
     found = yield POSITION, (conversation, id)
     if not found:
-        raise Absent("the conversation has no item of this id")
+        raise NotFound("the conversation has no item of this id")
     return found[0][0]
 
 
-def item(id: str, item_id: str) -> Steps[Item | None]:
+def item(id: str, item_id: str) -> Queries[Item | None]:
     return _first(Item, (yield ITEM, (id, item_id)))
 
 
-def delete_item(id: str, item_id: str) -> Steps[bool]:
+def delete_item(id: str, item_id: str) -> Queries[bool]:
     return bool((yield DELETE_ITEM, (id, item_id)))
 
 
@@ -574,7 +576,7 @@ SAME_BLOCK = """SELECT 1 FROM block WHERE response = ? AND number = ? AND first 
     AND data = ?"""
 
 
-def dropped(blocks: Sequence[tuple[str, Block]]) -> Steps[set[str]]:
+def dropped(blocks: Sequence[tuple[str, Block]]) -> Queries[set[str]]:
     """The responses of which not every one of these blocks is in the log."""
     missing = set()
     for id, block in blocks:
@@ -583,6 +585,6 @@ def dropped(blocks: Sequence[tuple[str, Block]]) -> Steps[set[str]]:
     return missing
 
 
-def nothing() -> Steps[None]:
+def nothing() -> Queries[None]:
     """Waits its turn."""
     yield from ()

@@ -3,8 +3,8 @@
 1. Many servers write at once. Who appends to a log holds on to the row of its response, and who
    ends it waits for them: a block is either in the log that the ending describes, or dropped.
 2. A connection that is lost at its COMMIT leaves open what became of it. Each transaction with
-   operations has a ticket, and PostgreSQL is asked what became of that: nothing is done twice, and
-   nobody is told wrong.
+   operations has a transaction id, and PostgreSQL is asked for its status: nothing is done
+   twice, and every caller gets the true result.
 3. Each statement is limited in time, here and in the server, and no transaction waits for anything
    but the database.
 
@@ -27,23 +27,23 @@ import asyncpg  # type: ignore[import-untyped]
 from weft.errors import WeftError
 from weft.scrub import Secret
 from weft.store.base import Kind, StoreError
-from weft.store.migrations import POSTGRES, migrated
+from weft.store.escaping import escape, escape_parameters, unescape_rows
+from weft.store.migrations import POSTGRES, migrate
 from weft.store.operations import CLOCK, LOCKS, dropped
-from weft.store.steps import Row, Steps
-from weft.store.texts import bound, heard, kept
-from weft.store.writing import Logged, Rejected, Work, runs
+from weft.store.queries import Queries, Row
+from weft.store.writer import LogBlock, OperationRejected, Work, group_blocks
 
 T = TypeVar("T")
 
 READERS = 4
-ASK_AGAIN = 0.1
+STATUS_INTERVAL = 0.1
 """Seconds between two questions what became of a transaction."""
 
 LOCK = "SELECT pg_advisory_xact_lock(4995148757353590885)"
 """Whoever changes the tables."""
 UNLIMITED = "SET LOCAL statement_timeout = 0"
-TICKET = "SELECT pg_current_xact_id()::text"
-FATE = "SELECT pg_xact_status($1::text::xid8)"
+TRANSACTION_ID = "SELECT pg_current_xact_id()::text"
+TRANSACTION_STATUS = "SELECT pg_xact_status($1::text::xid8)"
 APPEND = """WITH live AS MATERIALIZED (
         SELECT id FROM response WHERE id = ANY($1::text[]) AND ended IS NULL AND server = $6::text
         FOR KEY SHARE)
@@ -74,7 +74,7 @@ KINDS: dict[str, Kind | None] = {
 Anything else is broken."""
 
 
-class Connection(Protocol):
+class AsyncpgConnection(Protocol):
     """What we use of asyncpg's."""
 
     async def execute(self, query: str, *args: object) -> str: ...
@@ -94,8 +94,8 @@ class Postgres:
     def __init__(self, url: Secret, busy: float = 5.0) -> None:
         self._url = url
         self._busy = busy
-        self._writer: Connection | None = None
-        self._idle: deque[Connection] = deque()
+        self._writer: AsyncpgConnection | None = None
+        self._idle: deque[AsyncpgConnection] = deque()
         self._readers = asyncio.Semaphore(READERS)
 
     async def open(self) -> None:
@@ -105,7 +105,7 @@ class Postgres:
                 await connection.execute("BEGIN")
                 await connection.execute(UNLIMITED)
                 await connection.execute(LOCK)
-                await taken(connection, migrated(POSTGRES))
+                await run_queries(connection, migrate(POSTGRES))
                 await connection.execute("COMMIT")
         except BaseException:
             self._drop()
@@ -123,10 +123,10 @@ class Postgres:
             except StoreError:
                 connection.terminate()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> AsyncpgConnection:
         limit = str(round(self._busy * 1000))
         async with _faults():
-            connection: Connection = await asyncpg.connect(
+            connection: AsyncpgConnection = await asyncpg.connect(
                 self._url.reveal(),
                 timeout=self._busy,
                 command_timeout=self._busy * 2,  # the server's own limit comes first
@@ -141,12 +141,12 @@ class Postgres:
 
     # Reading
 
-    async def read(self, make: Callable[[], Steps[T]]) -> T:
+    async def read(self, make: Callable[[], Queries[T]]) -> T:
         async with self._readers, self._reader() as connection:
-            return await taken(connection, make())
+            return await run_queries(connection, make())
 
     @asynccontextmanager
-    async def _reader(self) -> AsyncIterator[Connection]:
+    async def _reader(self) -> AsyncIterator[AsyncpgConnection]:
         """One that nobody uses; after a fault it is used no more, nor are those that idled."""
         connection = self._idle.pop() if self._idle else await self._connect()
         try:
@@ -177,18 +177,18 @@ class Postgres:
         try:
             async with _faults():
                 await connection.execute("BEGIN")
-                ticket = await _ticket(connection, batch)
+                transaction_id = await _transaction_id(connection, batch)
                 missing = await _written(connection, batch, server)
-        except Rejected:
+        except OperationRejected:
             await self._rollback(connection)
             raise
         except BaseException:
             self._drop()
             raise
-        await self._commit(connection, ticket)
+        await self._commit(connection, transaction_id)
         return missing
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> AsyncpgConnection:
         if self._writer is None or self._writer.is_closed():
             self._writer = await self._connect()
         return self._writer
@@ -198,7 +198,7 @@ class Postgres:
         if connection is not None:
             connection.terminate()
 
-    async def _rollback(self, connection: Connection) -> None:
+    async def _rollback(self, connection: AsyncpgConnection) -> None:
         try:
             async with _faults():
                 await connection.execute("ROLLBACK")
@@ -206,35 +206,35 @@ class Postgres:
             self._drop()
             raise
 
-    async def _commit(self, connection: Connection, ticket: str | None) -> None:
+    async def _commit(self, connection: AsyncpgConnection, transaction_id: str | None) -> None:
         """Returns when the transaction is committed; raises StoreError when it is certain that it
-        is not. Blocks alone have no ticket: to write them twice does no harm."""
+        is not. Blocks alone have no transaction id: to write them twice does no harm."""
         try:
             async with _faults():
                 await connection.execute("COMMIT")
         except StoreError:
             self._drop()
-            if ticket is None or not await self._was_committed(ticket):
+            if transaction_id is None or not await self._was_committed(transaction_id):
                 raise
         except BaseException:
             self._drop()
             raise
 
-    async def _was_committed(self, ticket: str) -> bool:
+    async def _was_committed(self, transaction_id: str) -> bool:
         """However long it takes: the server may be away, or still busy with it."""
         while True:
             try:
                 connection = await self._connected()
                 async with _faults():
-                    fate = (await connection.fetch(FATE, ticket))[0][0]
+                    status = (await connection.fetch(TRANSACTION_STATUS, transaction_id))[0][0]
             except StoreError as error:
                 if error.kind == "broken":  # it never heard of it: restored from a backup
                     return False
                 self._drop()
             else:
-                if fate != "in progress":
-                    return fate == "committed"
-            await asyncio.sleep(ASK_AGAIN)
+                if status != "in progress":
+                    return status == "committed"
+            await asyncio.sleep(STATUS_INTERVAL)
 
 
 # On a connection
@@ -248,53 +248,55 @@ def numbered(statement: str) -> str:
     return sub(r"\?", lambda _: f"${next(numbers)}", own) + LOCKS.get(statement, "")
 
 
-async def taken(connection: Connection, steps: Steps[T]) -> T:
+async def run_queries(connection: AsyncpgConnection, queries: Queries[T]) -> T:
     """Takes the steps, one after the other. Returns what they return."""
     try:
-        query = next(steps)
+        query = next(queries)
         while True:
-            found = await connection.fetch(numbered(query[0]), *bound(query[1]))
-            query = steps.send(heard(found))
+            found = await connection.fetch(numbered(query[0]), *escape_parameters(query[1]))
+            query = queries.send(unescape_rows(found))
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-async def _ticket(connection: Connection, batch: Sequence[Work]) -> str | None:
+async def _transaction_id(connection: AsyncpgConnection, batch: Sequence[Work]) -> str | None:
     if all(isinstance(work, tuple) for work in batch):
         return None
-    return str((await connection.fetch(TICKET))[0][0])
+    return str((await connection.fetch(TRANSACTION_ID))[0][0])
 
 
-async def _written(connection: Connection, batch: Sequence[Work], server: str) -> set[str]:
+async def _written(connection: AsyncpgConnection, batch: Sequence[Work], server: str) -> set[str]:
     missing: set[str] = set()
-    for run in runs(batch):
+    for run in group_blocks(batch):
         if isinstance(run, list):
             missing |= await _appended(connection, run, server)
             continue
         try:
-            await taken(connection, run.steps())
+            await run_queries(connection, run.steps())
         except FAULTS as error:
             if _kind(error) is None:
-                raise Rejected(run, _fault(error)) from None
+                raise OperationRejected(run, _fault(error)) from None
             raise
     return missing
 
 
-async def _appended(connection: Connection, run: Sequence[Logged], server: str) -> set[str]:
+async def _appended(
+    connection: AsyncpgConnection, run: Sequence[LogBlock], server: str
+) -> set[str]:
     """Appends to the logs. Returns the responses of which a block was dropped."""
     status = await connection.execute(
         APPEND,
-        [kept(id) for id, _ in run],
+        [escape(id) for id, _ in run],
         [block.number for _, block in run],
         [block.first for _, block in run],
         [block.count for _, block in run],
         [block.data for _, block in run],
-        kept(server),
+        escape(server),
     )
     if int(status.rpartition(" ")[2]) == len(run):
         return set()
-    return await taken(connection, dropped(run))
+    return await run_queries(connection, dropped(run))
 
 
 # Faults

@@ -11,6 +11,7 @@ import msgspec
 from weft.store import operations
 from weft.store.base import ENTRIES_AT_A_TIME, StoreError
 from weft.store.leases import Leases
+from weft.store.queries import Queries
 from weft.store.records import (
     Block,
     CallReasoning,
@@ -23,15 +24,14 @@ from weft.store.records import (
     Pruned,
     Status,
 )
-from weft.store.steps import Steps
-from weft.store.writing import AT_A_TIME, StorePolicy, Work, Writer
+from weft.store.writer import TRANSACTION_SIZE, Work, WritePolicy, Writer
 
 T = TypeVar("T")
 
 PIECE = 1024 * 1024
 """Bytes of an answer that one statement writes, at most."""
 
-PASSING = frozenset({"busy", "lost"})
+TRANSIENT = frozenset({"busy", "lost"})
 """Faults after which it is worth trying again."""
 
 
@@ -44,12 +44,12 @@ class Database(Protocol):
 
     async def close(self) -> None: ...
 
-    async def read(self, make: Callable[[], Steps[T]]) -> T:
+    async def read(self, make: Callable[[], Queries[T]]) -> T:
         """Takes steps that write nothing. Raises what they raise, or StoreError."""
         ...
 
     async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
-        """Writes all of it in one transaction: see `writing.Write`. Blocks of a response that is
+        """Writes all of it in one transaction: see `writer.Write`. Blocks of a response that is
         not this server's are dropped."""
         ...
 
@@ -61,7 +61,7 @@ class Database(Protocol):
 class SqlStore:
     """A Store; `base.py` says what each of its verbs promises."""
 
-    def __init__(self, database: Database, policy: StorePolicy, server: str = "") -> None:
+    def __init__(self, database: Database, policy: WritePolicy, server: str = "") -> None:
         """`server` is whose responses are written to, until a lease is taken."""
         self._database = database
         self._policy = policy
@@ -77,7 +77,7 @@ class SqlStore:
         return self._writer.waiting
 
     async def open(self) -> None:
-        await self._patiently(self._database.open)
+        await self._with_retries(self._database.open)
         self._writer.start()
 
     async def close(self) -> None:
@@ -94,21 +94,21 @@ class SqlStore:
     async def _write(self, batch: Sequence[Work], durable: bool) -> set[str]:
         return await self._database.write(batch, durable, self._leases.server)
 
-    async def _read(self, make: Callable[[], Steps[T]]) -> T:
-        return await self._patiently(partial(self._database.read, make))
+    async def _read(self, make: Callable[[], Queries[T]]) -> T:
+        return await self._with_retries(partial(self._database.read, make))
 
-    async def _patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+    async def _with_retries(self, act: Callable[[], Awaitable[T]]) -> T:
         """Does what writes nothing, or may be done twice, until it succeeds or patience ends."""
-        until = asyncio.get_running_loop().time() + self._policy.patience
+        until = asyncio.get_running_loop().time() + self._policy.timeout
         retry = self._policy.first_retry
         while True:
             try:
                 return await act()
             except StoreError as error:
-                if error.kind not in PASSING or asyncio.get_running_loop().time() + retry > until:
+                if error.kind not in TRANSIENT or asyncio.get_running_loop().time() + retry > until:
                     raise
             await asyncio.sleep(retry)
-            retry = min(retry * 2, self._policy.longest_retry)
+            retry = min(retry * 2, self._policy.max_retry)
 
     # Responses
 
@@ -121,14 +121,14 @@ class SqlStore:
     def append(self, id: str, block: Block) -> None:
         self._writer.append(id, block)
 
-    async def room(self) -> None:
-        if self._writer.waiting > AT_A_TIME:
+    async def wait_for_room(self) -> None:
+        if self._writer.waiting > TRANSACTION_SIZE:
             await self._writer.submit(operations.nothing)
 
-    async def flushed(self, id: str) -> None:
-        if self._writer.holds(id):
+    async def flush(self, id: str) -> None:
+        if self._writer.has_queued(id):
             await self._writer.submit(operations.nothing)
-        if self._writer.lacks(id):
+        if self._writer.dropped(id):
             raise StoreError("a part of the log was dropped: the response is not ours", "fenced")
 
     async def finish(self, id: str, ending: Ending) -> bool:
@@ -142,7 +142,7 @@ class SqlStore:
         size = len(ending.body or b"") + len(ending.record or b"")
         size += sum(len(item.data) for item in ending.items)
         size += len(ending.rest.data) if ending.rest is not None else 0
-        await self.room()
+        await self.wait_for_room()
         ended = await self._writer.submit(
             partial(operations.finish, id, ending, self.server, pieces), size, durable=True
         )
@@ -158,8 +158,8 @@ class SqlStore:
             await self._writer.submit(make, len(piece))
         return len(starts)
 
-    async def runs(self, id: str) -> bool:
-        return await self._read(partial(operations.runs, id))
+    async def is_running(self, id: str) -> bool:
+        return await self._read(partial(operations.is_running, id))
 
     async def entry(self, id: str) -> Entry | None:
         return await self._read(partial(operations.entry, id))
@@ -176,8 +176,10 @@ class SqlStore:
     async def extent(self, id: str) -> Extent:
         return await self._read(partial(operations.extent, id))
 
-    async def change(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
-        return await self._writer.submit(partial(operations.change, id, status, of, self.server))
+    async def change_status(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
+        return await self._writer.submit(
+            partial(operations.change_status, id, status, of, self.server)
+        )
 
     async def set_answered(self, id: str, next_id: str) -> bool:
         return await self._writer.submit(partial(operations.set_answered, id, next_id))
@@ -186,22 +188,24 @@ class SqlStore:
         make = partial(operations.set_context, owner, id, context)
         return await self._writer.submit(make, len(context))
 
-    async def ask_cancel(self, id: str) -> bool:
-        return await self._writer.submit(partial(operations.ask_cancel, id))
+    async def request_cancel(self, id: str) -> bool:
+        return await self._writer.submit(partial(operations.request_cancel, id))
 
-    async def cancelling(self) -> set[str]:
-        return await self._read(operations.cancelling)
+    async def cancel_requests(self) -> set[str]:
+        return await self._read(operations.cancel_requests)
 
     async def entries(self, after: str = "", limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
         return await self._read(partial(operations.entries, after, limit))
 
-    async def last(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
-        return await self._read(partial(operations.last, owner, limit))
+    async def newest(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
+        return await self._read(partial(operations.newest, owner, limit))
 
-    async def told(
+    async def list_visible(
         self, owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
     ) -> list[Entry]:
-        return await self._read(partial(operations.told, owner, dialect, after, limit, descending))
+        return await self._read(
+            partial(operations.list_visible, owner, dialect, after, limit, descending)
+        )
 
     async def chain(self, owner: str, id: str) -> list[Entry]:
         return await self._read(partial(operations.chain, owner, id))
@@ -209,12 +213,12 @@ class SqlStore:
     async def prune(
         self, before: float, logs_before: float, reasoning_before: float = 0.0
     ) -> Pruned:
-        entries = await self._all(partial(operations.prune_entries, before))
-        logs = await self._all(partial(operations.prune_logs, logs_before))
-        reasoning = await self._all(partial(operations.prune_reasoning, reasoning_before))
+        entries = await self._in_batches(partial(operations.prune_entries, before))
+        logs = await self._in_batches(partial(operations.prune_logs, logs_before))
+        reasoning = await self._in_batches(partial(operations.prune_reasoning, reasoning_before))
         return Pruned(entries, logs, reasoning)
 
-    async def _all(self, some: Callable[[], Steps[int]]) -> int:
+    async def _in_batches(self, some: Callable[[], Queries[int]]) -> int:
         """Some at a time, so that nobody else waits long."""
         total = 0
         while count := await self._writer.submit(some):
@@ -223,17 +227,17 @@ class SqlStore:
 
     # Reasoning
 
-    async def keep_reasoning(self, owner: str, kept: Sequence[CallReasoning]) -> None:
-        if kept:
-            size = sum(len(one.data) for one in kept)
-            await self._writer.submit(partial(operations.keep_reasoning, owner, kept), size)
+    async def save_reasoning(self, owner: str, calls: Sequence[CallReasoning]) -> None:
+        if calls:
+            size = sum(len(one.data) for one in calls)
+            await self._writer.submit(partial(operations.save_reasoning, owner, calls), size)
 
-    async def reasoning(
+    async def load_reasoning(
         self, owner: str, calls: Sequence[str], since: float
     ) -> dict[str, CallReasoning]:
         if not calls:
             return {}
-        found = await self._read(partial(operations.reasoning, owner, calls, since))
+        found = await self._read(partial(operations.load_reasoning, owner, calls, since))
         return {one.call: one for one in found}
 
     # Servers
@@ -248,8 +252,8 @@ class SqlStore:
     async def renew_lease(self) -> None:
         await self._leases.renew()
 
-    async def leased(self) -> str:
-        return await self._leases.held()
+    async def ensure_lease(self) -> str:
+        return await self._leases.ensure()
 
     async def revoke_dead(self) -> None:
         await self._leases.revoke_dead()
@@ -257,8 +261,8 @@ class SqlStore:
     async def orphans(self) -> list[tuple[str, str]]:
         return await self._read(operations.orphans)
 
-    async def adopt(self, id: str, of: str) -> bool:
-        return await self._writer.submit(partial(operations.adopt, id, self.server, of))
+    async def take_over(self, id: str, of: str) -> bool:
+        return await self._writer.submit(partial(operations.take_over, id, self.server, of))
 
     async def begin_recovery(self, id: str) -> int | None:
         return await self._writer.submit(partial(operations.begin_recovery, id, self.server))

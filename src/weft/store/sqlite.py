@@ -23,11 +23,11 @@ from threading import Thread
 from typing import TypeVar
 
 from weft.store.base import Kind, StoreError
-from weft.store.migrations import SQLITE, migrated
+from weft.store.escaping import escape, escape_parameters, unescape_rows
+from weft.store.migrations import SQLITE, migrate
 from weft.store.operations import dropped
-from weft.store.steps import Steps, Value
-from weft.store.texts import bound, heard, kept
-from weft.store.writing import Logged, Rejected, Work, runs
+from weft.store.queries import Queries, Value
+from weft.store.writer import LogBlock, OperationRejected, Work, group_blocks
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ APPENDS = {
 NO_ROW: tuple[Value, ...] = (None,) * 5
 
 
-class Hand:
+class WriterThread:
     """A thread that does one thing after the other: half of what an executor costs the loop."""
 
     def __init__(self, name: str) -> None:
@@ -139,7 +139,7 @@ class Sqlite:
         self._readers: deque[sqlite3.Connection] = deque()
 
     async def open(self) -> None:
-        self._writing = Hand("weft-store-writer")
+        self._writing = WriterThread("weft-store-writer")
         self._reading = ThreadPoolExecutor(READERS, "weft-store-reader")
         try:
             await self._writing.do(self._open)
@@ -151,7 +151,7 @@ class Sqlite:
         await self._writing.do(self._close)
         self._writing.stop()
 
-    async def read(self, make: Callable[[], Steps[T]]) -> T:
+    async def read(self, make: Callable[[], Queries[T]]) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._reading, self._read, make)
 
@@ -168,7 +168,7 @@ class Sqlite:
             told = f"SQLite {sqlite3.sqlite_version} is too old: 3.35 is needed"
             raise StoreError(told, "broken")
         with self._faults(), transaction(self._connected(), "BEGIN IMMEDIATE") as connection:
-            taken(connection, migrated(SQLITE))
+            run_queries(connection, migrate(SQLITE))
 
     def _write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
         with self._faults():
@@ -233,10 +233,10 @@ class Sqlite:
 
     # In the threads that read
 
-    def _read(self, make: Callable[[], Steps[T]]) -> T:
+    def _read(self, make: Callable[[], Queries[T]]) -> T:
         try:
             with self._reader() as connection, transaction(connection, "BEGIN"):
-                return taken(connection, make())
+                return run_queries(connection, make())
         except (sqlite3.Error, OverflowError) as error:
             raise _fault(error) from error
 
@@ -261,13 +261,13 @@ class Sqlite:
 # On a connection
 
 
-def taken(connection: sqlite3.Connection, steps: Steps[T]) -> T:
+def run_queries(connection: sqlite3.Connection, queries: Queries[T]) -> T:
     """Takes the steps, one after the other. Returns what they return."""
     try:
-        query = next(steps)
+        query = next(queries)
         while True:
-            found = connection.execute(query[0], bound(query[1])).fetchall()
-            query = steps.send(heard(found))
+            found = connection.execute(query[0], escape_parameters(query[1])).fetchall()
+            query = queries.send(unescape_rows(found))
     except StopIteration as end:
         result: T = end.value
         return result
@@ -287,30 +287,30 @@ def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.
 
 def _written(connection: sqlite3.Connection, batch: Sequence[Work], server: str) -> set[str]:
     missing: set[str] = set()
-    for run in runs(batch):
+    for run in group_blocks(batch):
         if isinstance(run, list):
             missing |= _appended(connection, run, server)
             continue
         try:
-            taken(connection, run.steps())
+            run_queries(connection, run.steps())
         except AT_FAULT as error:
-            raise Rejected(run, _fault(error)) from error
+            raise OperationRejected(run, _fault(error)) from error
     return missing
 
 
-def _appended(connection: sqlite3.Connection, run: Sequence[Logged], server: str) -> set[str]:
+def _appended(connection: sqlite3.Connection, run: Sequence[LogBlock], server: str) -> set[str]:
     """Appends to the logs. Returns the responses of which a block was dropped."""
     written = 0
     for start in range(0, len(run), ROWS[-1]):
         some = run[start : start + ROWS[-1]]
         size = next(size for size in ROWS if size >= len(some))
         rows: list[tuple[Value, ...]] = [
-            (kept(id), b.number, b.first, b.count, b.data) for id, b in some
+            (escape(id), b.number, b.first, b.count, b.data) for id, b in some
         ]
         rows += [NO_ROW] * (size - len(rows))
-        values = [*chain.from_iterable(rows), kept(server)]
+        values = [*chain.from_iterable(rows), escape(server)]
         written += connection.execute(APPENDS[size], values).rowcount
-    return set() if written == len(run) else taken(connection, dropped(run))
+    return set() if written == len(run) else run_queries(connection, dropped(run))
 
 
 def _fault(error: Exception) -> StoreError:

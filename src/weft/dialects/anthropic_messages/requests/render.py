@@ -1,7 +1,7 @@
 """Renders a canonical request as a Messages request body.
 
-A request that came in this dialect goes through `render_passthrough`. In all others `max_tokens`, which is
-required, is set, and what this API has no field for is reported.
+A request that came in this dialect goes through `render_passthrough`. In all others `max_tokens`,
+which is required, is set, and what this API has no field for is reported.
 """
 
 from weft import large_json

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw
 
 from weft.assembler import Assembler
+from weft.dialects.json_string import JsonStringExtractor
 from weft.dialects.openai_responses import wire
 from weft.dialects.openai_responses.encoding.call_kinds import (
     CUSTOM,
@@ -25,7 +26,6 @@ from weft.dialects.openai_responses.encoding.items import (
     SentEvents,
     delta_prefix,
 )
-from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
 from weft.dialects.openai_responses.extra import without_identity
 from weft.dialects.openai_responses.wire import Fields, parse_object
 from weft.partial_json import Scan

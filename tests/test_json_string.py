@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import JSON, THOROUGH, cuts, spelled
-from weft.dialects.openai_responses.encoding.json_string import JsonStringExtractor
+from weft.dialects.json_string import JsonStringExtractor
 
 WORDS = st.text(st.characters(codec="utf-8"), max_size=12)
 

@@ -6,7 +6,7 @@ from weft.scrub import Secret
 from weft.store.base import Store, UnknownStore
 from weft.store.sql import SqlStore
 from weft.store.sqlite import Sqlite
-from weft.store.writing import StorePolicy
+from weft.store.writer import WritePolicy
 
 try:
     from weft.store.postgres import Postgres
@@ -22,10 +22,10 @@ STATEMENT = 5.0
 """Seconds that one try may take in SQLite, and one statement in PostgreSQL: what waits for another
 server is tried again and again, as long as we have patience."""
 
-DEFAULT = StorePolicy()
+DEFAULT = WritePolicy()
 
 
-def store_at(url: str, policy: StorePolicy = DEFAULT, server: str = "") -> Store:
+def store_from_url(url: str, policy: WritePolicy = DEFAULT, server: str = "") -> Store:
     """Returns the store at an address, not yet open. Raises UnknownStore. `server` is whose
     responses it writes to, until it takes a lease.
 
@@ -36,9 +36,9 @@ def store_at(url: str, policy: StorePolicy = DEFAULT, server: str = "") -> Store
         raise UnknownStore("an address begins with sqlite:// or postgresql://")
     match scheme:
         case "sqlite":
-            return SqlStore(Sqlite(_path(rest), min(LOCK_WAIT, policy.patience)), policy, server)
+            return SqlStore(Sqlite(_path(rest), min(LOCK_WAIT, policy.timeout)), policy, server)
         case "postgresql" | "postgres" if POSTGRES:
-            return SqlStore(Postgres(Secret(url), min(STATEMENT, policy.patience)), policy, server)
+            return SqlStore(Postgres(Secret(url), min(STATEMENT, policy.timeout)), policy, server)
         case "postgresql" | "postgres":
             raise UnknownStore("PostgreSQL needs asyncpg: pip install 'weft[postgres]'")
         case _:

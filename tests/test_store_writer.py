@@ -8,21 +8,22 @@ import pytest
 from tests.stores import log
 from weft.errors import ClientError
 from weft.store.base import StoreError
+from weft.store.queries import Queries
 from weft.store.records import Block
-from weft.store.steps import Steps
-from weft.store.writing import (
-    AT_A_TIME,
-    REMEMBERED,
-    Rejected,
-    StorePolicy,
-    Task,
+from weft.store.writer import (
+    MAX_DROPPED,
+    TRANSACTION_SIZE,
+    AnyOperation,
+    OperationPhase,
+    OperationRejected,
     Work,
+    WritePolicy,
     Writer,
-    runs,
+    group_blocks,
 )
 
-POLICY = StorePolicy(patience=0.2, pause=0.0, first_retry=0.001)
-PATIENT = StorePolicy(patience=5.0, pause=0.0, first_retry=0.001)
+POLICY = WritePolicy(timeout=0.2, flush_interval=0.0, first_retry=0.001)
+PATIENT = WritePolicy(timeout=5.0, flush_interval=0.0, first_retry=0.001)
 
 Act = Callable[[Sequence[Work]], Awaitable[set[str]]]
 
@@ -55,9 +56,12 @@ async def hang(batch: Sequence[Work]) -> set[str]:
     raise AssertionError
 
 
-def after(seconds: float, act: Act) -> Act:
+def when_overdue(act: Act) -> Act:
+    """Waits until the time for the first operation is over, and not for a moment longer."""
+
     async def later(batch: Sequence[Work]) -> set[str]:
-        await asyncio.sleep(seconds)
+        while operations(batch)[0].phase is not OperationPhase.OVERDUE:
+            await asyncio.sleep(0)
         return await act(batch)
 
     return later
@@ -65,17 +69,17 @@ def after(seconds: float, act: Act) -> Act:
 
 def rejecting(number: int) -> Act:
     async def reject(batch: Sequence[Work]) -> set[str]:
-        raise Rejected(operations(batch)[number], StoreError("what is this?", "broken"))
+        raise OperationRejected(operations(batch)[number], StoreError("what is this?", "broken"))
 
     return reject
 
 
-def operations(batch: Sequence[Work]) -> list[Task]:
+def operations(batch: Sequence[Work]) -> list[AnyOperation]:
     return [work for work in batch if not isinstance(work, tuple)]
 
 
-def saying(word: str) -> Callable[[], Steps[str]]:
-    def say() -> Steps[str]:
+def saying(word: str) -> Callable[[], Queries[str]]:
+    def say() -> Queries[str]:
         yield from ()
         return word
 
@@ -127,7 +131,7 @@ def test_what_fails_for_too_long_is_given_up_and_never_written() -> None:
 
 def test_what_is_overdue_is_given_up_when_its_transaction_has_failed() -> None:
     async def main() -> None:
-        database = Scripted(after(0.25, fail))
+        database = Scripted(when_overdue(fail))
         writer = Writer(database.write, POLICY)
         writer.start()
         assert await kind_of(writer.submit(saying("x"))) == "broken"
@@ -139,7 +143,7 @@ def test_what_is_overdue_is_given_up_when_its_transaction_has_failed() -> None:
 
 def test_what_is_overdue_and_written_after_all_is_told_so() -> None:
     async def main() -> None:
-        writer = Writer(Scripted(after(0.25, take)).write, POLICY)
+        writer = Writer(Scripted(when_overdue(take)).write, POLICY)
         writer.start()
         assert await writer.submit(saying("x")) == "x"
         await writer.stop()
@@ -165,7 +169,7 @@ def test_a_transaction_without_end_leaves_it_unknown_and_what_waits_behind_it_un
 @pytest.mark.parametrize(("act", "kind"), [(hang, "unknown"), (fail, "broken")])
 def test_whoever_waits_when_it_is_stopped_is_told(act: Act, kind: str) -> None:
     async def main() -> None:
-        policy = StorePolicy(patience=0.2, pause=0.0, first_retry=10.0)
+        policy = WritePolicy(timeout=0.2, flush_interval=0.0, first_retry=10.0)
         scripted = Scripted(act)
         writer = Writer(scripted.write, policy)
         writer.start()
@@ -204,10 +208,10 @@ def test_a_transaction_carries_no_more_than_it_should() -> None:
         database = Scripted()
         writer = Writer(database.write, PATIENT)
         writer.start()
-        third = Block(0, 0, 1, bytes(AT_A_TIME // 3))
+        third = Block(0, 0, 1, bytes(TRANSACTION_SIZE // 3))
         for id in "abcdefg":
             writer.append(id, third)
-        whole = Block(0, 0, 1, bytes(AT_A_TIME + 1))
+        whole = Block(0, 0, 1, bytes(TRANSACTION_SIZE + 1))
         writer.append("h", whole)
         await writer.submit(saying("x"))
         assert [len(batch) for batch in database.batches] == [2, 2, 2, 1, 1, 1]
@@ -219,16 +223,16 @@ def test_a_transaction_carries_no_more_than_it_should() -> None:
 def test_what_was_dropped_is_remembered_for_as_long_as_there_is_room() -> None:
     async def drop(batch: Sequence[Work]) -> set[str]:
         await take(batch)
-        return {f"{number:06}" for number in range(REMEMBERED + 5)}
+        return {f"{number:06}" for number in range(MAX_DROPPED + 5)}
 
     async def main() -> None:
         writer = Writer(Scripted(drop).write, PATIENT)
         writer.start()
         await writer.submit(saying("x"))
-        lacking = [id for id in (f"{n:06}" for n in range(REMEMBERED + 5)) if writer.lacks(id)]
-        assert len(lacking) == REMEMBERED
+        lacking = [id for id in (f"{n:06}" for n in range(MAX_DROPPED + 5)) if writer.dropped(id)]
+        assert len(lacking) == MAX_DROPPED
         writer.forget(lacking[0])
-        assert not writer.lacks(lacking[0])
+        assert not writer.dropped(lacking[0])
         await writer.stop()
 
     asyncio.run(main())
@@ -249,7 +253,7 @@ def test_a_fault_of_our_own_is_not_swallowed() -> None:
 
 
 def test_what_an_operation_refuses_is_told_to_its_caller() -> None:
-    def refuse() -> Steps[str]:
+    def refuse() -> Queries[str]:
         yield from ()
         raise ClientError("no")
 
@@ -266,7 +270,7 @@ def test_what_an_operation_refuses_is_told_to_its_caller() -> None:
 def test_runs_keep_the_order() -> None:
     async def main() -> None:
         database = Scripted()
-        writer = Writer(database.write, StorePolicy(pause=60.0))
+        writer = Writer(database.write, WritePolicy(flush_interval=60.0))
         writer.start()
         one, two, three = (("a", block) for block in log(3))
         writer.append(*one)
@@ -276,7 +280,7 @@ def test_runs_keep_the_order() -> None:
         writer.append(*three)
         await waiting
         [batch] = database.batches
-        assert runs(batch) == [[one, two], *operations(batch), [three]]
+        assert group_blocks(batch) == [[one, two], *operations(batch), [three]]
         await writer.stop()
 
     asyncio.run(main())
@@ -285,7 +289,7 @@ def test_runs_keep_the_order() -> None:
 def test_alone_nobody_waits_for_others() -> None:
     async def main() -> None:
         database = Scripted()
-        writer = Writer(database.write, StorePolicy(patience=5.0, linger=3600.0, crowd=1))
+        writer = Writer(database.write, WritePolicy(timeout=5.0, linger=3600.0, linger_blocks=1))
         writer.start()
         for word in ("x", "y", "z"):
             assert await writer.submit(saying(word)) == word
@@ -298,7 +302,7 @@ def test_alone_nobody_waits_for_others() -> None:
 def test_in_a_crowd_operations_go_along_with_others() -> None:
     async def main() -> None:
         database = Scripted()
-        writer = Writer(database.write, StorePolicy(patience=5.0, linger=0.5, crowd=1))
+        writer = Writer(database.write, WritePolicy(timeout=5.0, linger=0.5, linger_blocks=1))
         writer.start()
         for number in range(2):
             writer.append("a", log(2)[number])

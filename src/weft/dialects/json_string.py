@@ -1,18 +1,20 @@
 """Extracts one string from JSON text that arrives in pieces.
 
-Hosted calls have their code or diff as a string inside their params. The API has events for that
-string alone, so the encoder needs its value piece by piece. Each character is scanned once.
+Some wires wrap text in the arguments of a call: code or a diff of a hosted tool, the free text of a
+custom tool. Others stream that text by itself, so its value is needed piece by piece. Each
+character is scanned once.
 """
 
 import json
 import re
 from enum import Enum
 
-from weft.partial_json import join_halves
+from weft.partial_json import join_halves, whole_characters
 
-_STRING_CHARACTERS = re.compile(r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
+_STRING_CHARACTERS = re.compile(r'(?:[^"\\]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*')
 """The complete characters and escapes at the beginning of a string."""
 
+_PARTIAL_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?")
 _OUTSIDE_STRINGS = re.compile(r'[^"{}\[\],:]*')
 
 
@@ -24,7 +26,7 @@ class _ScanPosition(Enum):
 
 
 class JsonStringExtractor:
-    """Scans JSON text and returns the value of the string at `path`.
+    """Scans the text of a JSON object and returns the value of the string at `path`.
 
     Invalid JSON is not an error: it returns nothing, or nothing more.
     """
@@ -32,10 +34,11 @@ class JsonStringExtractor:
     __slots__ = (
         "_keys",
         "_last_string",
-        "_partial_escape",
         "_position",
         "_surrogate",
+        "_unread",
         "found",
+        "is_broken",
         "path",
     )
 
@@ -43,18 +46,33 @@ class JsonStringExtractor:
         self.path = path
         self.found = False
         """Whether the string was found."""
+        self.is_broken = False
+        """Whether the string has an escape that JSON does not have: `flush` returns it."""
         self._position = _ScanPosition.OUTSIDE
         self._keys: list[str | None] = []
         """The current key in each open object, outermost first; None before a key and in arrays."""
         self._last_string = ""
         """The last string, which may turn out to be a key."""
-        self._partial_escape = ""
-        """An incomplete escape."""
+        self._unread = ""
+        """An incomplete escape; or what follows an invalid one."""
         self._surrogate = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether a part of the text waits for more."""
+        return bool(self._unread or self._surrogate)
 
     def feed(self, piece: str) -> str:
         """Returns what this piece adds to the string."""
-        piece, self._partial_escape = self._partial_escape + piece, ""
+        if (
+            self._position is _ScanPosition.TARGET
+            and not self.pending
+            and piece.isascii()
+            and '"' not in piece
+            and "\\" not in piece
+        ):
+            return piece  # nearly always
+        piece, self._unread = self._unread + piece, ""
         extracted: list[str] = []
         offset = 0
         while offset < len(piece) and self._position is not _ScanPosition.FINISHED:
@@ -64,13 +82,21 @@ class JsonStringExtractor:
             offset = scan(piece, offset, extracted)
         return "".join(extracted)
 
+    def flush(self) -> str:
+        """Returns what was held back, as it is: nothing follows, or the string is broken."""
+        rest = whole_characters(self._surrogate) + self._unread
+        self._surrogate = self._unread = ""
+        return rest
+
     def _scan_outside(self, piece: str, offset: int, extracted: list[str]) -> int:
         match = _OUTSIDE_STRINGS.match(piece, offset)
-        offset = match.end() if match else offset
-        if offset == len(piece):
-            return offset
-        _TOKEN_HANDLERS[piece[offset]](self)
-        return offset + 1
+        end = match.end() if match else offset
+        if not self._keys and (piece[offset:end].strip() or piece[end : end + 1] not in "{["):
+            self._position = _ScanPosition.FINISHED  # something else than an object or array
+        elif end < len(piece):
+            _TOKEN_HANDLERS[piece[end]](self)
+            return end + 1
+        return end
 
     def _scan_string(self, piece: str, offset: int, extracted: list[str]) -> int:
         match = _STRING_CHARACTERS.match(piece, offset)
@@ -78,21 +104,20 @@ class JsonStringExtractor:
         text = piece[offset:end]
         if "\\" in text:
             text = str(json.loads(f'"{text}"', strict=False))
-        if self._position is _ScanPosition.TARGET:
+        is_target = self._position is _ScanPosition.TARGET
+        if is_target:
             joined, self._surrogate = join_halves(self._surrogate, text)
             extracted.append(joined)
         else:
             self._last_string += text
         if piece[end : end + 1] == '"':
-            self._position = (
-                _ScanPosition.FINISHED
-                if self._position is _ScanPosition.TARGET
-                else _ScanPosition.OUTSIDE
-            )
+            self._position = _ScanPosition.FINISHED if is_target else _ScanPosition.OUTSIDE
+            extracted.append(self.flush())  # half a character is left alone
             return end + 1
-        if len(piece) - end > 5:  # longer than any escape: not JSON
+        self._unread = piece[end:]
+        if self._unread and not _PARTIAL_ESCAPE.fullmatch(self._unread):
+            self.is_broken = is_target
             self._position = _ScanPosition.FINISHED
-        self._partial_escape = piece[end:]
         return len(piece)
 
     def _quote(self) -> None:

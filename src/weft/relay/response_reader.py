@@ -22,13 +22,13 @@ LARGE = 128 * 1024
 """Bytes of one event, or of one answer: what is made of more takes long."""
 
 
-class Answer:
+class ResponseReader:
     """Reads one answer. `read` again and again until `ended`."""
 
     def __init__(
         self, incoming: UpstreamResponse, pipe: Pipe, limit: int, *, keep: bool = False
     ) -> None:
-        """`keep`: remember the bytes, for `whole`."""
+        """`keep`: remember the bytes, for `data`."""
         self._incoming = incoming
         self._kept: list[bytes] | None = [] if keep else None
         self._reader = FrameReader(limit=limit)  # one event may be all of the answer
@@ -152,7 +152,7 @@ class Answer:
             return []
 
     @property
-    def whole(self) -> bytes:
+    def data(self) -> bytes:
         """All bytes that came."""
         return b"".join(self._kept or ())
 

@@ -19,7 +19,7 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Record:
+class RequestRecord:
     """One request. Filled while it runs; read when it is over."""
 
     id: str
@@ -52,5 +52,5 @@ class Record:
         return self.attempts[-1].target.partition("/")[0] if self.attempts else ""
 
 
-Observer = Callable[[Record], None]
-"""Told of every request when it is over."""
+Observer = Callable[[RequestRecord], None]
+"""SentState of every request when it is over."""

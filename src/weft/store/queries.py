@@ -14,4 +14,4 @@ Row: TypeAlias = Sequence[Value]
 Query: TypeAlias = tuple[str, tuple[Value, ...]]
 """A statement with `?` for each of its parameters."""
 
-Steps: TypeAlias = Generator[Query, Sequence[Row], T]
+Queries: TypeAlias = Generator[Query, Sequence[Row], T]

@@ -21,7 +21,7 @@ from weft.parts import (
     Usage,
 )
 
-MOST = 5
+MAX_CONTINUATIONS = 5
 """How often a paused answer is continued."""
 
 _replace = msgspec.structs.replace
@@ -29,7 +29,7 @@ _LOCAL = (TextStart, TextDelta, TextEnd, ReasoningStart, ReasoningDelta, Reasoni
 """Parts whose ids count within one answer of the upstream."""
 
 
-class Splice:
+class PausedTurns:
     """A stage behind all others, kept over all answers of one response."""
 
     passes = False  # a pause comes at the end
@@ -41,7 +41,7 @@ class Splice:
         self._round = 0
         self._used: list[Usage] = []
 
-    def go_on(self) -> None:
+    def next_turn(self) -> None:
         """Another answer follows."""
         self.paused = False
         self._round += 1
@@ -74,13 +74,13 @@ class Splice:
     def _finished(self, part: Finish) -> Finish | None:
         if part.usage is not None:
             self._used.append(part.usage)
-        if part.reason == "pause" and self._round < MOST:
+        if part.reason == "pause" and self._round < MAX_CONTINUATIONS:
             self.paused = True
             return None
-        return _replace(part, usage=total(self._used)) if self._round else part
+        return _replace(part, usage=add_usage(self._used)) if self._round else part
 
 
-def total(used: list[Usage]) -> Usage | None:
+def add_usage(used: list[Usage]) -> Usage | None:
     """The sum; what was not told anywhere stays untold."""
     if not used:
         return None

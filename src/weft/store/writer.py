@@ -21,47 +21,47 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from weft.errors import ClientError, WeftError
 from weft.store.base import Kind, StoreError
+from weft.store.queries import Queries
 from weft.store.records import Block
-from weft.store.steps import Steps
 
 T = TypeVar("T")
 
-ROW = 100
+OVERHEAD = 100
 """Bytes that a queued block or operation weighs beside its contents."""
 
-AT_A_TIME = 8 * 1024 * 1024
+TRANSACTION_SIZE = 8 * 1024 * 1024
 """Bytes in one transaction, about."""
 
-FADING = 2 / 3
+DECAY = 2 / 3
 """What is left, after a second, of how much was written of late."""
 
-REMEMBERED = 10_000
+MAX_DROPPED = 10_000
 """Responses of which we still know that blocks were dropped."""
 
 
 @dataclass(frozen=True, slots=True)
-class StorePolicy:
-    patience: float = 10.0
+class WritePolicy:
+    timeout: float = 10.0
     """Seconds that a write may wait for a database that is locked, full or away."""
 
-    pause: float = 0.05
+    flush_interval: float = 0.05
     """Seconds between two transactions that carry blocks only."""
 
     linger: float = 0.025
     """Seconds from one transaction to the next that carries operations, at most."""
 
-    crowd: int = 500
+    linger_blocks: int = 500
     """Blocks, written of late, that have them wait so long; fewer, less."""
 
-    queue: int = 64 * 1024 * 1024
+    queue_size: int = 64 * 1024 * 1024
     """Bytes of blocks that may wait; operations are let in up to twice as many, and one that is
     larger where nothing else waits."""
 
     first_retry: float = 0.02
-    longest_retry: float = 1.0
+    max_retry: float = 1.0
 
 
-class Phase(Enum):
+class OperationPhase(Enum):
     """Where an operation is."""
 
     WAITING = "no transaction carries it"
@@ -70,23 +70,23 @@ class Phase(Enum):
     SETTLED = "its caller knows"
 
 
-class Rejected(Exception):
+class OperationRejected(Exception):
     """One operation is at fault; nothing of its transaction was written."""
 
-    def __init__(self, operation: "Task", error: StoreError) -> None:
+    def __init__(self, operation: "AnyOperation", error: StoreError) -> None:
         super().__init__(str(error))
         self.operation = operation
         self.error = error
 
 
-class Task(Protocol):
+class AnyOperation(Protocol):
     """An operation, whatever comes of it."""
 
-    phase: Phase
+    phase: OperationPhase
     size: int
     durable: bool
 
-    def steps(self) -> Steps[None]:
+    def steps(self) -> Queries[None]:
         """Does it, once more each time; what comes of it is kept."""
         ...
 
@@ -101,7 +101,7 @@ class Operation(Generic[T]):
     __slots__ = ("_error", "_make", "_result", "durable", "future", "phase", "size")
 
     def __init__(
-        self, make: Callable[[], Steps[T]], future: asyncio.Future[T], size: int, durable: bool
+        self, make: Callable[[], Queries[T]], future: asyncio.Future[T], size: int, durable: bool
     ) -> None:
         self._make = make
         self._result: T
@@ -109,9 +109,9 @@ class Operation(Generic[T]):
         self.future = future
         self.size = size
         self.durable = durable
-        self.phase = Phase.WAITING
+        self.phase = OperationPhase.WAITING
 
-    def steps(self) -> Steps[None]:
+    def steps(self) -> Queries[None]:
         try:
             self._result = yield from self._make()
         except (ClientError, StoreError) as error:
@@ -120,7 +120,7 @@ class Operation(Generic[T]):
             self._error = None
 
     def settle(self) -> None:
-        self.phase = Phase.SETTLED
+        self.phase = OperationPhase.SETTLED
         if self.future.done():  # nobody waits any more
             return
         if self._error is not None:
@@ -129,23 +129,23 @@ class Operation(Generic[T]):
             self.future.set_result(self._result)
 
     def fail(self, error: WeftError) -> None:
-        self.phase = Phase.SETTLED
+        self.phase = OperationPhase.SETTLED
         if not self.future.done():
             self.future.set_exception(error)
 
 
-Logged: TypeAlias = tuple[str, Block]
-Work: TypeAlias = Logged | Task
+LogBlock: TypeAlias = tuple[str, Block]
+Work: TypeAlias = LogBlock | AnyOperation
 Batch: TypeAlias = list[Work]
 Write: TypeAlias = Callable[[Sequence[Work], bool], Awaitable[set[str]]]
 """Writes a batch in one transaction, safe from a power cut if told so. Returns the responses of
-which blocks were dropped. Raises Rejected or StoreError when all of it was rolled back."""
+which blocks were dropped. Raises OperationRejected or StoreError when all of it was rolled back."""
 
 
-def runs(batch: Sequence[Work]) -> list[list[Logged] | Task]:
+def group_blocks(batch: Sequence[Work]) -> list[list[LogBlock] | AnyOperation]:
     """The batch in its order, with the blocks that follow one another together."""
-    found: list[list[Logged] | Task] = []
-    blocks: list[Logged] | None = None
+    found: list[list[LogBlock] | AnyOperation] = []
+    blocks: list[LogBlock] | None = None
     for work in batch:
         if not isinstance(work, tuple):
             found.append(work)
@@ -161,17 +161,17 @@ def runs(batch: Sequence[Work]) -> list[list[Logged] | Task]:
 class Writer:
     """Queues work and writes it. Between `start` and `stop` only, and on one loop."""
 
-    def __init__(self, write: Write, policy: StorePolicy) -> None:
+    def __init__(self, write: Write, policy: WritePolicy) -> None:
         self._write = write
         self._policy = policy
         self._queue: Batch = []
         self._batch: Batch = []
         self._dropped: dict[str, None] = {}
-        self._trouble: StoreError | None = None
+        self._last_error: StoreError | None = None
         self._running: asyncio.Task[None] | None = None
-        self._written = 0.0
+        self._last_commit = 0.0
         """When the last transaction was."""
-        self._late = 0.0
+        self._recent_blocks = 0.0
         """Blocks of late: each counts less by a third every second."""
         self.waiting = 0
         self.commits = 0
@@ -193,7 +193,7 @@ class Writer:
         running, self._running = self._running, None  # nothing is let in any more
         self._urgent.set()
         self._any.set()
-        await asyncio.wait({running}, timeout=self._policy.patience)
+        await asyncio.wait({running}, timeout=self._policy.timeout)
         running.cancel()
         await asyncio.wait({running})
         for work in self._batch + self._queue:
@@ -208,44 +208,46 @@ class Writer:
     def append(self, id: str, block: Block) -> None:
         if (block.number | block.first | block.count) >> 62:
             raise ClientError("the numbers of a block are from 0 to 2^62")
-        waiting = self.waiting + len(block.data) + ROW
-        if waiting > self._policy.queue or self._running is None:
-            raise self._refusal()
+        waiting = self.waiting + len(block.data) + OVERHEAD
+        if waiting > self._policy.queue_size or self._running is None:
+            raise self._not_accepted()
         self.waiting = waiting
         self._queue.append((id, block))
         if not self._any.is_set():
             self._any.set()
 
-    async def submit(self, make: Callable[[], Steps[T]], size: int = 0, durable: bool = False) -> T:
+    async def submit(
+        self, make: Callable[[], Queries[T]], size: int = 0, durable: bool = False
+    ) -> T:
         """Returns what comes of an operation, when it is committed. Raises what it raised, or
         StoreError."""
-        full = self.waiting > 0 and self.waiting + size > 2 * self._policy.queue
+        full = self.waiting > 0 and self.waiting + size > 2 * self._policy.queue_size
         if full or self._running is None:
-            raise self._refusal()
+            raise self._not_accepted()
         future: asyncio.Future[T] = self._loop.create_future()
-        operation = Operation(make, future, size + ROW, durable)
+        operation = Operation(make, future, size + OVERHEAD, durable)
         self.waiting += operation.size
         self._queue.append(operation)
         self._any.set()
         self._urgent.set()
-        patience = self._loop.call_later(self._policy.patience, self._overdue, operation)
+        patience = self._loop.call_later(self._policy.timeout, self._time_out, operation)
         try:
             return await future
         finally:
             patience.cancel()
 
-    def _refusal(self) -> StoreError:
+    def _not_accepted(self) -> StoreError:
         if self._running is None:
             return StoreError("the store is not open", "closed")
         return StoreError(f"{self.waiting} bytes wait to be written already", "full")
 
-    def holds(self, id: str) -> bool:
+    def has_queued(self, id: str) -> bool:
         """Whether blocks of this response wait to be written."""
         return any(
             isinstance(work, tuple) and work[0] == id for work in (*self._batch, *self._queue)
         )
 
-    def lacks(self, id: str) -> bool:
+    def dropped(self, id: str) -> bool:
         """Whether blocks of this response were dropped."""
         return id in self._dropped
 
@@ -254,21 +256,21 @@ class Writer:
 
     # Patience
 
-    def _overdue(self, operation: Operation[T]) -> None:
-        if operation.phase is Phase.CARRIED:
-            operation.phase = Phase.OVERDUE
-            self._loop.call_later(self._policy.patience, self._unknown, operation)
-        elif operation.phase is Phase.WAITING:
-            operation.fail(self._excuse())
+    def _time_out(self, operation: Operation[T]) -> None:
+        if operation.phase is OperationPhase.CARRIED:
+            operation.phase = OperationPhase.OVERDUE
+            self._loop.call_later(self._policy.timeout, self._unknown, operation)
+        elif operation.phase is OperationPhase.WAITING:
+            operation.fail(self._timeout_error())
 
     def _unknown(self, operation: Operation[T]) -> None:
         if not operation.future.done():
             operation.future.set_exception(_unknown())
 
-    def _excuse(self) -> StoreError:
-        kind: Kind = "busy" if self._trouble is None else self._trouble.kind
-        why = "the database is slow" if self._trouble is None else str(self._trouble)
-        return StoreError(f"not written within {self._policy.patience:g} s: {why}", kind)
+    def _timeout_error(self) -> StoreError:
+        kind: Kind = "busy" if self._last_error is None else self._last_error.kind
+        why = "the database is slow" if self._last_error is None else str(self._last_error)
+        return StoreError(f"not written within {self._policy.timeout:g} s: {why}", kind)
 
     # What goes out
 
@@ -286,10 +288,10 @@ class Writer:
         policy = self._policy
         if not self._urgent.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(policy.pause):
+                async with asyncio.timeout(policy.flush_interval):
                     await self._urgent.wait()
-        since = self._loop.time() - self._written
-        crowd = min(self._late * FADING**since / policy.crowd, 1.0)
+        since = self._loop.time() - self._last_commit
+        crowd = min(self._recent_blocks * DECAY**since / policy.linger_blocks, 1.0)
         if self._running is not None and since < crowd * policy.linger:
             await asyncio.sleep(crowd * policy.linger - since)
 
@@ -299,7 +301,7 @@ class Writer:
         taken = 0
         for work in self._queue:
             weight += _weight(work)
-            if weight > AT_A_TIME and self._batch:
+            if weight > TRANSACTION_SIZE and self._batch:
                 break
             self._batch.append(work)
             taken += 1
@@ -312,27 +314,27 @@ class Writer:
         """Writes the batch, however often that takes."""
         retry = self._policy.first_retry
         while self._batch:
-            self._sort_out()
+            self._drop_settled()
             try:
                 dropped = await self._attempt()
-            except Rejected as rejected:
+            except OperationRejected as rejected:
                 rejected.operation.fail(rejected.error)
-                self._put_down()
+                self._roll_back()
             except StoreError as error:
-                self._trouble = error
-                self._put_down()
+                self._last_error = error
+                self._roll_back()
                 await asyncio.sleep(retry)
-                retry = min(retry * 2, self._policy.longest_retry)
+                retry = min(retry * 2, self._policy.max_retry)
                 self._take()
             else:
                 self._committed(dropped)
 
-    def _sort_out(self) -> None:
+    def _drop_settled(self) -> None:
         """Leaves out what was given up or failed."""
         kept = [
             work
             for work in self._batch
-            if isinstance(work, tuple) or work.phase is not Phase.SETTLED
+            if isinstance(work, tuple) or work.phase is not OperationPhase.SETTLED
         ]
         if len(kept) < len(self._batch):
             self.waiting -= sum(map(_weight, self._batch)) - sum(map(_weight, kept))
@@ -342,29 +344,29 @@ class Writer:
         durable = False
         for work in self._batch:
             if not isinstance(work, tuple):
-                work.phase = Phase.CARRIED
+                work.phase = OperationPhase.CARRIED
                 durable = durable or work.durable
         return await self._write(self._batch, durable) if self._batch else set()
 
-    def _put_down(self) -> None:
+    def _roll_back(self) -> None:
         """No transaction carries the batch any more: what is overdue fails."""
         for work in self._batch:
             if isinstance(work, tuple):
                 continue
-            if work.phase is Phase.OVERDUE:
-                work.fail(self._excuse())
-            elif work.phase is Phase.CARRIED:
-                work.phase = Phase.WAITING
+            if work.phase is OperationPhase.OVERDUE:
+                work.fail(self._timeout_error())
+            elif work.phase is OperationPhase.CARRIED:
+                work.phase = OperationPhase.WAITING
 
     def _committed(self, dropped: set[str]) -> None:
         batch, self._batch = self._batch, []
         self._note(sum(isinstance(work, tuple) for work in batch))
         self.waiting -= sum(map(_weight, batch))
         self.commits += bool(batch)
-        self._trouble = None
+        self._last_error = None
         for id in dropped:
             self._dropped[id] = None
-        while len(self._dropped) > REMEMBERED:
+        while len(self._dropped) > MAX_DROPPED:
             del self._dropped[next(iter(self._dropped))]
         for work in batch:
             if not isinstance(work, tuple):
@@ -372,12 +374,12 @@ class Writer:
 
     def _note(self, blocks: int) -> None:
         now = self._loop.time()
-        self._late = self._late * FADING ** (now - self._written) + blocks
-        self._written = now
+        self._recent_blocks = self._recent_blocks * DECAY ** (now - self._last_commit) + blocks
+        self._last_commit = now
 
 
 def _weight(work: Work) -> int:
-    return len(work[1].data) + ROW if isinstance(work, tuple) else work.size
+    return len(work[1].data) + OVERHEAD if isinstance(work, tuple) else work.size
 
 
 def _unknown() -> StoreError:

@@ -10,15 +10,15 @@ from weft.parts import (
     ToolCall,
     Usage,
 )
-from weft.relay.splice import MOST, Splice, total
+from weft.relay.paused_turns import MAX_CONTINUATIONS, PausedTurns, add_usage
 
 
 def test_a_pause_is_swallowed_and_what_follows_is_told_behind_it() -> None:
-    splice = Splice()
+    splice = PausedTurns()
     first = [ResponseMetadata("m1"), TextStart("0"), TextDelta("0", "one"), TextEnd("0")]
     assert splice.feed([*first, Finish("pause", usage=Usage(1, 2, 3))]) == first
     paused = [splice.paused]
-    splice.go_on()
+    splice.next_turn()
     assert [*paused, splice.paused] == [True, False]
     second = [ResponseMetadata("m2"), TextStart("0"), Source("s", "url", "0", url="u")]
     assert splice.feed(second) == [TextStart("1.0"), Source("s", "url", "1.0", url="u")]
@@ -30,18 +30,18 @@ def test_a_pause_is_swallowed_and_what_follows_is_told_behind_it() -> None:
 
 def test_an_answer_without_a_pause_passes_untouched() -> None:
     parts = [ResponseMetadata("m"), TextStart("0"), TextEnd("0"), Finish("stop", usage=Usage(1))]
-    assert Splice().feed(list(parts)) == parts
+    assert PausedTurns().feed(list(parts)) == parts
 
 
 def test_there_is_an_end_to_pausing() -> None:
-    splice = Splice()
-    for _ in range(MOST):
+    splice = PausedTurns()
+    for _ in range(MAX_CONTINUATIONS):
         assert splice.feed([Finish("pause")]) == []
-        splice.go_on()
+        splice.next_turn()
     assert splice.feed([Finish("pause")]) == [Finish("pause")]
     assert not splice.paused
 
 
 def test_what_was_not_told_is_not_added_up() -> None:
-    assert total([]) is None
-    assert total([Usage(1), Usage(2, 3)]) == Usage(3, 3)
+    assert add_usage([]) is None
+    assert add_usage([Usage(1), Usage(2, 3)]) == Usage(3, 3)

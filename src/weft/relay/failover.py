@@ -22,10 +22,10 @@ from weft.parts import (
     TextEnd,
     TextStart,
 )
-from weft.relay.incoming import Failed
+from weft.relay.incoming import RequestFailed
 from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
-from weft.relay.record import Attempt
+from weft.relay.request_record import Attempt
 from weft.relay.routing import Target
 from weft.relay.stream import OpenStream, RequestState, refusal
 from weft.relay.translation import UpstreamRequest, translate
@@ -42,12 +42,12 @@ _FINAL = frozenset(("bad-request", "cancelled"))
 async def open_target(
     state: RequestState, restored: Restored, targets: Sequence[Target]
 ) -> OpenStream:
-    """Returns an answer that has content; raises Failed with the last error if there is none."""
-    failed = Failed(ErrorPart("internal", "there is no target"))
+    """Returns a stream that has content. Raises RequestFailed with the last error if none has."""
+    failed = RequestFailed(ErrorPart("internal", "there is no target"))
     for target in targets:
         try:
             return await _guarded(state, restored, target)
-        except Failed as problem:
+        except RequestFailed as problem:
             failed = problem
             if class_of(failed.error) in _FINAL:
                 break
@@ -60,10 +60,10 @@ async def _guarded(state: RequestState, restored: Restored, target: Target) -> O
     paused = breaker.refusal(clock())
     if paused is not None:
         state.record.attempts.append(Attempt(target.name, paused))
-        raise Failed(paused)
+        raise RequestFailed(paused)
     try:
         stream = await _retried(state, restored, target)
-    except Failed as failed:
+    except RequestFailed as failed:
         breaker.failed(failed.error, clock())
         raise
     except BaseException:
@@ -80,7 +80,7 @@ async def _retried(state: RequestState, restored: Restored, target: Target) -> O
     while True:
         try:
             stream = await _attempt(state, restored, target, without_reasoning)
-        except Failed as failed:
+        except RequestFailed as failed:
             error = failed.error
             state.record.attempts.append(Attempt(target.name, error))
         else:
@@ -92,7 +92,7 @@ async def _retried(state: RequestState, restored: Restored, target: Target) -> O
         tries += 1
         pause = retry_delay(policy, tries, error, jitter=random.random(), now=time.time())
         if pause is None:
-            raise Failed(error)
+            raise RequestFailed(error)
         await asyncio.sleep(pause)
 
 
@@ -106,10 +106,10 @@ async def _attempt(
     try:
         stream = await _ask(state, sent)
         await stream.read_until(_is_content)
-    except Failed as failed:
+    except RequestFailed as failed:
         if stream is not None:
             stream.abort()
-        raise Failed(state.redact(failed.error)) from None
+        raise RequestFailed(state.redact(failed.error)) from None
     except BaseException:
         if stream is not None:
             stream.abort()
@@ -121,9 +121,9 @@ async def _ask(state: RequestState, sent: UpstreamRequest) -> OpenStream:
     try:
         incoming = await sent.target.upstream.send(sent.outgoing())
     except Unreachable as problem:
-        raise Failed(error_of(problem)) from None
+        raise RequestFailed(error_of(problem)) from None
     if incoming.status // 100 != 2:
-        raise Failed(await refusal(incoming, sent))
+        raise RequestFailed(await refusal(incoming, sent))
     return OpenStream(state, sent, incoming)
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import THOROUGH
-from weft.store.texts import bound, heard, kept, told
+from weft.store.escaping import escape, escape_parameters, unescape, unescape_rows
 
 TEXTS = st.text(st.characters() | st.sampled_from("\\\0\ud800\udfff0123456789abcdef"), max_size=12)
 
@@ -13,21 +13,21 @@ TEXTS = st.text(st.characters() | st.sampled_from("\\\0\ud800\udfff0123456789abc
 @THOROUGH
 @given(TEXTS)
 def test_every_text_comes_back(text: str) -> None:
-    assert told(kept(text)) == text
+    assert unescape(escape(text)) == text
 
 
 @THOROUGH
 @given(TEXTS)
 def test_every_database_takes_what_is_kept(text: str) -> None:
-    assert b"\0" not in kept(text).encode()
+    assert b"\0" not in escape(text).encode()
 
 
 @pytest.mark.parametrize("text", ["", "resp_1", "a b", "né 🧵", "line\nline", "%_'\""])
 def test_common_texts_are_kept_as_they_are(text: str) -> None:
-    assert kept(text) == text
+    assert escape(text) == text
 
 
 def test_only_texts_are_rewritten() -> None:
     row = ("a\0", b"\0\\", 1, 2.5, None, True)
-    assert bound(row) == ("a\\0000", b"\0\\", 1, 2.5, None, True)
-    assert heard([bound(row)]) == [row]
+    assert escape_parameters(row) == ("a\\0000", b"\0\\", 1, 2.5, None, True)
+    assert unescape_rows([escape_parameters(row)]) == [row]
