@@ -256,7 +256,7 @@ def test_a_request_is_converted_and_what_it_says_differently_is_told_line_by_lin
         "system": [{"type": "text", "text": "Be brief."}],
     }
     assert done.err.splitlines() == [
-        "messages[0].role: adapted: said by the system: there is no developer here",
+        "messages[0].role: adapted: sent as system: the target has no developer role",
         "seed: warned: dropped: anthropic-messages has no equivalent",
     ]
     assert convert_request(QUESTION, "openai-chat") == Done(0, QUESTION_AS_WRITTEN, ""), (

@@ -139,7 +139,7 @@ def lost(*parts: Part, start: ResponseMetadata = START, finish: Part | None = No
 # The stream
 
 
-def test_text_is_a_role_then_content_then_a_reason_then_done() -> None:
+def test_text_is_a_role_chunk_then_content_then_finish_reason_then_done() -> None:
     found = written(*TEXT)
     id = found[0]["id"]
     assert id.startswith("chatcmpl-")
@@ -173,7 +173,7 @@ REFUSAL = [TextStart("t", refusal=True), TextDelta("t", "No."), TextEnd("t")]
     [(TEXT, ""), ([], ""), (CALL, None), (THOUGHT, None), (REFUSAL, None), ([*TEXT, *CALL], "")],
     ids=["text", "nothing", "a call", "reasoning", "a refusal", "text and a call"],
 )
-def test_content_is_null_at_first_unless_the_answer_begins_with_text(
+def test_the_first_content_is_null_unless_the_answer_begins_with_text(
     parts: list[Part], content: str | None
 ) -> None:
     first, *rest = written(*parts)
@@ -185,7 +185,7 @@ def test_content_is_null_at_first_unless_the_answer_begins_with_text(
 @pytest.mark.parametrize(
     ("parts", "content"), [(TEXT, "Hello"), ([], ""), (CALL, None), (THOUGHT, None)]
 )
-def test_the_content_of_a_body_is_what_its_stream_adds_up_to(
+def test_the_content_of_a_body_is_the_joined_content_of_its_stream(
     parts: list[Part], content: str | None
 ) -> None:
     whole = assemble([ResponseMetadata("x"), *parts, Finish("stop")])
@@ -193,7 +193,7 @@ def test_the_content_of_a_body_is_what_its_stream_adds_up_to(
     assert message["content"] == content
 
 
-def test_the_response_id_and_the_time_are_the_gateways() -> None:
+def test_response_id_and_time_come_from_the_gateway() -> None:
     context = Context(response_id="chatcmpl-ours", now=1790000009, request=Request("asked"))
     raw = b"".join(
         encode([ResponseMetadata("x"), Finish("stop", model="later")], DIALECT, context=context)
@@ -218,7 +218,7 @@ def test_reasoning_of_either_kind_has_a_field_of_its_own(kind: Any) -> None:
     assert deltas(found) == [{"reasoning_content": "hmm"}]
 
 
-def test_a_call_begins_with_id_and_name_and_goes_on_by_index() -> None:
+def test_a_call_starts_with_id_and_name_and_continues_by_index() -> None:
     assert entries(written(*CALL)) == [
         {
             "index": 0,
@@ -307,7 +307,7 @@ def test_sources_are_annotations_in_one_chunk_before_the_finish() -> None:
         ("pause", "length"),
     ],
 )
-def test_the_finish_reason_is_one_of_the_wires_words(reason: Any, word: str) -> None:
+def test_the_finish_reason_is_one_of_the_api_reference(reason: Any, word: str) -> None:
     said = CALL if reason == "tool-calls" else TEXT
     found = written(*said, finish=Finish(reason))
     assert found[-1]["choices"][0]["delta"] == {}
@@ -316,7 +316,7 @@ def test_the_finish_reason_is_one_of_the_wires_words(reason: Any, word: str) -> 
     assert lost(*said, finish=Finish(reason)) == inexact
 
 
-def test_nobody_is_told_to_run_a_call_that_is_not_there() -> None:
+def test_a_stream_without_calls_never_finishes_with_tool_calls() -> None:
     found = written(*TEXT, finish=Finish("tool-calls"))
     assert found[-1]["choices"][0]["finish_reason"] == "stop"
     assert lost(*TEXT, finish=Finish("tool-calls")) == ["finish: no call could be written"]
@@ -327,13 +327,13 @@ def test_nobody_is_told_to_run_a_call_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("reason", "word"), [("stop", "length"), ("content-filter", "content_filter")]
 )
-def test_a_call_that_never_ended_never_looks_whole(reason: Any, word: str) -> None:
+def test_a_call_that_was_cut_never_looks_complete(reason: Any, word: str) -> None:
     found = written(ToolParamsStart("a", "look"), ToolParamsDelta("a", '{"x":1}'),
                     finish=Finish(reason))  # fmt: skip
     assert found[-1]["choices"][0]["finish_reason"] == word
 
 
-def test_broken_arguments_are_handed_over_as_they_are() -> None:
+def test_invalid_arguments_are_written_unchanged() -> None:
     bad: list[Part] = [
         *CALL[:2],
         ToolParamsEnd("call_1"),
@@ -347,7 +347,7 @@ def test_broken_arguments_are_handed_over_as_they_are() -> None:
 # Usage
 
 
-def test_usage_comes_after_the_finish_and_only_if_it_was_asked_for() -> None:
+def test_usage_follows_the_finish_reason_only_if_requested() -> None:
     assert not any("usage" in chunk for chunk in written(*TEXT))
     found = written(*TEXT, context=asked())
     assert [chunk["usage"] for chunk in found[:-1]] == [None] * 4
@@ -359,7 +359,7 @@ def test_usage_comes_after_the_finish_and_only_if_it_was_asked_for() -> None:
     }
 
 
-def test_usage_tells_what_is_known_and_invents_nothing() -> None:
+def test_usage_has_only_counts_that_are_known() -> None:
     start = msgspec.structs.replace(START, usage=Usage(10, cache_read_tokens=3))
     told = Usage(output_tokens=5, reasoning_tokens=2, cache_write_tokens=1)
     found = written(*TEXT, start=start, finish=Finish("stop", usage=told), context=asked())
@@ -400,14 +400,14 @@ def test_an_error_is_the_last_event_and_there_is_no_finish_reason(
     ).encode()  # fmt: skip
 
 
-def test_an_error_tells_the_usage_that_was_asked_for() -> None:
+def test_an_error_event_has_usage_if_requested() -> None:
     error, end = ErrorPart("upstream", "no"), Finish("error", usage=Usage(3, 4))
     told = written(error, finish=end, context=asked())[-1]["usage"]
     assert told == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert written(error, finish=end)[-1].keys() == {"error"}
 
 
-def test_sources_and_text_that_waited_come_before_the_error() -> None:
+def test_buffered_text_and_sources_are_written_before_the_error() -> None:
     found = written(
         *TEXT[:2],
         TextStart("u"),
@@ -423,7 +423,7 @@ def test_sources_and_text_that_waited_come_before_the_error() -> None:
 # One message
 
 
-def test_texts_that_overlap_are_said_one_after_the_other() -> None:
+def test_overlapping_texts_are_written_one_after_the_other() -> None:
     found = written(
         TextStart("a"),
         TextStart("b"),
@@ -444,7 +444,7 @@ def test_texts_that_overlap_are_said_one_after_the_other() -> None:
     assert said == "a1 a2 b1 c1 c2 d1 "
 
 
-def test_reasonings_that_overlap_are_said_one_after_the_other() -> None:
+def test_overlapping_reasonings_are_written_one_after_the_other() -> None:
     parts: list[Part] = [
         ReasoningStart("a", "raw"),
         ReasoningStart("b", "raw"),
@@ -460,7 +460,7 @@ def test_reasonings_that_overlap_are_said_one_after_the_other() -> None:
         assert said == ["a1", "a2", "b1"]
 
 
-def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> None:
+def test_neighbouring_texts_are_joined_with_a_finding() -> None:
     again: list[Part] = [TextStart("u"), TextDelta("u", "x"), TextEnd("u")]
     joined = ["text-start: joined to the one before it"]
     assert lost(*TEXT, *again) == joined
@@ -517,7 +517,7 @@ def test_a_bound_between_texts_is_lost_where_nothing_stands_between_them() -> No
         ),
     ],
 )
-def test_what_has_no_place_leaves_a_finding_in_streams_and_bodies(
+def test_parts_without_a_field_leave_a_finding_in_streams_and_bodies(
     parts: list[Part], why: str
 ) -> None:
     assert lost(*parts) == [why]
@@ -551,7 +551,7 @@ def thought(extra: Json, origin: str | None = DIALECT) -> list[Part]:
     ]
 
 
-def test_details_of_reasoning_go_out_beside_its_last_delta() -> None:
+def test_reasoning_details_are_written_with_the_last_delta() -> None:
     found = written(*thought(Raw(DETAILS)), start=OURS)
     details = json.loads(DETAILS)["reasoning_details"]
     assert deltas(found) == [
@@ -568,7 +568,7 @@ def test_details_of_reasoning_go_out_beside_its_last_delta() -> None:
         (OURS, Raw(b'{"x":1}'), DIALECT),
     ],
 )
-def test_a_proof_of_another_origin_is_sealed(
+def test_a_signature_of_another_origin_is_wrapped_in_an_envelope(
     start: ResponseMetadata, extra: Raw, origin: str
 ) -> None:
     found = written(*thought(extra, origin), start=start)
@@ -580,7 +580,7 @@ def test_a_proof_of_another_origin_is_sealed(
     assert lost(*thought(extra, origin), start=start) == []
 
 
-def test_what_a_call_brought_goes_out_with_an_entry_that_says_nothing_else() -> None:
+def test_extra_content_of_a_call_is_written_in_an_entry_of_its_own() -> None:
     extra = Raw(b'{"loom":\n {"thought_signature": "c2ln"}}')
     call = ToolCall("call_1", "look", '{"at":1}', signature="c2ln", extra=extra)
     found = written(*CALL[:-1], call, start=OURS)
@@ -593,7 +593,9 @@ def test_what_a_call_brought_goes_out_with_an_entry_that_says_nothing_else() -> 
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["with its first entry", "behind it"])
-def test_what_signs_a_call_is_sealed_under_the_key_that_clients_send_back(early: bool) -> None:
+def test_the_signature_of_a_call_is_wrapped_under_the_key_that_clients_send_back(
+    early: bool,
+) -> None:
     call = ToolCall("call_1", "look", '{"at":1}', signature="s", origin="host")
     start = ToolParamsStart("call_1", "look")
     if early:
@@ -609,7 +611,7 @@ def test_what_signs_a_call_is_sealed_under_the_key_that_clients_send_back(early:
     assert whole["choices"][0]["message"]["tool_calls"][0]["extra_content"] == extra
 
 
-def test_what_a_text_brought_goes_out_at_its_end() -> None:
+def test_extra_content_of_a_text_is_written_at_its_end() -> None:
     extra = Raw(b'{"loom":{"thought_signature":"c2ln"}}')
     signed: list[Part] = [
         *TEXT[:2],
@@ -646,7 +648,7 @@ def test_finish_adds_nothing() -> None:
 
 @examples(150)
 @given(SOUP)
-def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> None:
+def test_any_legal_parts_become_a_well_formed_stream(soup: list[Part]) -> None:
     pieces = list(encode(soup, DIALECT, context=asked()))
     assert all(piece.endswith(b"\n\n") and piece.count(b"\n") == 2 for piece in pieces)
     found = chunks(b"".join(pieces))
@@ -665,7 +667,7 @@ def test_any_parts_become_a_stream_that_clients_can_trust(soup: list[Part]) -> N
 # Bodies
 
 
-def test_a_body_says_it_all_at_once() -> None:
+def test_a_body_has_text_reasoning_calls_and_usage() -> None:
     parts: list[Part] = [
         OURS,
         *thought(Raw(DETAILS)),
@@ -718,12 +720,12 @@ def test_a_body_without_text_has_null_content() -> None:
     assert "usage" not in whole
 
 
-def test_a_fold_that_is_not_finished_has_no_reason_yet() -> None:
+def test_a_body_of_an_unfinished_response_has_no_finish_reason() -> None:
     whole = json.loads(body(Response("r", items=(TextItem("t", "x"),)), plain()))
     assert whole["choices"][0]["finish_reason"] is None
 
 
-def test_bounds_between_texts_are_always_lost_in_a_body() -> None:
+def test_texts_of_a_body_are_always_joined_with_a_finding() -> None:
     again: list[Part] = [TextStart("u"), TextDelta("u", " x"), TextEnd("u")]
     findings = Findings()
     whole = body(assemble([START, *TEXT, *CALL, *again, Finish("stop")]), plain(), findings)
@@ -884,7 +886,7 @@ def in_order(response: Response) -> list[tuple[str, str]]:
 
 @examples(100)
 @given(streams(mixed=False))
-def test_items_that_follow_one_another_come_back_in_their_order(parts: list[Part]) -> None:
+def test_items_that_do_not_overlap_keep_their_order(parts: list[Part]) -> None:
     there = back(b"".join(encode(parts, DIALECT, context=asked())))
     assert in_order(there.response) == in_order(assemble(parts))
 
@@ -974,7 +976,7 @@ def told(response: Response) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("capture", CHAT, ids=str)
-def test_a_capture_said_cleanly_is_the_same_response(capture: Capture) -> None:
+def test_a_capture_encoded_again_is_the_same_response(capture: Capture) -> None:
     for one in capture.decode_all():
         encoder = Encoder(DIALECT, context=asked(), fold=one.fold)
         there = back(b"".join(encoder.feed(one.parts)))

@@ -223,7 +223,7 @@ def said_in(told: list[Detail]) -> list[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", LISTS)
-def test_each_proof_has_a_reasoning_of_its_own(case: str, way: str) -> None:
+def test_each_signature_has_a_reasoning_of_its_own(case: str, way: str) -> None:
     told, wanted = LISTS[case]
     assert spelled(thoughts(read(WAYS[way](told)))) == spelled(wanted)
 
@@ -242,7 +242,7 @@ def home(one: Decoded, form: str) -> tuple[bytes, list[str]]:
 @pytest.mark.parametrize("form", ["body", "stream"])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("case", LISTS)
-def test_details_go_home_as_they_came(case: str, way: str, form: str) -> None:
+def test_reasoning_details_go_back_to_their_host_unchanged(case: str, way: str, form: str) -> None:
     one = read(WAYS[way](LISTS[case][0]))
     raw, lost = home(one, form)
     assert (thoughts(read(raw)), lost) == (thoughts(one), [])
@@ -343,13 +343,13 @@ STREAMS: dict[str, tuple[list[chat.Delta], list[Thought]]] = {
 
 
 @pytest.mark.parametrize("case", STREAMS)
-def test_a_proof_ends_what_is_said_before_it(case: str) -> None:
+def test_a_signature_ends_the_reasoning_before_it(case: str) -> None:
     deltas, wanted = STREAMS[case]
     assert spelled(thoughts(read(streamed(*deltas)))) == spelled(wanted)
 
 
 @pytest.mark.parametrize("case", STREAMS)
-def test_a_stream_says_it_again_in_the_same_parts(case: str) -> None:
+def test_a_stream_that_is_encoded_again_has_the_same_parts(case: str) -> None:
     one = read(streamed(*STREAMS[case][0]))
     raw, lost = home(one, "stream")
     told = [one[1:] for one in thoughts(one)]  # deltas do not tell summaries from the rest
@@ -362,11 +362,11 @@ JOINED = ["reasoning-start: joined to the one before it"]
 @pytest.mark.parametrize(
     ("case", "lost"), [("one after the other", []), ("text that is in no detail", JOINED)]
 )
-def test_a_message_joins_what_its_details_do_not_repeat(case: str, lost: list[str]) -> None:
+def test_a_body_joins_reasonings_whose_details_lack_the_text(case: str, lost: list[str]) -> None:
     assert home(read(streamed(*STREAMS[case][0])), "body")[1] == lost
 
 
-def test_a_message_joins_what_has_no_details() -> None:
+def test_a_body_joins_reasonings_without_details() -> None:
     first = ReasoningItem("a", "s", encrypted="1", origin=NAME)
     second = ReasoningItem("b", "t", encrypted="2", origin=NAME, extra=Raw(b'{"x":1}'))
     findings = Findings()
@@ -375,7 +375,7 @@ def test_a_message_joins_what_has_no_details() -> None:
     assert [finding.detail for finding in findings.found] == JOINED
 
 
-def test_proofs_come_beside_open_text_and_leave_it_open() -> None:
+def test_encrypted_details_leave_an_open_text_open() -> None:
     told = [encrypted("a"), encrypted("b", 1)]
     raw = chat.stream(
         [chat.chunk({"content": "h"}), chat.chunk({"content": "i", "reasoning_details": told})]
@@ -405,7 +405,7 @@ DIALECTS = ("openai-responses", "anthropic-messages", "gemini")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("target", DIALECTS)
 @pytest.mark.parametrize("case", LISTS)
-def test_every_proof_crosses(case: str, target: DialectName, way: str) -> None:
+def test_every_signature_survives_conversion(case: str, target: DialectName, way: str) -> None:
     raw = WAYS[way](LISTS[case][0])
     (heard,) = decode_all(convert(raw, NAME, target), target)
     wanted = [(one.text, one.signature, one.encrypted) for one in thoughts(read(raw))]
@@ -435,7 +435,7 @@ def foreign(proven: list[tuple[str, str]]) -> list[Part]:
 
 @examples(60)
 @given(PROVEN)
-def test_a_stream_keeps_foreign_proofs_beside_what_they_prove(
+def test_a_stream_keeps_signatures_of_other_dialects_beside_their_reasoning(
     proven: list[tuple[str, str]],
 ) -> None:
     raw = b"".join(encode(foreign(proven), NAME))
@@ -445,7 +445,7 @@ def test_a_stream_keeps_foreign_proofs_beside_what_they_prove(
 
 @examples(60)
 @given(PROVEN)
-def test_a_body_keeps_all_proofs_and_says_everything_once(proven: list[tuple[str, str]]) -> None:
+def test_a_body_keeps_all_signatures_and_repeats_no_text(proven: list[tuple[str, str]]) -> None:
     fold = Assembler()
     for part in foreign(proven):
         fold.feed(part)

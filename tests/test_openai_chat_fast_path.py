@@ -90,13 +90,13 @@ NOT_FITTING: dict[str, Frame] = {
 
 
 @pytest.mark.parametrize("case", NOT_FITTING)
-def test_what_differs_in_anything_else_is_parsed_in_full(case: str) -> None:
+def test_a_chunk_that_differs_elsewhere_is_parsed_in_full(case: str) -> None:
     made = ChunkTemplate.from_chunk(chunk("a"), "a")
     assert made is not None
     assert made.match(NOT_FITTING[case]) is None
 
 
-def test_what_is_shorter_than_its_two_ends_does_not_fit() -> None:
+def test_a_chunk_shorter_than_the_template_does_not_match() -> None:
     made = ChunkTemplate.from_chunk(Frame(b'{"a":"}","content":"a"}'), "a")
     assert made is not None
     assert made.match(Frame(b'{"a":"}","content":}')) is None
@@ -129,7 +129,7 @@ WITHOUT_TEMPLATE: dict[str, Frame] = {
 
 
 @pytest.mark.parametrize("case", WITHOUT_TEMPLATE)
-def test_where_the_place_of_the_text_is_not_certain_there_is_no_template(case: str) -> None:
+def test_no_template_is_made_if_the_position_of_the_text_is_uncertain(case: str) -> None:
     assert ChunkTemplate.from_chunk(WITHOUT_TEMPLATE[case], "a") is None
 
 
@@ -220,7 +220,7 @@ ODD: dict[str, list[Frame]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_odd_chunks_among_equal_ones_are_read_as_ever(case: str) -> None:
+def test_odd_chunks_among_equal_ones_are_parsed_in_full(case: str) -> None:
     assert decoded(ODD[case]) == decoded(respaced(ODD[case]))
 
 
@@ -240,18 +240,18 @@ def misspelled(text: str) -> Frame:
     return Frame(raw.replace(b'"id"', b'"content":"%b","id"' % text.encode()))
 
 
-def test_a_chunk_with_a_piece_of_a_call_that_is_held_is_not_text_alone() -> None:
+def test_a_chunk_with_a_delta_of_a_buffered_call_makes_no_template() -> None:
     frames = [chunk("."), *(with_call(text, "1") for text in "abc"), Frame(DONE)]
     assert decoded(frames) == decoded(respaced(frames))
     assert [part.params for part in decoded(frames).parts if isinstance(part, ToolCall)] == ["111"]
 
 
-def test_a_key_that_only_looks_like_the_texts_is_not_taken_for_it() -> None:
+def test_a_similar_key_is_not_mistaken_for_content() -> None:
     frames = [chunk("."), misspelled("a"), misspelled("b"), Frame(DONE)]
     assert decoded(frames) == decoded(respaced(frames))
 
 
-def test_after_the_end_a_chunk_that_fits_brings_nothing() -> None:
+def test_a_matching_chunk_after_the_end_yields_nothing() -> None:
     findings = Findings()
     decoder = ChatDecoder(Context(ids=Ids(b"seed")), findings)
     for text in "ab":

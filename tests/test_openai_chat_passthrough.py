@@ -213,7 +213,7 @@ def check(client: Client) -> None:
 
 
 @pytest.mark.parametrize("capture", STREAMS, ids=str)
-def test_a_client_is_told_what_was_meant_whatever_is_odd(capture: Capture) -> None:
+def test_clients_get_the_guarded_parts_of_any_odd_stream(capture: Capture) -> None:
     client = Client(pipe(capture))
     for frame in read(capture.raw):
         client.feed(frame)
@@ -232,7 +232,7 @@ CLEAN = [capture for capture in STREAMS if is_clean(capture)]
 
 
 @pytest.mark.parametrize("capture", CLEAN, ids=str)
-def test_where_nothing_is_found_the_frames_pass_as_they_are(capture: Capture) -> None:
+def test_frames_without_findings_pass_through_unchanged(capture: Capture) -> None:
     client, frames = Client(pipe(capture)), read(capture.raw)
     for frame in frames:
         client.feed(frame)
@@ -243,7 +243,7 @@ def test_where_nothing_is_found_the_frames_pass_as_they_are(capture: Capture) ->
 
 @pytest.mark.parametrize("capture", STREAMS, ids=str)
 @pytest.mark.parametrize("failing", [False, True], ids=["goes-on", "fails"])
-def test_an_encoder_can_go_on_behind_any_frame(capture: Capture, failing: bool) -> None:
+def test_an_encoder_can_take_over_after_any_frame(capture: Capture, failing: bool) -> None:
     frames = read(capture.raw)
     for place in range(len(frames)):
         client = Client(pipe(capture))

@@ -15,12 +15,8 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages import wire
-from weft.dialects.anthropic_messages.decoding.blocks import (
-    DELTAS,
-    BlockDecoder,
-    BlockState,
-    ToolUseState,
-)
+from weft.dialects.anthropic_messages.decoding.blocks import DELTAS, BlockDecoder
+from weft.dialects.anthropic_messages.decoding.state import BlockState, ToolUseState
 from weft.dialects.anthropic_messages.mapping import (
     finish_reason,
     merge_usage,
@@ -103,7 +99,7 @@ class MessagesDecoder(EventDecoder[wire.MessagesEvent]):
                 self._findings.once("after-finish", "", "events after the end: dropped")
         elif type == "message":
             # capture: body
-            self._read_body(Raw(frame.data.decode("utf-8", "replace").encode()), out)
+            self._read_body(Raw(frame.data), out)
         elif type == "error" or (handler is None and event.error is not None):
             # capture: error-body, error-inside-text
             self._fail(parse_error(event), out)

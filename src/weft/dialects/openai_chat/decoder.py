@@ -29,7 +29,6 @@ from weft.dialects.openai_chat.decoding.reasoning_details import (
 )
 from weft.dialects.openai_chat.fast_path import MAX_TEMPLATES, ChunkTemplate
 from weft.dialects.openai_chat.mapping import (
-    OFFICIAL_FINISH_REASONS,
     call_delta,
     canonical_finish_reason,
     not_blank,
@@ -311,7 +310,7 @@ class ChatDecoder(EventDecoder[wire.ChatChunk]):
 
     def _read_finish_reason(self, reason: str) -> None:
         """Keeps the first finish reason, but a specific one rather than `stop`."""
-        if reason not in OFFICIAL_FINISH_REASONS:
+        if reason not in wire.OFFICIAL_FINISH_REASONS:
             # capture: finish-reason-end-turn, finish-reason-unknown
             self._findings.once("finish-foreign", reason, f"finish reason {reason!r}")
         if self._finish_reason is not None:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw
 
 from weft.context import Context
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.requests.options import SOURCE_PATHS
+from weft.dialects.anthropic_messages.requests.options import WIRE_PATHS
 from weft.dialects.anthropic_messages.requests.parse_messages import (
     holds_foreign_signature,
     parse_content,
@@ -54,7 +54,7 @@ def parse(body: bytes, context: Context) -> Parsed:
     """Raises BadRequest for a body that no request of this API can have."""
     check_body(body)
     source = read_object(body, schema.MessagesRequest)
-    places = SourcePaths(SOURCE_PATHS)
+    places = SourcePaths(WIRE_PATHS)
     extra = remaining(body, schema.MessagesRequest)
     messages, source_messages = _parse_messages(source, context.origin or NAME, places)
     tool_choice, parallel = parse_tool_choice(source.tool_choice, extra)

@@ -70,30 +70,29 @@ def parse_tool_choice(raw: Json, extra: dict[str, Raw]) -> tuple[ToolChoice | No
 
 
 def _client_tool(raw: Raw, path: str) -> Tool:
-    tool = read_object(raw, schema.ClientToolParam, path)
+    tool, cache, unknown = schema.read_cacheable(raw, schema.ClientToolParam, path)
     if not is_json_object(tool.input_schema):
         raise BadRequest(f"{path}.input_schema", "expected an object")
-    cache, unknown = schema.parse_cache_control(tool.cache_control, path)
     return Tool(
         tool.name,
         description=tool.description,
         parameters=tool.input_schema,
         strict=tool.strict,
         cache=cache,
-        extra=collect(remaining(raw, schema.ClientToolParam), unknown),
+        extra=collect(unknown),
     )
 
 
 def _server_tool(raw: Raw, path: str) -> Tool:
     """Options without a canonical field stay in `extra`, for renderers of other dialects."""
     fields = read_object(raw, schema.ToolFields, path)
-    cache, unknown = schema.parse_cache_control(fields.cache_control, path)
     tool_type = fields.type or ""
     name = fields.name or tool_type
     versioned = _SERVER_TOOL.fullmatch(tool_type)
     if versioned is None:
+        cache, _ = schema.parse_cache_control(fields.cache_control, path)
         return Tool(name, tool_type, cache=cache, raw=raw, origin=NAME)
-    tool = read_object(raw, schema.ServerToolParam, path)
+    tool, cache, unknown = schema.read_cacheable(raw, schema.ServerToolParam, path)
     hosted = Hosted(
         tuple(tool.allowed_domains or ()),
         tuple(tool.blocked_domains or ()),
@@ -107,7 +106,7 @@ def _server_tool(raw: Raw, path: str) -> Tool:
         hosted=hosted,
         raw=raw,
         origin=NAME,
-        extra=collect(remaining(raw, schema.ServerToolParam), unknown),
+        extra=collect(unknown),
     )
 
 

@@ -142,7 +142,7 @@ def output_config(
 
 
 def report_output_options(output: OutputFormat, losses: Losses) -> None:
-    """Reports what other dialects say of an output format beside its schema."""
+    """Reports the fields of an output format that this API does not have."""
     for key, value in (("name", output.name), ("description", output.description)):
         if value is not None:
             losses.adapted(f"output.{key}", "left out: only the schema is sent")

@@ -11,7 +11,7 @@ from weft import large_json
 from weft.context import Context
 from weft.dialects.anthropic_messages.quirks import MessagesQuirks
 from weft.dialects.anthropic_messages.requests import schema
-from weft.dialects.anthropic_messages.requests.options import FIELD_SOURCES
+from weft.dialects.anthropic_messages.requests.options import RENDERED_FROM
 from weft.dialects.anthropic_messages.requests.render_blocks import BlockRenderer, S
 from weft.dialects.anthropic_messages.requests.render_messages import (
     MessagesRenderer,
@@ -32,12 +32,14 @@ from weft.dialects.requests.codec import Losses, Rendered, accepted_origins
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.names import ToolNameMap
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import LocatedContent, Turn, message_turns
-from weft.dialects.requests.two_roles import (
-    losses_only_in_turns,
+from weft.dialects.requests.turns import (
+    LocatedContent,
+    Turn,
+    message_turns,
     source_bytes,
     unknown_role_message,
 )
+from weft.dialects.requests.two_roles import losses_only_in_turns
 from weft.dialects.requests.unknown_fields import collect, encode_with_extra
 from weft.parts import Json
 from weft.request import (
@@ -94,7 +96,7 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
     fields = fields_of(encode_with_extra(body, extra, schema.NESTED))
     if losses_only_in_turns(request, losses.found[losses_before:]):
         rendered_messages = fields["messages"]
-        fields = source_fields(source_body(request, NAME), request, fields, FIELD_SOURCES)
+        fields = source_fields(source_body(request, NAME), request, fields, RENDERED_FROM)
         fields["messages"] = rendered_messages
     return Rendered(large_json.write(fields), names.originals, tools.bridged)
 

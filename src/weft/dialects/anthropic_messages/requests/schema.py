@@ -4,7 +4,7 @@ Messages, content blocks and tools stay raw in the body and are parsed one at a 
 error can name its path. Keys that a canonical request has no field for stay raw too.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Raw
@@ -297,6 +297,15 @@ class McpDeclaration(msgspec.Struct, omit_defaults=True):
 
 # Cache control
 
+C = TypeVar(
+    "C",
+    TextBlockParam,
+    ImageBlockParam,
+    DocumentBlockParam,
+    ToolResultBlockParam,
+    ClientToolParam,
+    ServerToolParam,
+)
 _TTLS: dict[str | None, Cache] = {None: "5m", "5m": "5m", "1h": "1h"}
 
 
@@ -310,6 +319,13 @@ def parse_cache_control(raw: Json, path: str) -> tuple[Cache | None, dict[str, R
     if control.type != "ephemeral" or cache is None:
         return None, {"cache_control": present}
     return cache, remaining(present, CacheControl, under="cache_control")
+
+
+def read_cacheable(data: Raw, shape: type[C], path: str) -> tuple[C, Cache | None, dict[str, Raw]]:
+    """Returns an object, its lifetime in the cache, and its unknown keys."""
+    value = read_object(data, shape, path)
+    cache, unknown = parse_cache_control(value.cache_control, path)
+    return value, cache, remaining(data, shape) | unknown
 
 
 def render_cache_control(cache: Cache | None, path: str, losses: Losses, *, ttl: bool) -> Json:

@@ -27,13 +27,13 @@ from weft.dialects.gemini.wire import NAME
 from weft.dialects.requests.codec import Losses, Rendered
 from weft.dialects.requests.fields import fields_of
 from weft.dialects.requests.passthrough import source_body, source_fields, source_messages
-from weft.dialects.requests.turns import leading_instructions, message_turns
-from weft.dialects.requests.two_roles import (
-    losses_only_in_turns,
-    report_speaker,
+from weft.dialects.requests.turns import (
+    leading_instructions,
+    message_turns,
     source_bytes,
     unknown_role_message,
 )
+from weft.dialects.requests.two_roles import losses_only_in_turns, report_speaker
 from weft.dialects.requests.unknown_fields import encode_with_extra
 from weft.parts import Json
 from weft.request import (
