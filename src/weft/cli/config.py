@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from weft.gateway.settings import Settings, SettingsError, load
-from weft.gateway.settings.urls import DEMO, loopback
+from weft.gateway.settings.urls import DEMO, is_loopback
 from weft.upstream.base import UpstreamConfig
 from weft.upstream.catalog import HOSTS
 
@@ -24,8 +24,8 @@ def check(config: Path | None) -> None:
         for problem in error.problems:
             click.echo(str(problem), err=True)
         sys.exit(WRONG)
-    for doubt in settings.doubts:
-        click.echo(f"warning: {doubt}", err=True)
+    for warning in settings.warnings:
+        click.echo(f"warning: {warning}", err=True)
     click.echo(summary(settings), nl=False)
 
 
@@ -47,10 +47,10 @@ def summary(settings: Settings) -> str:
     users = "anyone who can reach it: no keys are set, so it starts only with --insecure"
     if settings.keys:
         users = "the keys " + ", ".join(key.name for key in settings.keys)
-    elif loopback(server.host):
+    elif is_loopback(server.host):
         users = "anyone on this machine: no keys are set"
     sections = (
-        ("upstreams", columns(map(_place, settings.places))),
+        ("upstreams", columns(map(_place, settings.upstreams))),
         ("models", columns((name, ", then ".join(one)) for name, one in settings.models.items())),
         ("server", [f"http://{host}:{server.port}, {workers}", f"open to {users}"]),
     )

@@ -35,7 +35,7 @@ class KeySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The key: `env:NAME`, `file:PATH`, or the key itself."""
 
 
-class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+class LimitSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What one request, answer, connection or client may take. Sizes are bytes."""
 
     body: Count = 33_554_432
@@ -113,7 +113,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Open WebSockets of one client key."""
 
 
-class Server(Struct, frozen=True, forbid_unknown_fields=True):
+class ServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """How the gateway listens, who may use it, and how it treats its clients."""
 
     host: str = "127.0.0.1"
@@ -156,11 +156,11 @@ class Server(Struct, frozen=True, forbid_unknown_fields=True):
     keys: dict[str, Secret | KeySettings] = {}
     """Client keys by name: `env:NAME`, `file:PATH`, or the key itself. None: loopback only."""
 
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     """What is too much: see `[server.limits]`."""
 
 
-class Store(Struct, frozen=True, forbid_unknown_fields=True):
+class StoreSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Where answers are kept."""
 
     url: str = "sqlite:///weft.db"
@@ -238,11 +238,11 @@ class UpstreamSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The `anthropic-beta` flags of clients that are passed on; left out: all of them."""
 
 
-class File(Struct, frozen=True, forbid_unknown_fields=True):
+class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
     """All of weft.toml."""
 
-    server: Server = Server()
-    store: Store = Store()
+    server: ServerSettings = ServerSettings()
+    store: StoreSettings = StoreSettings()
     upstreams: dict[str, UpstreamSettings] = {}
     """None at all: the demo upstream, under the name `demo`."""
 
@@ -253,7 +253,7 @@ class File(Struct, frozen=True, forbid_unknown_fields=True):
     """Not used yet."""
 
 
-RANGES: dict[type, dict[str, object]] = {
+FIELD_RANGES: dict[type, dict[str, object]] = {
     Timeouts: {
         "connect": SomeSeconds,
         "first_byte": SomeSeconds,
@@ -267,5 +267,5 @@ RANGES: dict[type, dict[str, object]] = {
 }
 """The ranges of what is declared elsewhere, without them."""
 
-NAMED: dict[object, dict[str, object]] = {Markup: {"tags": TAGS, "tokens": TOKENS}}
+NAMED_VALUES: dict[object, dict[str, object]] = {Markup: {"tags": TAGS, "tokens": TOKENS}}
 """Tables that have a name, which can be written in their place."""

@@ -8,20 +8,20 @@ from msgspec import Raw
 
 from weft.relay.history import input_items
 
-MOST = 8
+MAX_RESPONSES = 8
 """Responses that may be gone on from."""
 
-SIZE = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """Bytes of all that was said."""
 
 _json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CachedResponse:
     """How things stood after a response."""
 
-    said: bytes
+    items_json: bytes
     """The items up to its end: a JSON array."""
 
     stored: bool
@@ -29,34 +29,34 @@ class State:
 
     @property
     def items(self) -> list[Raw]:
-        return input_items(Raw(self.said))
+        return input_items(Raw(self.items_json))
 
 
-class Recent:
+class ResponseCache:
     """States by the ids of their responses. The oldest are forgotten where there is no room."""
 
-    def __init__(self, most: int = MOST, size: int = SIZE) -> None:
+    def __init__(self, most: int = MAX_RESPONSES, size: int = MAX_BYTES) -> None:
         self._most = most
         self._size = size
-        self._states: dict[str, State] = {}
+        self._states: dict[str, CachedResponse] = {}
 
-    def __getitem__(self, id: str) -> State | None:
+    def __getitem__(self, id: str) -> CachedResponse | None:
         return self._states.get(id)
 
-    def keep(self, id: str, items: Sequence[Raw], *, stored: bool) -> None:
+    def add(self, id: str, items: Sequence[Raw], *, stored: bool) -> None:
         """Remembers a response, unless it alone is too large."""
-        self.forget(id)
-        self._states[id] = State(_json(items), stored)
+        self.remove(id)
+        self._states[id] = CachedResponse(_json(items), stored)
         while len(self._states) > self._most or self.size > self._size:
-            self.forget_oldest()
+            self.remove_oldest()
 
-    def forget(self, id: str | None) -> None:
+    def remove(self, id: str | None) -> None:
         self._states.pop(id or "", None)
 
-    def forget_oldest(self) -> None:
+    def remove_oldest(self) -> None:
         del self._states[next(iter(self._states))]
 
     @property
     def size(self) -> int:
         """Bytes that are remembered."""
-        return sum(len(state.said) for state in self._states.values())
+        return sum(len(state.items_json) for state in self._states.values())

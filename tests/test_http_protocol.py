@@ -14,10 +14,16 @@ from websockets.sync.client import connect
 
 from tests.counting_only import alive, counting_only
 from tests.raw_http import PATIENCE, Answer, Client, Running, request, running
-from weft.gateway.outlet import Outlet
-from weft.gateway.protocol import LINGER, Door, DoorLimits, Exchange, Pace
+from weft.gateway.buffered_transport import BufferedTransport
+from weft.gateway.http_protocol import (
+    LINGER,
+    BodyRateLimit,
+    ConnectionLimits,
+    Exchange,
+    HttpProtocol,
+)
 
-QUICK = DoorLimits(head_time=0.3, body_time=0.3, body_rate=1000, stalled=0.4)
+QUICK = ConnectionLimits(head_time=0.3, body_time=0.3, body_rate=1000, stalled=0.4)
 
 # Smuggling
 
@@ -101,14 +107,14 @@ SMUGGLED = {
 def test_what_two_readers_could_cut_differently_is_refused_once_and_the_connection_closed(
     case: str,
 ) -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(SMUGGLED[case] + BAIT)
         assert [answer.status for answer in client.answers()] == [400]
 
 
 @pytest.mark.parametrize("case", SMUGGLED)
 def test_where_the_network_cuts_a_broken_request_changes_nothing(case: str) -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         for byte in SMUGGLED[case] + BAIT:
             client.send(bytes([byte]))
         assert [answer.status for answer in client.answers()] == [400]
@@ -116,7 +122,7 @@ def test_where_the_network_cuts_a_broken_request_changes_nothing(case: str) -> N
 
 @pytest.mark.parametrize("case", SMUGGLED)
 def test_a_broken_request_after_a_good_one_is_refused_after_its_answer(case: str) -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         client.send(SMUGGLED[case] + BAIT)
@@ -128,7 +134,7 @@ def test_a_broken_request_after_a_good_one_is_refused_after_its_answer(case: str
 
 def test_a_broken_request_does_not_wait_for_a_body_to_be_asked_for_again() -> None:
     """The app has begun to wait for the rest of a body that turns out to be broken."""
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/echo", b"", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n")
         client.send(b"zz\r\n" + BAIT)
         began = time.monotonic()
@@ -140,7 +146,7 @@ def test_a_broken_request_does_not_wait_for_a_body_to_be_asked_for_again() -> No
 
 
 def test_a_begun_answer_whose_request_breaks_ends_without_its_end() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/half", b"", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n")
         client.until(b"begun")
         client.send(b"zz\r\n" + BAIT)
@@ -149,7 +155,7 @@ def test_a_begun_answer_whose_request_breaks_ends_without_its_end() -> None:
 
 
 def test_a_whole_answer_whose_request_breaks_later_stays_the_only_one() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/early", b"", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n")
         assert client.answer().body == b"early"
         client.send(b"zz\r\n" + BAIT)
@@ -158,7 +164,7 @@ def test_a_whole_answer_whose_request_breaks_later_stays_the_only_one() -> None:
 
 def test_a_refused_request_in_a_pipeline_is_never_begun() -> None:
     """Its head was good, so it waited for its turn; its body is broken."""
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         broken = request("/half", b"", "Transfer-Encoding: chunked") + b"zz\r\n" + BAIT
@@ -173,20 +179,20 @@ def test_a_refused_request_in_a_pipeline_is_never_begun() -> None:
 # The shape of refusals
 
 SHAPES = {
-    "/v1/chat/completions": b'{"error":{"message":"A request has one Host header.",'
+    "/v1/chat/completions": b'{"error":{"message":"The request must have exactly one Host header.",'
     b'"type":"invalid_request_error","param":null,"code":null}}',
-    "/v1/responses": b'{"error":{"message":"A request has one Host header.",'
+    "/v1/responses": b'{"error":{"message":"The request must have exactly one Host header.",'
     b'"type":"invalid_request","param":null,"code":null}}',
     "/v1/messages": b'{"type":"error","error":{"type":"invalid_request_error",'
-    b'"message":"A request has one Host header."},"request_id":null}',
+    b'"message":"The request must have exactly one Host header."},"request_id":null}',
     "/v1beta/models/x:generateContent": b'{"error":{"code":400,'
-    b'"message":"A request has one Host header.","status":"INVALID_ARGUMENT"}}',
+    b'"message":"The request must have exactly one Host header.","status":"INVALID_ARGUMENT"}}',
 }
 
 
 @pytest.mark.parametrize("path", SHAPES)
 def test_a_refusal_has_the_shape_that_clients_of_the_path_understand(path: str) -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(b"POST " + path.encode() + b" HTTP/1.1\r\n\r\n")
         answer = client.answer()
         date = answer.headers.pop("date")
@@ -206,19 +212,19 @@ def test_a_refusal_has_the_shape_that_clients_of_the_path_understand(path: str) 
 
 
 def test_an_answer_does_not_say_what_serves_it() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         assert sorted(client.ask("/pid").headers) == ["content-length", "date"]
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_many_requests_use_one_connection(loop: str) -> None:
-    with running(DoorLimits(), loop=loop) as door, door.client() as client:
+    with running(ConnectionLimits(), loop=loop) as door, door.client() as client:
         for number in range(20):
             assert json.loads(client.ask("/echo", b"%d" % number).body)["body"] == str(number)
 
 
 def test_a_pipeline_behind_a_stream_is_kept_until_its_turn() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         bodies = ["a" * 10, "b" * 100_000, "c" * 300_000, "", "d"]
@@ -233,7 +239,7 @@ def test_a_pipeline_behind_a_stream_is_kept_until_its_turn() -> None:
 
 
 def test_requests_in_a_row_are_answered_in_their_order() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(b"".join(request("/echo", b"%d" % number) for number in range(50)))
         bodies = [json.loads(client.answer().body)["body"] for _ in range(50)]
         assert bodies == [str(number) for number in range(50)]
@@ -244,7 +250,7 @@ def test_requests_in_a_row_are_answered_in_their_order() -> None:
 def test_a_body_comes_whole_whatever_its_framing(size: int, cut: int | None) -> None:
     body = b"x" * size
     chunked = b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in (body[:7], body[7:]) if one)
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         for message in (
             request("/echo", body),
             request("/echo", chunked + b"0\r\n\r\n", "Transfer-Encoding: Chunked"),
@@ -260,7 +266,7 @@ def test_a_body_comes_whole_whatever_its_framing(size: int, cut: int | None) -> 
 
 
 def test_a_client_that_asks_first_is_told_to_go_on() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/echo", b"", "Content-Length: 2", "Expect: 100-continue"))
         assert client.head() == (100, {})
         client.send(b"hi")
@@ -268,7 +274,7 @@ def test_a_client_that_asks_first_is_told_to_go_on() -> None:
 
 
 def test_http_1_0_works_without_a_host_and_closes() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(b"POST /echo HTTP/1.0\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\nhi")
         [answer] = client.answers()
         assert (answer.status, answer.headers["connection"]) == (200, "close")
@@ -276,7 +282,7 @@ def test_http_1_0_works_without_a_host_and_closes() -> None:
 
 
 def test_a_target_may_be_a_url_of_the_host() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(b"GET http://a:80/pid?x HTTP/1.1\r\nHost: a:80\r\n\r\n")
         assert client.answer().status == 200
 
@@ -291,7 +297,7 @@ def test_an_upgrade_that_nobody_speaks_is_ignored_and_the_body_is_a_body(after: 
         "HTTP2-Settings: AAMAAABkAAQAAP__",
         f"Content-Length: {len(BAIT) + len(after)}",
     )
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(head + after)
         client.send(BAIT)
         answer = json.loads(client.answer().body)
@@ -321,7 +327,7 @@ def test_a_websocket_still_opens() -> None:
 
 
 def test_a_websocket_after_an_unfinished_request_is_refused() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/stream") + HANDSHAKE)
         client.until(b"one,")
         door.tiny.go_on()
@@ -344,7 +350,7 @@ PADDED = b"GET /pid HTTP/1.1\r\nHost: a\r\n" + b"X: %s\r\n" % (b" " * 9_000 + b"
 @pytest.mark.parametrize("step", [1, 1000, 100_000])
 def test_a_head_may_be_as_large_as_the_limit(over: int, status: int, step: int) -> None:
     head = head_of(3000 + over)
-    with running(DoorLimits(head=3000)) as door, door.client() as client:
+    with running(ConnectionLimits(head=3000)) as door, door.client() as client:
         for start in range(0, len(head), step):
             client.send(head[start : start + step])
         assert client.answer().status == status
@@ -353,7 +359,7 @@ def test_a_head_may_be_as_large_as_the_limit(over: int, status: int, step: int) 
 @pytest.mark.parametrize(("over", "status"), [(0, 200), (1, 431)])
 def test_the_limit_of_a_head_is_64_kib_and_100_fields(over: int, status: int) -> None:
     many = b"GET /pid HTTP/1.1\r\nHost: a\r\n" + b"X: a\r\n" * (99 + over) + b"\r\n"
-    with running(DoorLimits()) as door:
+    with running(ConnectionLimits()) as door:
         for head in (head_of(65536 + over), many):
             with door.client() as client:
                 client.send(head)
@@ -361,7 +367,7 @@ def test_the_limit_of_a_head_is_64_kib_and_100_fields(over: int, status: int) ->
 
 
 def test_spaces_count_like_other_bytes() -> None:
-    with running(DoorLimits(head=9_000)) as door, door.client() as client:
+    with running(ConnectionLimits(head=9_000)) as door, door.client() as client:
         client.send(PADDED)
         assert [answer.status for answer in client.answers()] == [431]
 
@@ -383,13 +389,13 @@ FILLING = {"empty lines": b"\r\n", "spaces": b" ", "trailers": b"X: a\r\n", "fie
 
 @pytest.mark.parametrize("case", ENDLESS)
 def test_what_has_no_end_is_refused(case: str) -> None:
-    with running(DoorLimits(head=3000)) as door, door.client() as client:
+    with running(ConnectionLimits(head=3000)) as door, door.client() as client:
         client.send(ENDLESS[case] + FILLING.get(case, b"a") * 7000)
         assert [answer.status for answer in client.answers()] == [431]
 
 
 def test_fields_of_a_trailer_count_too() -> None:
-    with running(DoorLimits(fields=5)) as door, door.client() as client:
+    with running(ConnectionLimits(fields=5)) as door, door.client() as client:
         body = b"0\r\n" + b"X: a\r\n" * 4 + b"\r\n"
         client.send(request("/echo", body, "Transfer-Encoding: chunked"))
         assert [answer.status for answer in client.answers()] == [431]
@@ -397,7 +403,7 @@ def test_fields_of_a_trailer_count_too() -> None:
 
 def test_a_client_that_still_writes_reads_its_refusal() -> None:
     """Closed at once, it would meet a reset instead."""
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/too_large", b"", "Content-Length: 3000000"))
         assert client.answer().status == 413
         client.send(bytes(3_000_000))
@@ -463,7 +469,7 @@ def test_a_body_that_stops_after_a_good_start_is_refused() -> None:
 
 
 def test_a_body_that_keeps_its_rate_may_take_long() -> None:
-    limits = DoorLimits(body_time=0.5, body_rate=50)
+    limits = ConnectionLimits(body_time=0.5, body_rate=50)
     with running(limits) as door, door.client() as client:
         client.send(request("/echo", b"", "Content-Length: 700"))
         paced = threading.Event()
@@ -474,7 +480,7 @@ def test_a_body_that_keeps_its_rate_may_take_long() -> None:
 
 
 def test_without_a_rate_a_body_may_take_any_time(caplog: pytest.LogCaptureFixture) -> None:
-    with running(DoorLimits(body_time=0.05, body_rate=0)) as door, door.client() as client:
+    with running(ConnectionLimits(body_time=0.05, body_rate=0)) as door, door.client() as client:
         client.send(request("/echo", b"", "Content-Length: 2") + b"x")
         threading.Event().wait(0.5)  # it would have been late ten times
         client.send(b"y")
@@ -495,7 +501,7 @@ def test_nobody_is_late_whose_head_waits_for_its_turn() -> None:
 
 
 def test_a_pipeline_behind_a_stream_is_not_kept_without_end() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/stream"))
         client.until(b"one,")
         client.socket.settimeout(1.0)
@@ -536,7 +542,7 @@ def test_a_client_that_was_not_told_to_go_on_is_not_late() -> None:
 
 def test_a_client_that_was_answered_instead_of_told_to_go_on_is_not_misread() -> None:
     """Whether it sends the body all the same is not known, so the connection ends."""
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/early", b"", "Content-Length: 31", "Expect: 100-continue"))
         assert client.answer().body == b"early"
         client.send(BAIT)
@@ -544,7 +550,7 @@ def test_a_client_that_was_answered_instead_of_told_to_go_on_is_not_misread() ->
 
 
 def test_a_long_body_that_was_answered_early_is_not_read_to_its_end() -> None:
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send(request("/early", b"", "Content-Length: 3000000") + bytes(200_000))
         assert client.answer().body == b"early"
         client.send(bytes(200_000))
@@ -579,7 +585,7 @@ def test_a_client_that_does_not_read_is_dropped_and_little_waits_for_it(loop: st
 def test_for_a_client_that_does_not_read_the_buffer_is_filled_and_no_more(
     loop: str, buffer: int
 ) -> None:
-    limits = DoorLimits(buffer=buffer)
+    limits = ConnectionLimits(buffer=buffer)
     with running(limits, loop=loop) as door, Client(door.port, receive_buffer=4096) as client:
         client.send(request("/poured"))
         door.expect("full")
@@ -598,7 +604,10 @@ def test_a_finished_answer_that_nobody_reads_is_dropped() -> None:
 
 
 def test_a_slow_reader_is_not_dropped() -> None:
-    with running(DoorLimits(stalled=0.8)) as door, Client(door.port, receive_buffer=4096) as client:
+    with (
+        running(ConnectionLimits(stalled=0.8)) as door,
+        Client(door.port, receive_buffer=4096) as client,
+    ):
         client.send(request("/tail", b"", "Connection: close"))
         paced = threading.Event()
         received = 0
@@ -640,7 +649,7 @@ HANDSHAKES = {
 @pytest.mark.parametrize("case", HANDSHAKES)
 def test_a_bad_handshake_is_one_refusal(case: str) -> None:
     upgrade = "GET /socket HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
-    with running(DoorLimits()) as door, door.client() as client:
+    with running(ConnectionLimits()) as door, door.client() as client:
         client.send((upgrade + HANDSHAKES[case] + "\r\n\r\n").encode("latin-1"))
         status, _ = client.head()
         assert 400 <= status < 500
@@ -648,7 +657,7 @@ def test_a_bad_handshake_is_one_refusal(case: str) -> None:
 
 
 def test_each_request_of_a_pipeline_hears_that_its_client_left() -> None:
-    with running(DoorLimits()) as door, door.client() as other:
+    with running(ConnectionLimits()) as door, door.client() as other:
         with door.client() as client:
             client.send(request("/stream"))
             client.until(b"one,\r\n")
@@ -661,7 +670,7 @@ def test_each_request_of_a_pipeline_hears_that_its_client_left() -> None:
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_who_watches_is_told_once_that_the_client_left(loop: str) -> None:
-    with running(DoorLimits(), loop=loop) as door:
+    with running(ConnectionLimits(), loop=loop) as door:
         with door.client() as client:
             client.send(request("/watched"))
             client.until(b"one,\r\n")
@@ -671,7 +680,7 @@ def test_who_watches_is_told_once_that_the_client_left(loop: str) -> None:
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_who_watches_a_client_that_left_before_is_told_at_once(loop: str) -> None:
-    with running(DoorLimits(), loop=loop) as door:
+    with running(ConnectionLimits(), loop=loop) as door:
         with door.client() as client:
             client.send(request("/watched/late"))
             door.expect("waiting")
@@ -683,7 +692,7 @@ def test_who_watches_a_client_that_left_before_is_told_at_once(loop: str) -> Non
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_a_client_that_leaves_after_its_answer_has_not_left(loop: str) -> None:
-    with running(DoorLimits(), loop=loop) as door:
+    with running(ConnectionLimits(), loop=loop) as door:
         with door.client() as client:
             door.tiny.go_on()
             assert client.ask("/watched").body == b"one,two"
@@ -704,7 +713,7 @@ def assert_quiet(door: Running) -> None:
 @pytest.mark.parametrize("size", [0, 100_000, 200_000, 1_000_000])
 def test_a_client_that_leaves_is_noticed_however_large_its_request(loop: str, size: int) -> None:
     """Its body came in one piece, after the app began to wait: then reading was paused."""
-    with running(DoorLimits(), loop=loop) as door:
+    with running(ConnectionLimits(), loop=loop) as door:
         with door.client() as client:
             client.send(request("/watched", b"", f"Content-Length: {size}"))
             door.expect("waiting")
@@ -714,7 +723,7 @@ def test_a_client_that_leaves_is_noticed_however_large_its_request(loop: str, si
 
 
 def test_each_request_of_a_pipeline_that_is_watched_hears_that_its_client_left() -> None:
-    with running(DoorLimits()) as door, door.client() as other:
+    with running(ConnectionLimits()) as door, door.client() as other:
         with door.client() as client:
             client.send(request("/watched") + request("/watched") + request("/echo"))
             client.until(b"one,\r\n")
@@ -724,7 +733,10 @@ def test_each_request_of_a_pipeline_that_is_watched_hears_that_its_client_left()
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 def test_what_is_written_at_once_comes_in_order_as_far_as_there_is_room(loop: str) -> None:
-    with running(DoorLimits(), loop=loop) as door, Client(door.port, receive_buffer=4096) as client:
+    with (
+        running(ConnectionLimits(), loop=loop) as door,
+        Client(door.port, receive_buffer=4096) as client,
+    ):
         client.send(request("/poured"))
         door.expect("full")
         assert client.answer().body == b"one," + bytes(door.tiny.sent) + b",two"
@@ -734,7 +746,7 @@ def test_what_is_written_at_once_comes_in_order_as_far_as_there_is_room(loop: st
 
 
 def test_nothing_is_written_to_a_client_that_left() -> None:
-    with running(DoorLimits()) as door:
+    with running(ConnectionLimits()) as door:
         with Client(door.port, receive_buffer=4096) as client:
             client.send(request("/poured"))
             door.expect("full")
@@ -745,7 +757,7 @@ def test_nothing_is_written_to_a_client_that_left() -> None:
 
 
 def test_above_the_limit_of_connections_a_new_one_is_refused_until_one_leaves() -> None:
-    with running(DoorLimits(connections=3)) as door, contextlib.ExitStack() as stack:
+    with running(ConnectionLimits(connections=3)) as door, contextlib.ExitStack() as stack:
         first, *others = [stack.enter_context(door.client()) for _ in range(3)]
         assert [one.ask().status for one in (first, *others)] == [200] * 3
         for _ in range(3):
@@ -761,7 +773,7 @@ def test_above_the_limit_of_connections_a_new_one_is_refused_until_one_leaves() 
 
 
 def test_a_crowd_above_the_limit_is_refused_unheard() -> None:
-    with running(DoorLimits(connections=1)) as door, contextlib.ExitStack() as stack:
+    with running(ConnectionLimits(connections=1)) as door, contextlib.ExitStack() as stack:
         first = stack.enter_context(door.client())
         assert first.ask().status == 200
         crowd = [stack.enter_context(door.client()) for _ in range(99)]
@@ -803,8 +815,15 @@ CONNECTIONS: dict[str, list[tuple[bytes, bytes | None]]] = {
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 @pytest.mark.parametrize("name", CONNECTIONS)
 def test_a_closed_connection_is_freed_by_counting_alone(name: str, loop: str) -> None:
-    kinds = (Door, Pace, Outlet, Exchange, RequestResponseCycle, httptools.HttpRequestParser)
-    with running(DoorLimits(), loop=loop) as door, counting_only():
+    kinds = (
+        HttpProtocol,
+        BodyRateLimit,
+        BufferedTransport,
+        Exchange,
+        RequestResponseCycle,
+        httptools.HttpRequestParser,
+    )
+    with running(ConnectionLimits(), loop=loop) as door, counting_only():
         for _ in range(20):
             with door.client() as client:
                 for data, mark in CONNECTIONS[name]:
@@ -825,7 +844,7 @@ def test_of_a_closed_websocket_nothing_of_ours_is_left(loop: str) -> None:
             with connect(f"ws://127.0.0.1:{door.port}/socket") as websocket:
                 websocket.send("hi")
                 assert websocket.recv() == "hi"
-        wait_until(lambda: not alive(Door, Pace, httptools.HttpRequestParser))
+        wait_until(lambda: not alive(HttpProtocol, BodyRateLimit, httptools.HttpRequestParser))
 
 
 def wait_until(true: Callable[[], bool]) -> None:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from weft.gateway.heads import Headers, fault_of, has_body, longest, plain
+from weft.gateway.request_head import Headers, has_body, head_error, longest_line, without_upgrade
 
 HOST = (b"host", b"a:80")
-SPOKEN = "HTTP/1.1 and HTTP/1.0 are spoken here."
-ONE_HOST = "A request has one Host header."
-CHUNKED = "The only Transfer-Encoding is chunked, once, in HTTP/1.1."
-PROXY = "This is not a proxy."
-TARGET = "The target of a request is a path, or a URL of the Host."
+VERSION = "The HTTP version must be 1.1 or 1.0."
+ONE_HOST = "The request must have exactly one Host header."
+CHUNKED = "Transfer-Encoding must be chunked, once, and only in HTTP/1.1."
+PROXY = "CONNECT is not supported: this server is not a proxy."
+TARGET = "The request target must be a path, or a URL of the Host."
 
 
 def coding(value: bytes) -> tuple[bytes, bytes]:
@@ -22,8 +22,8 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
         ("1.1", b"GET", b"/", [HOST], None),
         ("1.0", b"GET", b"/", [], None),
         ("1.0", b"GET", b"/", [HOST], None),
-        ("0.9", b"GET", b"/", [HOST], SPOKEN),
-        ("2.0", b"GET", b"/", [HOST], SPOKEN),
+        ("0.9", b"GET", b"/", [HOST], VERSION),
+        ("2.0", b"GET", b"/", [HOST], VERSION),
         ("1.1", b"GET", b"/", [], ONE_HOST),
         ("1.1", b"GET", b"/", [HOST, HOST], ONE_HOST),
         ("1.0", b"GET", b"/", [HOST, HOST], ONE_HOST),
@@ -33,7 +33,7 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
                 b"GET",
                 b"/",
                 [HOST, (name.lower().encode(), b"a"), (b"x", b""), (name.lower().encode(), value)],
-                f"A request has one {name} header.",
+                f"The request must have exactly one {name} header.",
             )
             for name in ("Authorization", "x-api-key", "x-goog-api-key", "Origin")
             for value in (b"a", b"b", b"")
@@ -62,7 +62,7 @@ def coding(value: bytes) -> tuple[bytes, bytes]:
 def test_a_head_has_one_host_one_framing_and_one_target(
     version: str, method: bytes, target: bytes, headers: Headers, wrong: str | None
 ) -> None:
-    assert fault_of(version, method, target, headers) == wrong
+    assert head_error(version, method, target, headers) == wrong
 
 
 def test_what_asks_for_an_upgrade_is_left_out_and_nothing_else() -> None:
@@ -74,7 +74,7 @@ def test_what_asks_for_an_upgrade_is_left_out_and_nothing_else() -> None:
         (b"x", b""),
         (b"connection", b"upgrade"),
     ]
-    assert plain(headers) == [HOST, (b"connection", b"close"), (b"x", b"")]
+    assert without_upgrade(headers) == [HOST, (b"connection", b"close"), (b"x", b"")]
 
 
 def test_a_body_is_told_by_its_framing() -> None:
@@ -83,4 +83,8 @@ def test_a_body_is_told_by_its_framing() -> None:
 
 
 def test_the_longest_line_may_be_the_target() -> None:
-    assert (longest(b"/" * 9, [HOST]), longest(b"/", [HOST]), longest(b"/", [])) == (9, 8, 1)
+    assert (longest_line(b"/" * 9, [HOST]), longest_line(b"/", [HOST]), longest_line(b"/", [])) == (
+        9,
+        8,
+        1,
+    )

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from weft.dialects import DIALECTS, http_of
-from weft.gateway.settings.lines import Key
-from weft.gateway.settings.problems import Problems, nearest, unknown
-from weft.gateway.settings.reading import Reader
-from weft.gateway.settings.secrets import Secrets
-from weft.gateway.settings.shape import UpstreamSettings
-from weft.gateway.settings.urls import DEMO, Address, address_of
+from weft.gateway.settings.line_numbers import Key
+from weft.gateway.settings.problems import Problems, closest, unknown_name
+from weft.gateway.settings.reader import TableReader
+from weft.gateway.settings.schema import UpstreamSettings
+from weft.gateway.settings.secrets import SecretResolver
+from weft.gateway.settings.urls import DEMO, BaseUrl, parse_base_url
 from weft.scrub import MARK, Secret
 from weft.upstream.base import Tls, UpstreamConfig
 from weft.upstream.catalog import HOSTS, AnyQuirks, Host
 from weft.upstream.demo import MODELS
 
-SPOKEN: dict[str, str] = {
+UPSTREAM_DIALECTS: dict[str, str] = {
     name: dialect.name
     for dialect in DIALECTS.values()
     if dialect.request is not None
@@ -29,7 +29,7 @@ SPOKEN: dict[str, str] = {
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
-OWNED = frozenset(
+RESERVED_HEADERS = frozenset(
     (
         *("authorization", "cookie", "proxy-authorization", "x-api-key", "x-goog-api-key"),
         *("connection", "expect", "host", "keep-alive", "proxy-connection", "te", "upgrade"),
@@ -47,21 +47,21 @@ class _Headers(dict[str, str]):
         return MARK if self else "{}"
 
 
-class Places:
+class UpstreamBuilder:
     """Makes a place of every upstream that can be one."""
 
-    def __init__(self, secrets: Secrets, folder: Path, problems: Problems) -> None:
+    def __init__(self, secrets: SecretResolver, folder: Path, problems: Problems) -> None:
         self._secrets = secrets
         self._folder = folder
         self._problems = problems
 
-    def made(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[UpstreamConfig, ...]:
+    def build(self, upstreams: Mapping[str, UpstreamSettings]) -> tuple[UpstreamConfig, ...]:
         """Returns the places, in their order. None at all: the demo alone."""
         chosen = upstreams or {"demo": UpstreamSettings()}
-        found = [self._place(name, one) for name, one in chosen.items()]
+        found = [self._build(name, one) for name, one in chosen.items()]
         return tuple(place for place in found if place is not None)
 
-    def _place(self, name: str, told: UpstreamSettings) -> UpstreamConfig | None:
+    def _build(self, name: str, told: UpstreamSettings) -> UpstreamConfig | None:
         key = ("upstreams", name)
         if not _NAME.fullmatch(name):
             self._problems.add(key, "a name has small letters, digits, '.', '_' and '-' only")
@@ -81,14 +81,14 @@ class Places:
             tls=self._tls(told.tls, (*key, "tls")),
             retry=told.retry,
             breaker=told.breaker,
-            models=self._models(told.models, (*key, "models")) or _listed(address),
+            models=self._models(told.models, (*key, "models")) or _default_models(address),
             betas=told.betas,
             origin=address.origin if address else "",
         )
-        if not self._problems.below(key):
-            self._whole(place, host, key)
+        if not self._problems.has_any(key):
+            self._check_complete(place, host, key)
         if address is not None:
-            self._doubt(place, address, key)
+            self._add_warnings(place, address, key)
         return place if place.dialect and place.base_url else None
 
     def _host(self, name: str, told: UpstreamSettings, key: Key) -> Host | None:
@@ -96,39 +96,39 @@ class Places:
         if told.preset is None:
             return HOSTS.get(name) if told.base_url is None else None
         if told.preset not in HOSTS:
-            self._problems.add((*key, "preset"), unknown("preset", told.preset, HOSTS))
+            self._problems.add((*key, "preset"), unknown_name("preset", told.preset, HOSTS))
         return HOSTS.get(told.preset)
 
     def _dialect(self, told: UpstreamSettings, host: Host | None, key: Key) -> str | None:
         if told.dialect is None:
             return host.dialect if host else None
-        found = SPOKEN.get(told.dialect)
+        found = UPSTREAM_DIALECTS.get(told.dialect)
         if found is None:
-            self._problems.add(key, unknown("dialect", told.dialect, SPOKEN))
-        elif host and told.base_url is None and not _also_speaks(host, found):
+            self._problems.add(key, unknown_name("dialect", told.dialect, UPSTREAM_DIALECTS))
+        elif host and told.base_url is None and not _serves(host, found):
             message = f"the preset {host.name} is asked in {host.dialect}; {found} needs a base_url"
             self._problems.add(key, message)
         return found
 
-    def _address(self, told: UpstreamSettings, host: Host | None, key: Key) -> Address | None:
+    def _address(self, told: UpstreamSettings, host: Host | None, key: Key) -> BaseUrl | None:
         text = host.base_url if told.base_url is None and host else told.base_url
         if text is None:
             return None
         try:
-            return address_of(text)
+            return parse_base_url(text)
         except ValueError as problem:
             self._problems.add(key, str(problem))
             return None
 
     def _key(self, told: UpstreamSettings, host: Host | None, key: Key) -> Secret | None:
         if told.api_key is not None:
-            return self._secrets.resolved(told.api_key, key)
+            return self._secrets.resolve(told.api_key, key)
         if host is None:
             return None
-        found = self._secrets.usual(host.variable, key)
+        found = self._secrets.from_variable(host.variable, key)
         if found is None and host.needs_key and not told.headers:
             hint = f": {host.variable} is not set" if host.variable else ""
-            self._problems.doubt(key, f"this host wants a key, and there is none{hint}")
+            self._problems.warn(key, f"this host wants a key, and there is none{hint}")
         return found
 
     def _quirks(
@@ -140,14 +140,14 @@ class Places:
         if isinstance(told, str):
             return self._preset_quirks(told, dialect, key)
         kind = cast("type[AnyQuirks]", DIALECTS[dialect].quirks)
-        given = Reader(self._problems).given(told, kind, key)
+        given = TableReader(self._problems).fields(told, kind, key)
         checked = cast("dict[str, Any]", given)  # by the types of these very fields
         return replace(own or kind(), **checked)
 
     def _preset_quirks(self, name: str, dialect: str, key: Key) -> AnyQuirks | None:
         host = HOSTS.get(name)
         if host is None:
-            self._problems.add(key, unknown("preset", name, HOSTS))
+            self._problems.add(key, unknown_name("preset", name, HOSTS))
         elif host.dialect != dialect:
             self._problems.add(key, f"the quirks of {name} are for {host.dialect}, not {dialect}")
         else:
@@ -160,7 +160,7 @@ class Places:
             where = (*key, name)
             if not _HEADER.fullmatch(name):
                 self._problems.add(where, "no header has such a name")
-            elif name.lower() in OWNED:
+            elif name.lower() in RESERVED_HEADERS:
                 self._problems.add(where, "this header is not for the settings to choose")
             elif name.lower() in found:
                 self._problems.add(where, "is there twice; the case of the letters does not count")
@@ -170,7 +170,7 @@ class Places:
 
     def _header(self, value: str, key: Key) -> str:
         if value.startswith(("env:", "file:")):
-            secret = self._secrets.resolved(Secret(value), key)
+            secret = self._secrets.resolve(Secret(value), key)
             return secret.reveal() if secret else ""
         if not _HEADER_VALUE.fullmatch(value):
             self._problems.add(
@@ -181,11 +181,11 @@ class Places:
     def _tls(self, told: Tls, key: Key) -> Tls:
         return replace(
             told,
-            ca=self._existing(told.ca, (*key, "ca")),
-            certificate=self._existing(told.certificate, (*key, "certificate")),
+            ca=self._file(told.ca, (*key, "ca")),
+            certificate=self._file(told.certificate, (*key, "certificate")),
         )
 
-    def _existing(self, name: str | None, key: Key) -> str | None:
+    def _file(self, name: str | None, key: Key) -> str | None:
         """A file, named from the folder of the settings."""
         if name is None:
             return None
@@ -201,40 +201,38 @@ class Places:
                 break
         return told
 
-    def _whole(self, place: UpstreamConfig, host: Host | None, key: Key) -> None:
+    def _check_complete(self, place: UpstreamConfig, host: Host | None, key: Key) -> None:
         """Nothing else is wrong: is everything there?"""
         if not place.base_url:
-            self._problems.add(key, f"base_url is missing: {_unplaced(place.name, host)}")
+            self._problems.add(key, f"base_url is missing: {_missing_url_hint(place.name, host)}")
         elif not place.dialect:
-            self._problems.add(key, f"dialect is missing; there are {', '.join(SPOKEN)}")
+            self._problems.add(key, f"dialect is missing; there are {', '.join(UPSTREAM_DIALECTS)}")
 
-    def _doubt(self, place: UpstreamConfig, address: Address, key: Key) -> None:
+    def _add_warnings(self, place: UpstreamConfig, address: BaseUrl, key: Key) -> None:
         where = (*key, "base_url")
         for tail in http_of(place.dialect).tails if place.dialect else ():
             if address.url.endswith(tail):
-                self._problems.doubt(where, f"ends with {tail}, which is added anyhow")
+                self._problems.warn(where, f"ends with {tail}, which is added anyhow")
                 break
         if address.exposed and place.key is not None:
-            self._problems.doubt(where, "the key can be read on the way: http, not https")
+            self._problems.warn(where, "the key can be read on the way: http, not https")
         if not place.tls.verify:
-            self._problems.doubt(
-                (*key, "tls"), "verify is off: anybody can pretend to be this host"
-            )
+            self._problems.warn((*key, "tls"), "verify is off: anybody can pretend to be this host")
 
 
-def _also_speaks(host: Host, dialect: str) -> bool:
+def _serves(host: Host, dialect: str) -> bool:
     """Whether the address of a host does for a dialect too."""
     return host.base_url in DEMO or http_of(host.dialect).base == http_of(dialect).base
 
 
-def _unplaced(name: str, host: Host | None) -> str:
+def _missing_url_hint(name: str, host: Host | None) -> str:
     if host is not None:
         return f"the preset {host.name} has none"
-    near = nearest(name, HOSTS)
+    near = closest(name, HOSTS)
     hint = f"did you mean {near}?" if near else "`weft config presets` lists them"
     return f"there is no preset of this name; {hint}"
 
 
-def _listed(address: Address | None) -> tuple[str, ...]:
+def _default_models(address: BaseUrl | None) -> tuple[str, ...]:
     """The models of an upstream that names none: only those of the demo are known."""
     return tuple(MODELS) if address is not None and address.origin == "demo" else ()

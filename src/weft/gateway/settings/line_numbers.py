@@ -22,7 +22,7 @@ _TOKEN = re.compile(
 )
 
 
-class Lines:
+class LineNumbers:
     """The lines of all keys and tables of a file that the parser accepts.
 
     A key inside an inline table has the line of that table's own key.
@@ -38,9 +38,9 @@ class Lines:
             assert found is not None  # every part of it is optional
             if found["header"]:
                 table = _names(found["table"])
-                self._keep(table, line)
+                self._add(table, line)
             elif found["key"]:
-                self._keep(table + _names(found["key"]), line)
+                self._add(table + _names(found["key"]), line)
             start, at = (
                 at,
                 _end_of_statement(text, found.start("header") if found["header"] else found.end()),
@@ -54,7 +54,7 @@ class Lines:
                 return self._lines[key[:size]]
         return None
 
-    def _keep(self, key: Key, line: int) -> None:
+    def _add(self, key: Key, line: int) -> None:
         """The first line of a key counts, and so do the tables that it makes on its way."""
         for size in range(1, len(key) + 1):
             self._lines.setdefault(key[:size], line)
@@ -71,10 +71,10 @@ def _end_of_statement(text: str, at: int) -> int:
 
 
 def _names(dotted: str) -> Key:
-    return tuple(_plain(name) for name in _NAMES.findall(dotted))
+    return tuple(_unquoted(name) for name in _NAMES.findall(dotted))
 
 
-def _plain(name: str) -> str:
+def _unquoted(name: str) -> str:
     """A name without its quotes; one that is none stays as it is."""
     if name[0] not in "\"'":
         return name

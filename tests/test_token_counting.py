@@ -12,7 +12,7 @@ from tests.faults.upstream import RESET, Step, Upstream, answer, upstream
 from tests.faults.wires import CHAT, RESPONSES, SPEECHES
 from tests.gateway_process import gateway
 from tests.open_responses import Object
-from tests.test_compacting import settings
+from tests.test_compaction import settings
 from weft.dialects.envelope import wrap_summary
 
 PATIENCE = 30.0

@@ -19,7 +19,7 @@ from tests.strategies import QUICK
 from weft.context import Context
 from weft.dialects import DIALECTS as CODECS
 from weft.dialects.envelope import unwrap_summary, wrap_summary
-from weft.gateway.compacting import ORDER
+from weft.gateway.compaction import INSTRUCTION
 from weft.request import Message, OpaqueContent, TextContent
 
 PATIENCE = 30.0
@@ -134,7 +134,7 @@ def test_a_model_is_told_everything_in_words_and_asked_to_sum_it_up(world: World
             message("assistant", "[call_2: look is called with up]"),
             message("user", _result("call_2", "clouds")),
             message("assistant", "[call_3: weather is called with {}]"),
-            message("user", ORDER),
+            message("user", INSTRUCTION),
         ],
     }
 
@@ -154,7 +154,9 @@ def test_a_model_of_any_dialect_sums_up(dialect: str, world: World) -> None:
     assert told.headers["weft-upstream"] == dialect
     asked = world.asked(model)
     found = "\n".join(texts(asked))
-    places = [found.index(one) for one in ("Oslo?", "call_1: weather", "rain", "clouds", ORDER)]
+    places = [
+        found.index(one) for one in ("Oslo?", "call_1: weather", "rain", "clouds", INSTRUCTION)
+    ]
     assert places == sorted(places)
     assert "a secret" not in found
     assert "tools" not in asked
@@ -307,7 +309,7 @@ def test_a_stored_response_is_summed_up_with_all_before_it(world: World) -> None
         SUMMARY,
         "Why?",
         SUMMARY,
-        f"Tell\n{ORDER}",
+        f"Tell\n{INSTRUCTION}",
     ]
 
 
@@ -378,7 +380,7 @@ def test_a_model_that_says_nothing_has_not_summed_up(world: World) -> None:
     model = world.model(CHAT, json.dumps(body).encode())
     told = world.compact(CHAT, model, input="x")
     assert told.status_code == 502
-    assert "did not sum up" in told.json()["error"]["message"]
+    assert "returned no summary" in told.json()["error"]["message"]
 
 
 def test_a_client_that_leaves_ends_its_upstream(world: World) -> None:

@@ -1,4 +1,4 @@
-"""WebSocket connections: uvicorn speaks the protocol; `Socket` adds what it leaves open.
+"""WebSocket connections: uvicorn speaks the protocol; `WebSocketProtocol` adds what it leaves open.
 
 - What a client may not send ends the connection with its close code: 1007 for a text that is not
   UTF-8, 1009 for a message that is too large, 1013 if there is no memory for it now. The client
@@ -11,29 +11,30 @@
 import asyncio
 from typing import Any, ClassVar
 
-from uvicorn.config import Config
-from uvicorn.protocols.utils import ClientDisconnected
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
-
-from weft.gateway.memory import PLAIN, Memory, weight
+from weft.gateway.memory import ASCII_FACTOR, MemoryBudget, message_cost
+from weft.gateway.uvicorn_internals import (
+    ClientDisconnected,
+    Config,
+    ServerState,
+    WebSocketsSansIOProtocol,
+)
 
 LINGER = 10.0
 """Seconds for a client to read why the connection ends, and to stop writing."""
 
-PIECE = 262_144
+FRAME_SIZE = 262_144
 """Bytes of a message that are sent at a time."""
 
-NO_ROOM = "the server has no memory for this message now; try again later"
+OUT_OF_MEMORY = "the server has no memory for this message now; try again later"
 
-SOCKET = "weft.socket"
-"""Where a scope has its Socket."""
+WEBSOCKET = "weft.socket"
+"""Where a scope has its WebSocketProtocol."""
 
 
-class Socket(WebSocketsSansIOProtocol):
+class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One connection. Use `protocol(memory)`."""
 
-    memory: ClassVar[Memory]
+    memory: ClassVar[MemoryBudget]
 
     def __init__(
         self,
@@ -48,11 +49,11 @@ class Socket(WebSocketsSansIOProtocol):
         """What messages count that the app was given."""
 
     async def run_asgi(self) -> None:
-        self.scope[SOCKET] = self  # type: ignore[literal-required]
+        self.scope[WEBSOCKET] = self  # type: ignore[literal-required]
         try:
             await super().run_asgi()
         finally:
-            del self.scope[SOCKET]  # type: ignore[misc]
+            del self.scope[WEBSOCKET]  # type: ignore[misc]
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._reserved.release()
@@ -62,7 +63,7 @@ class Socket(WebSocketsSansIOProtocol):
         if self.conn.eof_sent:
             return  # nobody reads on
         super().data_received(data)
-        self._count()
+        self._update_reservation()
 
     def send_receive_event_to_app(self) -> None:
         """Hands a message over, and reads no further until the app takes it."""
@@ -78,7 +79,7 @@ class Socket(WebSocketsSansIOProtocol):
             except UnicodeDecodeError:
                 self._fail(1007, "the text is not UTF-8")
                 return
-            self._unanswered += weight(text)
+            self._unanswered += message_cost(text)
             self.queue.put_nowait({"type": "websocket.receive", "text": text})
         if not self.read_paused:
             self.read_paused = True
@@ -87,11 +88,11 @@ class Socket(WebSocketsSansIOProtocol):
     async def write_text(self, data: bytes) -> None:
         """Sends a message, a large one in pieces: neither the loop nor the buffers get all of it at
         once. Raises ClientDisconnected."""
-        for start in range(0, len(data), PIECE):
+        for start in range(0, len(data), FRAME_SIZE):
             await self.writable.wait()
             if self.disconnected or self.conn.state.name != "OPEN":
                 raise ClientDisconnected
-            piece, is_last = data[start : start + PIECE], start + PIECE >= len(data)
+            piece, is_last = data[start : start + FRAME_SIZE], start + FRAME_SIZE >= len(data)
             if start:
                 self.conn.send_continuation(piece, fin=is_last)
             else:
@@ -100,18 +101,18 @@ class Socket(WebSocketsSansIOProtocol):
             if not is_last:
                 await asyncio.sleep(0)
 
-    def answered(self, text: str) -> None:
+    def release_message(self, text: str) -> None:
         """The app has done with a message."""
-        self._unanswered -= weight(text)
-        self._count()
+        self._unanswered -= message_cost(text)
+        self._update_reservation()
 
-    def _count(self) -> None:
+    def _update_reservation(self) -> None:
         """Counts what was received and is not answered; ends the connection if that is too much."""
         received = len(self.conn.reader.buffer) + sum(map(len, self.frames))
         if self.disconnected:
             return
-        if not self._reserved.resize(PLAIN * received + self._unanswered):
-            self._fail(1013, NO_ROOM)
+        if not self._reserved.resize(ASCII_FACTOR * received + self._unanswered):
+            self._fail(1013, OUT_OF_MEMORY)
 
     # The end
 
@@ -137,11 +138,11 @@ class Socket(WebSocketsSansIOProtocol):
         self.close_timer = self.loop.call_later(LINGER, self.transport.close)
 
 
-def protocol(memory: Memory) -> type[Socket]:
+def protocol(memory: MemoryBudget) -> type[WebSocketProtocol]:
     """Returns the class of protocols that share a memory, for `uvicorn.Config(ws=…)`."""
 
-    class LimitedSocket(Socket):
+    class LimitedWebSocketProtocol(WebSocketProtocol):
         pass
 
-    LimitedSocket.memory = memory
-    return LimitedSocket
+    LimitedWebSocketProtocol.memory = memory
+    return LimitedWebSocketProtocol
