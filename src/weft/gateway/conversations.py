@@ -28,7 +28,7 @@ from weft.gateway.stored_responses import (
 )
 from weft.ids import Ids
 from weft.relay import history
-from weft.relay.incoming import codec_of
+from weft.relay.incoming import api_of
 from weft.store.base import AlreadyExists, NotFound
 from weft.store.records import Conversation, Item
 
@@ -151,7 +151,7 @@ def new_items(items: Sequence[Raw]) -> list[Item]:
         raise BadRequest("items", f"{len(items)}; expected at most {MAX_NEW_ITEMS} at a time")
     try:
         body = {"model": "any", "input": items}
-        codec_of(RESPONSES).parse(_json(body), Context())
+        api_of(RESPONSES).request.parse(_json(body), Context())
     except BadRequest as problem:
         path = re.sub("^input", "items", problem.path)
         raise BadRequest(path, problem.reason) from None

@@ -7,6 +7,7 @@ defect that several of them show is in it once.
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -18,16 +19,15 @@ from weft.captures import (
     detect,
     in_order,
 )
-from weft.check import lifecycle, lines
-from weft.check.clients import verdicts
-from weft.check.implied import deduplicate
-from weft.check.lines import LineCounter, Position
-from weft.check.rulebook import EVERY_RULE, Selection
-from weft.check.verdict import Verdict
+from weft.check import lifecycle
+from weft.check.clients import Verdict, verdicts
+from weft.check.deduplication import deduplicate
+from weft.check.rules import EVERY_RULE, LIFECYCLE, SSE, Selection, rules_of
+from weft.check.sse_lines import LineChecker, LineCounter, Position
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
 from weft.dialects.base import Dialect
-from weft.dialects.rules import JsonValue, Rule, Severity
+from weft.dialects.rules import JsonValue, Severity
 from weft.findings import Finding, Findings
 from weft.parts import ErrorPart, Part
 from weft.sse import Frame
@@ -110,7 +110,7 @@ class Checker:
             self._wire.name, _LifecycleCheck, context=context, ended=self._response_ended
         )
         self._response = _ResponseCheck(self._wire)
-        self._lines = lines.LineChecker()
+        self._lines = LineChecker()
         self._counter = LineCounter()
         self._responses = 0
         self._events = 0
@@ -138,9 +138,8 @@ class Checker:
         self._reader.end()
         if self._events != 1 or not self._bodies:
             found = self._lines.finish(pieces, frames)
-            for one in _by_rule_id(lines.WIRE, lines.RULES, [finding for finding, _ in found]):
-                if self._selection.reports(one.code):
-                    self._reported.append(one)
+            findings = _by_rule_id(SSE, [finding for finding, _ in found])
+            self._reported += [one for one in findings if self._selection.reports(one.code)]
             self._positions |= {one.offset: position for one, position in found}
         return Report(
             self._wire.name,
@@ -164,16 +163,16 @@ class Checker:
 
     def _response_ended(self, choices: list[ChoiceReader]) -> None:
         response = self._response
-        sorted_findings = deduplicate(response.finish(choices), self._selection)
-        self._reported += sorted_findings.reported
-        self._implied += sorted_findings.implied
-        for one in sorted_findings.reported:
+        deduplicated = deduplicate(response.finish(choices), self._selection)
+        self._reported += deduplicated.reported
+        self._implied += deduplicated.implied
+        for one in deduplicated.reported:
             self._positions[one.offset] = response.position(one)
         self._responses += 1
         self._response = _ResponseCheck(self._wire)
 
 
-_UNTERMINATED = f"{lifecycle.WIRE}/frame-unterminated"
+_UNTERMINATED = f"{LIFECYCLE}/frame-unterminated"
 
 
 def is_body(frame: Frame) -> bool:
@@ -218,16 +217,16 @@ class _ResponseCheck:
             self._body = frame
         else:
             if self._body is not None:
-                self._watch(self._body)
+                self._validate(self._body)
                 self._body = None
-            self._watch(frame)
+            self._validate(frame)
         noted = len(self._findings.found) + sum(len(one.findings) for one in choices)
         if noted != self._noted or self._last is None:
             self._positions[frame.offset] = position
         self._noted = noted
         self._last = frame, position
 
-    def _watch(self, frame: Frame) -> None:
+    def _validate(self, frame: Frame) -> None:
         if self._validator is not None:
             self._findings.at, self._findings.offset = frame.number, frame.offset
             self._validator.feed(frame, parse_leniently(frame.data))
@@ -237,15 +236,17 @@ class _ResponseCheck:
         found: list[Finding] = []
         if self._validator is not None and self._body is None:
             self._validator.finish()
-            found += _by_rule_id(self._wire.name, self._wire.rules, self._findings.found)
+            found += _by_rule_id(self._wire.name, self._findings.found)
         for choice in choices:
-            found += _by_rule_id(lifecycle.WIRE, lifecycle.RULES, choice.findings)
+            found += _by_rule_id(LIFECYCLE, choice.findings)
         cut = [one for one in found if one.code == _UNTERMINATED]
         found = [one for one in found if one not in cut[1:]]  # only the last event can be cut
         if self._last is not None:
             frame, position = self._last
             self._positions[frame.offset] = position
-            found += _unterminated(frame, found)
+            if frame.cut and not cut:  # it could be read as if it were whole, as terminators can
+                detail = "the last event has no blank line after it"
+                found.append(Finding(_UNTERMINATED, frame.number, frame.offset, detail))
         return found
 
     def position(self, finding: Finding) -> Position:
@@ -259,39 +260,21 @@ class _ResponseCheck:
 
 def parse_leniently(data: bytes) -> JsonValue:
     """Returns the JSON of a frame, as leniently as it can be read; None if it is none."""
-    try:
+    with suppress(ValueError, RecursionError):
         value: JsonValue = msgspec.json.decode(data)
-    except (ValueError, RecursionError):
-        value = _lenient(data)
-    return value
+        return value
+    with suppress(ValueError, RecursionError):
+        lenient: JsonValue = json.loads(data.decode("utf-8", "replace"), strict=False)
+        return lenient
+    return None
 
 
-def _lenient(data: bytes) -> JsonValue:
-    try:
-        value: JsonValue = json.loads(data.decode("utf-8", "replace"), strict=False)
-    except (ValueError, RecursionError):
-        return None
-    return value
-
-
-def _unterminated(last: Frame, found: list[Finding]) -> list[Finding]:
-    """A cut event that the decoder could read as if it were whole, such as a terminator."""
-    if not last.cut or any(one.code == _UNTERMINATED for one in found):
-        return []
-    return [
-        Finding(
-            _UNTERMINATED, last.number, last.offset, "the last event has no blank line after it"
-        )
-    ]
-
-
-def _by_rule_id(wire: str, rules: tuple[Rule, ...], found: Iterable[Finding]) -> list[Finding]:
+def _by_rule_id(wire: str, found: Iterable[Finding]) -> list[Finding]:
     """Returns the findings with the ids of their rules: of the wire, or of all streams."""
-    own = {rule.name for rule in rules}
-    return [
-        msgspec.structs.replace(
-            one, code=f"{wire if one.code in own else lifecycle.WIRE}/{one.code}"
-        )
-        for one in found
-        if one.code in own or one.code not in lifecycle.NOT_RULES
-    ]
+    by_rule: list[Finding] = []
+    for one in found:
+        own = one.code in rules_of(wire)
+        if own or one.code not in lifecycle.NOT_RULES:
+            id = f"{wire if own else LIFECYCLE}/{one.code}"
+            by_rule.append(msgspec.structs.replace(one, code=id))
+    return by_rule

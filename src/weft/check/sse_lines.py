@@ -1,93 +1,18 @@
-"""The rules of server-sent events: what the lines between the events must not do.
-
-Weft's own reader forgives all of this without a finding, because nothing is lost by it. Readers
-of other people are not all so patient.
-"""
+"""Checks the lines of a capture by the rules of server-sent events, which are in `sse.toml`."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weft.captures import Piece
-from weft.dialects.rules import Rule
+from weft.captures import CapturePiece
 from weft.findings import Finding
 from weft.sse import Frame
-
-WIRE = "sse"
 
 _BOM = b"\xef\xbb\xbf"
 _NAMES = frozenset((b"data", b"event", b"id", b"retry"))
 _JSON_STARTS = (b"{", b"[")
 _LINE_ENDS = {b"\n": "LF", b"\r\n": "CRLF", b"\r": "CR"}
-_EVENT = 'data: {"id":"r","choices":[{"delta":{"content":"Hi"}}]}'
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "byte-order-mark",
-        "note",
-        "The stream begins with its first line, not with a byte order mark.",
-        "The standard allows one; readers that do not strip it lose the first event.",
-        f"\\xef\\xbb\\xbf{_EVENT}\n\n",
-    ),
-    Rule(
-        "comment-after-id",
-        "warning",
-        "Once an event had an id, no blank line comes without data before it.",
-        "Readers that remember the id dispatch an empty event there, as after each keepalive "
-        "comment, and fail to parse it.",
-        f"id: 1\n{_EVENT}\n\n: keep-alive\n\n",
-    ),
-    Rule(
-        "data-comment",
-        "error",
-        "A comment is a line of its own, not the data of an event.",
-        "Clients parse it as JSON and raise.",
-        f"data: : keep-alive\n\n{_EVENT}\n\n",
-    ),
-    Rule(
-        "data-empty",
-        "error",
-        "An event has something in its data.",
-        "Clients parse the empty text as JSON and raise.",
-        f"data:\n\n{_EVENT}\n\n",
-    ),
-    Rule(
-        "data-lines-several",
-        "note",
-        "An event stands on one data line.",
-        "The standard joins several; readers that know only one keep the last and lose the rest.",
-        'data: {"id":"r",\ndata: "choices":[]}\n\n',
-    ),
-    Rule(
-        "event-without-data",
-        "warning",
-        "An event with a name, an id or a retry time has data as well.",
-        "The standard drops it; readers that dispatch it fail to parse its empty data.",
-        f"event: ping\n\n{_EVENT}\n\n",
-    ),
-    Rule(
-        "field-unknown",
-        "error",
-        "A line is a comment, or one of data, event, id and retry.",
-        "The standard drops every other line, with all that it says.",
-        'error: {"message":"overloaded"}\n\n',
-    ),
-    Rule(
-        "line-ends-crlf",
-        "note",
-        "Lines end with LF.",
-        "The standard allows CRLF and CR; readers that look for two LF in a row see no event.",
-        f"{_EVENT}\\r\\n\\r\\n",
-    ),
-    Rule(
-        "line-ends-mixed",
-        "warning",
-        "All lines end in the same way.",
-        "Readers that look for one kind of blank line join two events.",
-        f"{_EVENT}\\r\\n\\r\\n{_EVENT}\\n\\n",
-    ),
-)
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -153,7 +78,7 @@ class LineChecker:
         self._fields: list[bytes] = []
         self._data: list[bytes] = []
 
-    def feed(self, pieces: Iterable[Piece], frames: Sequence[Frame]) -> None:
+    def feed(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> None:
         """Reads the next pieces of a capture, and the frames that they completed."""
         for piece in pieces:
             if not self._is_json:
@@ -173,7 +98,7 @@ class LineChecker:
                 noted.event = max(noted.event, *numbers)
         self._event = frames[-1].number
 
-    def _read(self, piece: Piece) -> None:
+    def _read(self, piece: CapturePiece) -> None:
         if not self._tail:
             self._offset = piece.offset
         self._tail.append(piece.data)
@@ -247,7 +172,7 @@ class LineChecker:
         else:
             known.times += 1
 
-    def finish(self, pieces: Iterable[Piece], frames: Sequence[Frame]) -> list[LineFinding]:
+    def finish(self, pieces: Iterable[CapturePiece], frames: Sequence[Frame]) -> list[LineFinding]:
         """Returns each broken rule once, at the event that the line belongs to or follows.
 
         The pieces and the frames are those that the end of the input leaves.

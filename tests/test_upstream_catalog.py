@@ -38,16 +38,16 @@ def rows() -> list[Host]:
     return list(HOSTS.values())
 
 
-def test_the_well_known_hosts_are_there() -> None:
+def test_the_well_known_hosts_have_presets() -> None:
     assert set(HOSTS) >= EXPECTED
 
 
-def test_every_row_is_found_under_its_own_name() -> None:
+def test_each_preset_is_stored_under_its_name() -> None:
     assert [host.name for host in rows()] == list(HOSTS)
 
 
 @pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
-def test_a_row_can_be_asked(host: Host) -> None:
+def test_a_preset_has_all_that_a_request_needs(host: Host) -> None:
     dialect = DIALECTS[host.dialect]
     assert dialect.request is not None
     assert dialect.decoder is not None
@@ -58,7 +58,7 @@ def test_a_row_can_be_asked(host: Host) -> None:
 
 
 @pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
-def test_an_address_is_the_part_before_what_the_dialect_adds(host: Host) -> None:
+def test_a_base_url_ends_before_the_path_that_the_dialect_adds(host: Host) -> None:
     if host.base_url is None:
         assert "base_url: https://" in host.note  # it says what it looks like
         return
@@ -68,7 +68,7 @@ def test_an_address_is_the_part_before_what_the_dialect_adds(host: Host) -> None
 
 
 @pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
-def test_what_goes_over_the_network_is_encrypted_and_wants_a_key(host: Host) -> None:
+def test_remote_presets_use_https_and_a_key(host: Host) -> None:
     if host.base_url is None:
         assert host.needs_key
         return
@@ -79,12 +79,12 @@ def test_what_goes_over_the_network_is_encrypted_and_wants_a_key(host: Host) -> 
 
 
 @pytest.mark.parametrize(("name", "port"), LOCAL.items())
-def test_what_runs_here_is_asked_at_its_usual_port(name: str, port: int) -> None:
+def test_local_presets_use_the_default_port(name: str, port: int) -> None:
     assert HOSTS[name].base_url == f"http://127.0.0.1:{port}/v1"
 
 
 @pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
-def test_quirks_are_those_of_the_dialect_and_say_something(host: Host) -> None:
+def test_quirks_of_a_preset_are_its_dialects_and_not_the_defaults(host: Host) -> None:
     if host.quirks is None:
         return
     assert host.dialect == "openai-chat"  # no other wire needs any so far
@@ -93,13 +93,13 @@ def test_quirks_are_those_of_the_dialect_and_say_something(host: Host) -> None:
 
 
 @pytest.mark.parametrize("host", rows(), ids=lambda host: host.name)
-def test_habits_of_models_are_no_quirks_of_a_host(host: Host) -> None:
+def test_quirks_of_models_are_not_in_presets(host: Host) -> None:
     if isinstance(host.quirks, ChatQuirks):
         plain = replace(host.quirks, text_markup_calls=None, implicit_think=False)
         assert host.quirks == plain
 
 
-def test_the_captures_that_show_a_need_are_there() -> None:
+def test_captures_named_as_evidence_exist() -> None:
     source = Path(catalog.__file__).read_text("utf-8")
     named = set(re.findall(r"\b[a-z0-9-]+(?=\.sse)", source))
     assert len(named) >= 5
@@ -109,7 +109,7 @@ def test_the_captures_that_show_a_need_are_there() -> None:
         assert (CAPTURES / f"{name}.sse").exists()
 
 
-def test_every_quirk_that_asks_for_thoughts_names_a_capture_of_that_field() -> None:
+def test_presets_that_send_reasoning_back_name_a_capture_of_that_field() -> None:
     """The field in which a host wants its thoughts back is the one in which it sends them."""
     shown = {
         "reasoning_content": "reasoning-content-field",
