@@ -247,7 +247,7 @@ class UiEncoder:
         return extra.title if self._ui >= 6 else None
 
     def _announce(self, part: ToolParamsStart | ToolCall, dynamic: bool) -> _SdkWrittenCall:
-        """A tool that the provider runs and nobody declared has no type in a front end: `dynamic`."""
+        """Front ends have no type for a provider's tool that nobody declared: it is `dynamic`."""
         if not self._is_native:
             request = self._context.request
             declared = [tool.name for tool in request.tools] if request is not None else []
