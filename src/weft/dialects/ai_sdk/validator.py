@@ -19,15 +19,12 @@ from weft.dialects.ai_sdk.validation.required import (
     token_counts,
     unknown_keys,
 )
-from weft.dialects.ai_sdk.validation.rules import RULES
 from weft.dialects.ai_sdk.validation.state import SdkCallsState, SdkItemsState, differs
 from weft.dialects.rules import JsonValue
 from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import FramingDetector, count, fields, parse_json, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
-
-__all__ = ["RULES", "UiMessageValidator"]
 
 _WORDS = frozenset({"stop", "length", "content-filter", "tool-calls", "error", "other", "unknown"})
 
