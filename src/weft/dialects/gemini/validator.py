@@ -91,10 +91,17 @@ class GeminiValidator:
     def _check_response(self, response: JsonObject) -> None:
         if self._end_state == _FAILED:
             self._report("after-error", "a frame after an error; expected the end of the stream")
-        self._check_keys(response)
+        keys = list(response)
+        for candidate in map(fields, elements(response.get("candidates"))):
+            keys += candidate
+            for part in map(fields, elements(fields(candidate.get("content")).get("parts"))):
+                keys += [*part, *fields(part.get("functionCall"))]
+        for key in keys:
+            if "_" in key:
+                self._report_once("key-spelling", key, f"the key {key!r}; expected camelCase")
         if not any(response.get(key) is not None for key in _CONTENT_KEYS):
-            keys = ", ".join(response) or "nothing"
-            detail = f"a frame with {keys[:80]}; expected one of {', '.join(_CONTENT_KEYS)}"
+            found = ", ".join(response) or "nothing"
+            detail = f"a frame with {found[:80]}; expected one of {', '.join(_CONTENT_KEYS)}"
             self._report("frame-empty", detail)
         for key, check in _FIELDS.items():
             if response.get(key) is not None:
@@ -111,17 +118,6 @@ class GeminiValidator:
             )
         if value:
             self._metadata.setdefault(key, value)
-
-    def _check_keys(self, response: JsonObject) -> None:
-        """Checks the keys of a frame down to its parts."""
-        keys = list(response)
-        for candidate in map(fields, elements(response.get("candidates"))):
-            keys += candidate
-            for part in map(fields, elements(fields(candidate.get("content")).get("parts"))):
-                keys += [*part, *fields(part.get("functionCall"))]
-        for key in keys:
-            if "_" in key:
-                self._report_once("key-spelling", key, f"the key {key!r}; expected camelCase")
 
     def _check_error(self, value: JsonValue) -> None:
         error = fields(value)

@@ -132,7 +132,9 @@ class ResponsesEncoder:
             if self._calls.deferred is not None:
                 self._calls.announce_deferred(self._calls.deferred, part)
             if self._items.closable and self._error is None:
-                self._items.close_before(_item_group(part))
+                # only a text or reasoning continues an item
+                group = part.item_id if isinstance(part, TextStart | ReasoningStart) else None
+                self._items.close_before(group)
             _HANDLERS[part.__class__](self, part)
         self._events.out = []  # the caller owns what was returned
         return out
@@ -480,11 +482,6 @@ class ResponsesEncoder:
         self._events.write("response.content_part.added", position, locator, bytes(raw))
         self._events.write("response.content_part.done", position, locator, bytes(raw))
         self._items.part_done(item)
-
-
-def _item_group(part: Part) -> str | None:
-    """Returns the group of the item that a part may continue."""
-    return part.item_id if isinstance(part, TextStart | ReasoningStart) else None
 
 
 def _of_calls(handle: Callable[[CallWriter, Any], None]) -> Callable[[ResponsesEncoder, Any], None]:
