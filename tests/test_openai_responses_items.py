@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
+from tests.recordings import FIXTURES
 from tests.responses import Event, events, of_type
 from tests.serving import serving
 from tests.strategies import THOROUGH
@@ -793,7 +794,6 @@ def test_a_body_is_read_as_the_same_parts(row: Row) -> None:
     ]
 
 
-FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 FOLDERS = ("openai-responses", "azure", "xai-responses", "open-responses")
 STREAMS = [path for folder in FOLDERS for path in sorted(FIXTURES.glob(f"{folder}/*.chunks.txt"))]
 BODIES = [path for folder in FOLDERS for path in sorted(FIXTURES.glob(f"{folder}/*.json"))]

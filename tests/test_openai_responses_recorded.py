@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from tests.captures import lines
+from tests.recordings import FIXTURES
 from tests.responses_events import COMPLETED, CREATED, DIALECT, capture
 from tests.strategies import FEW, QUICK, THOROUGH
 from weft import Context, Decoded, Decoder, Ids, Opaque, ReasoningItem, Response, decode_all
@@ -23,7 +24,6 @@ from weft.assembler import Assembler, TextItem
 from weft.lifecycle import violations
 from weft.parts import Part, Source, ToolApprovalRequest, ToolCall, ToolResult
 
-FIXTURES = Path(__file__).parents[2] / "shared" / "fixtures"
 FOLDERS = ("openai-responses", "azure", "xai-responses", "open-responses")
 FILES = [
     path
