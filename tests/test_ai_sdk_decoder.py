@@ -148,7 +148,7 @@ def test_an_odd_stream_is_recognised_and_becomes_legal_parts(capture: Path) -> N
 
 
 def test_there_are_captures() -> None:
-    assert len(CAPTURES) >= 29
+    assert len(CAPTURES) >= 33
 
 
 # The response
@@ -426,7 +426,7 @@ def test_split_surrogate_pairs_are_joined(kind: str) -> None:
 
 def test_split_surrogate_pairs_in_arguments_are_joined() -> None:
     raw = lines(*STREAM, START)
-    for piece in (rb"{\"a\":\"\ud83d", rb"\ude00\"}"):
+    for piece in (rb"{\"a\":\"", rb"\ud83d", rb"\ude00\"}"):
         raw += b'{"type":"tool-input-delta","id":"call_123","delta":"%b"}\n' % piece
     _, response = whole(raw + lines(END, {**CALL, "input": '{"a":"😀"}'}, DONE))
     (call,) = response.tool_calls
@@ -782,6 +782,12 @@ def test_reset_step_ends_open_items_and_keeps_what_came() -> None:
     ]
     assert (response.text, codes(response)) == ("ab", ["not-carried", "id-reused"])
     assert [call.invalid for call in response.invalid_tool_calls] == ["stream-failed"]
+
+
+def test_reset_step_leaves_complete_calls_alone() -> None:
+    _, response = ui(UI_CALL, {"type": "reset-step"})
+    assert [call.id for call in response.tool_calls] == ["k"]
+    assert codes(response)[0] == "not-carried"
 
 
 def test_raw_events_of_the_provider_are_ignored() -> None:

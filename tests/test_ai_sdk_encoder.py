@@ -410,6 +410,10 @@ def test_results_are_outputs() -> None:
             ToolResult("k", Raw(b'{"a": 1}'), is_error=True),
             {"type": "tool-output-error", "errorText": '{"a":1}'},
         ),
+        (
+            ToolResult("k", Raw(b"{oops\n"), is_error=True),
+            {"type": "tool-output-error", "errorText": "{oops "},
+        ),
     ):
         assert content(call, result)[1] == {**chunk, "toolCallId": "k"}
     early = ToolResult("k", Raw(b"1"), is_error=True, preliminary=True)

@@ -55,8 +55,8 @@ from weft.dialects.anthropic_messages.encoder import body
 from weft.dialects.envelope import Envelope, ReasoningState, wrap
 from weft.dialects.requests.names import NameSanitizer
 from weft.findings import Findings
-from weft.lifecycle import FAMILY, parses
-from weft.partial_json import Scan, escape
+from weft.lifecycle import FAMILY
+from weft.partial_json import Scan, escape, is_json
 from weft.parts import ItemPart
 
 NAME: Final = "anthropic-messages"
@@ -649,7 +649,7 @@ def carried(items: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
                     if items[-1][:2] != ("finish", "length") or not could_be(str(name), params):
                         return [*out, ("error",), ("finish", "error", ANYTHING)]
                     params = params or "{}"
-                    if not parses(params):
+                    if not is_json(params):
                         continue
                 called = called or kind == "function"
                 spelled = SPELLING.sanitize(str(id))

@@ -143,7 +143,23 @@ def test_arguments_keep_the_spelling_of_their_numbers() -> None:
     assert arguments in render(plain(request))[0].body
 
 
+def test_a_paused_turn_is_resumed_with_its_content_as_the_last_message() -> None:
+    content = [{"type": "text", "text": "so far"}]
+    response = {"id": "msg_1", "role": "assistant", "content": content, "stop_reason": "pause_turn"}
+    assert REQUEST.continued is not None
+    resumed = REQUEST.continued(bytes(raw(BARE)), bytes(raw(response)))
+    expected = {**BARE, "messages": [HI, {"role": "assistant", "content": content}]}
+    assert json.loads(resumed) == expected
+
+
 # Reading
+
+SEARCH_RESULT: Object = {
+    "type": "search_result",
+    "title": "t",
+    "source": "u",
+    "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+}
 
 READ: list[tuple[Object, AnyContent]] = [
     ({"type": "text", "text": "a"}, TextContent("a")),
@@ -167,6 +183,23 @@ READ: list[tuple[Object, AnyContent]] = [
     ({"type": "image", "source": PNG}, ImageContent("image/png", "AAAA")),
     ({"type": "image", "source": {"type": "url", "url": "u"}}, ImageContent(url="u")),
     ({"type": "image", "source": {"type": "file", "file_id": "f"}}, ImageContent(file_id="f")),
+    (
+        {"type": "image", "source": {"type": "new"}},
+        OpaqueContent(NAME, "image", raw({"type": "image", "source": {"type": "new"}})),
+    ),
+    ({"type": "document", "source": {"type": "url", "url": "u"}}, FileContent(url="u")),
+    ({"type": "document", "source": {"type": "file", "file_id": "f"}}, FileContent(file_id="f")),
+    (
+        {"type": "document", "source": {"type": "new"}},
+        OpaqueContent(NAME, "document", raw({"type": "document", "source": {"type": "new"}})),
+    ),
+    (SEARCH_RESULT, TextContent("t\nu\na\nb", extra=raw({"search_result": SEARCH_RESULT}))),
+    (
+        {**SEARCH_RESULT, "citations": {"enabled": True}},
+        OpaqueContent(
+            NAME, "search_result", raw({**SEARCH_RESULT, "citations": {"enabled": True}})
+        ),
+    ),
     (
         {
             "type": "document",
@@ -208,6 +241,10 @@ READ: list[tuple[Object, AnyContent]] = [
             "cache_control": {"type": "ephemeral"},
         },
         ResultContent("a", (TextContent("x"), ImageContent("image/png", "AAAA")), cache="5m"),
+    ),
+    (
+        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "new"}]},
+        ResultContent("a", extra=raw({"content": [{"type": "new"}]})),
     ),
 ]
 
@@ -280,8 +317,23 @@ def test_leading_system_messages_move_to_system() -> None:
     )
 
 
+def test_blocks_of_this_dialect_alone_are_rendered_as_they_came() -> None:
+    use = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
+    body = {
+        **BARE,
+        "system": " ",
+        "messages": [
+            {"role": "user", "content": [SEARCH_RESULT]},
+            {"role": "assistant", "content": [use]},
+        ],
+        "tools": [TOOLSET],
+        "mcp_servers": [SERVER, {**SERVER, "name": "b"}],
+    }
+    assert written(plain(parse(body).request)) == (body, [])
+
+
 def test_unusual_values_of_this_dialect_are_rendered_as_they_came() -> None:
-    """What an imitator takes is not ours to judge."""
+    """What a compatible server accepts is not for Weft to decide."""
     odd = {"type": "base64", "media_type": "application/x", "data": "AAAA"}
     body = {
         **BARE,
@@ -925,6 +977,11 @@ DECLARED: list[tuple[Tool, list[Object], list[tuple[str, str]]]] = [
         [refused("tools[0].container")],
     ),
     (
+        Tool("c", "code-execution", hosted=Hosted(max_uses=2)),
+        [{"type": "code_execution_20250825", "name": "code_execution"}],
+        [refused("tools[0].hosted.max_uses")],
+    ),
+    (
         Tool("w", "web-fetch", hosted=Hosted(location=Raw(b"{}"))),
         [{"type": "web_fetch_20250910", "name": "web_fetch"}],
         [refused("tools[0].hosted.location")],
@@ -967,6 +1024,12 @@ def test_tools_of_an_mcp_server_run_without_approval(
     body, losses = written(other(tools=(tool,)))
     assert body == {**BARE, "tools": [TOOLSET], "mcp_servers": [SERVER]}
     assert outcomes(losses) == loss
+
+
+def test_an_mcp_server_without_an_allowlist_offers_all_its_tools() -> None:
+    hosted = Hosted(server_label="s", server_url="https://a")
+    body, _ = written(other(tools=(Tool("s", "mcp", hosted=hosted),)))
+    assert body["tools"] == [{"type": "mcp_toolset", "mcp_server_name": "s"}]
 
 
 TOOLS = (Tool("f", parameters=raw(SCHEMA)), Tool("g", parameters=raw(SCHEMA)))
@@ -1104,6 +1167,16 @@ CONTENTS: list[tuple[AnyContent, list[Object], list[tuple[str, str]]]] = [
             {
                 "type": "document",
                 "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
+            }
+        ],
+        [],
+    ),
+    (
+        FileContent("text/plain", b64encode(b"a").decode()),
+        [
+            {
+                "type": "document",
+                "source": {"type": "text", "media_type": "text/plain", "data": "a"},
             }
         ],
         [],
@@ -1375,6 +1448,7 @@ def test_names_refusals_and_tools_that_other_hosts_ran_are_losses() -> None:
             TextContent("no", refusal=True),
             CallContent("s", "search", "{}", kind="web_search_call", provider_executed=True),
             OpaqueContent("openai-responses", "web_search_call_x", Raw(b"{}")),
+            ResultContent("s", (TextContent("found"),)),
         ),
         USER,
     )
@@ -1384,6 +1458,7 @@ def test_names_refusals_and_tools_that_other_hosts_ran_are_losses() -> None:
         warned("messages[1].content[0].refusal"),
         warned("messages[1].content[1]"),
         warned("messages[1].content[2]"),
+        warned("messages[1].content[3]"),
     ]
 
 

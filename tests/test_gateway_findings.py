@@ -12,7 +12,7 @@ from tests.gateway_process import Gateway, gateway
 from tests.played import Play, Played
 from tests.test_relay_run import World, place
 from tests.test_relay_run import asked as request
-from weft.gateway.answers import about
+from weft.gateway.http_response import weft_headers
 
 SETTINGS = """
 [server.keys]
@@ -89,7 +89,7 @@ def test_a_header_counts_what_was_known_before_the_head() -> None:
         run = World([Played(place(), Play([raw]))]).run(request("anthropic-messages", top_k=3))
         try:
             await run.open()
-            return about("req_1", run)
+            return weft_headers("req_1", run)
         finally:
             await run.close()
 

@@ -1,4 +1,4 @@
-"""The fast path of the chat decoder: it gives what the full parser gives, or it is not taken."""
+"""The fast path of the chat decoder: its parts are those of the full parser."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def decoded(frames: Sequence[Frame]) -> Decoded:
 
 
 def respaced(frames: Sequence[Frame]) -> list[Frame]:
-    """The same chunks, of which no two neighbours have the same bytes around their text."""
+    """Returns the same chunks with different bytes around the text of neighbours."""
     return [
         replace(frame, data=b"{ " + frame.data[1:]) if at % 2 and may_be_spaced(frame) else frame
         for at, frame in enumerate(frames)
@@ -158,7 +158,7 @@ def respaced(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def may_be_spaced(frame: Frame) -> bool:
-    """Numbered events are told apart by their bytes, and what is no JSON is shown as it came."""
+    """Whether blanks change nothing: replays are found by bytes, and broken JSON is quoted."""
     try:
         json.loads(frame.data)
     except ValueError:
@@ -183,7 +183,7 @@ def test_the_texts_of_equal_chunks_are_deltas_of_one_text() -> None:
 
 
 def refusing(text: str) -> Frame:
-    """A chunk that refuses, and in a choice that is not read has a text."""
+    """Returns a chunk with a refusal, and with text in a choice that is not read."""
     other = b'{"index":1,"delta":{"content":"%b"}}' % text.encode()
     return Frame(b'{"id":"1","choices":[%b,{"index":0,"delta":{"refusal":"a"}}]}' % other)
 
@@ -225,7 +225,7 @@ def test_odd_chunks_among_equal_ones_are_parsed_in_full(case: str) -> None:
 
 
 def with_call(text: str, arguments: str) -> Frame:
-    """A chunk with text, and beside it a piece of a call whose name has not come yet."""
+    """Returns a chunk with text and a delta of a call whose name has not come yet."""
     call = (
         b'"tool_calls":[{"index":0,"function":{"arguments":%b}}],' % json.dumps(arguments).encode()
     )
@@ -235,7 +235,7 @@ def with_call(text: str, arguments: str) -> Frame:
 
 
 def misspelled(text: str) -> Frame:
-    """A chunk whose text stands under an escaped key, and another one where nobody looks."""
+    """Returns a chunk with its text under an escaped key, and another text in an unknown field."""
     raw = BEFORE.replace(b'"content"', rb'"\u0063ontent"') + b'"a"' + AFTER
     return Frame(raw.replace(b'"id"', b'"content":"%b","id"' % text.encode()))
 
@@ -316,7 +316,7 @@ def some_of(draw: st.DrawFn, table: Mapping[str, list[object]]) -> dict[str, obj
 
 @st.composite
 def runs(draw: st.DrawFn, spaced: bool) -> list[Frame]:
-    """Chunks that differ in their text alone."""
+    """Chunks that differ only in their text."""
     plain = draw(st.booleans())
     aside: dict[str, object] = {} if plain else draw(some_of(ASIDE))
     beside: dict[str, object] = {} if plain else draw(some_of(BESIDE))

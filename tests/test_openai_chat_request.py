@@ -1,4 +1,4 @@
-"""Requests of Chat Completions: read, written back as they came, and written for others."""
+"""Requests of Chat Completions: parsed, passed through, and rendered from other dialects."""
 
 import contextlib
 import json
@@ -62,15 +62,15 @@ def parsed(body: Object, context: Context | None = None) -> Parsed:
 
 
 def read(body: Object, context: Context | None = None) -> Request:
-    """The request of a body, without the memory of it."""
+    """Returns the request of a body, without the source bytes."""
     request = parsed({"model": "m", "messages": [], **body}, context).request
     assert isinstance(request, RequestWithSource)
     assert request.source is not None
     return request.source.request
 
 
-def said(message: Object, context: Context | None = None) -> Message:
-    """What one message is read as."""
+def parse_message(message: Object, context: Context | None = None) -> Message:
+    """Parses one message."""
     return read({"messages": [message]}, context).messages[0]
 
 
@@ -85,8 +85,8 @@ def written(request: Request, context: Context | None = None) -> tuple[Object, l
     return body, losses
 
 
-def asked(body: Object) -> Object:
-    """A body as it is sent: usage is always asked for when it is not told otherwise."""
+def as_sent(body: Object) -> Object:
+    """Returns a body as it is sent: streams request usage unless the client says otherwise."""
     if not body.get("stream"):
         return body
     options = body.get("stream_options") or {}
@@ -100,13 +100,13 @@ def asked(body: Object) -> Object:
 @QUICK
 @given(body=own_bodies())
 def test_a_body_of_this_dialect_goes_out_in_its_own_bytes(body: Object) -> None:
-    assert written(parsed(body).request) == (asked(body), [])
+    assert written(parsed(body).request) == (as_sent(body), [])
 
 
 @QUICK
 @given(body=own_bodies())
 def test_a_body_rendered_from_its_fields_alone_means_the_same(body: Object) -> None:
-    """Nulls, defaults and the older words are normalised; nothing else may change."""
+    """Nulls, defaults and deprecated keys are normalised; nothing else may change."""
     request = read(body)
     again, losses = written(request)
     assert losses == []
@@ -122,7 +122,7 @@ def test_an_edited_request_changes_only_the_edited_keys(body: Object, model: str
     )
     messages = body["messages"]
     assert isinstance(messages, list)
-    expected = asked({**body, "model": model, "messages": [*messages, GREETING]})
+    expected = as_sent({**body, "model": model, "messages": [*messages, GREETING]})
     assert written(request) == (expected, [])
 
 
@@ -235,7 +235,7 @@ IMAGE: Object = {"type": "image_url", "image_url": {"url": "data:image/png;base6
     ],
 )
 def test_a_message_is_parsed(message: Object, expected: Message) -> None:
-    assert said(message) == expected
+    assert parse_message(message) == expected
 
 
 def test_the_result_of_a_custom_call_has_its_kind() -> None:
@@ -265,13 +265,13 @@ def test_reasoning_of_this_dialect_keeps_its_signature_and_origin() -> None:
     message: Object = {"role": "assistant", "content": "a", "reasoning_details": [details]}
     raw = Raw(b'{"reasoning_details":[' + json.dumps(details).encode() + b"]}")
     expected = ReasoningContent("why", signature="s", origin="here", extra=raw)
-    assert said(message, Context(origin="here")).content == (expected, TextContent("a"))
+    assert parse_message(message, Context(origin="here")).content == (expected, TextContent("a"))
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_parsed_from_either_field(field: str) -> None:
     thought = ReasoningContent("why", origin=NAME)
-    assert said({"role": "assistant", field: "why"}).content == (thought,)
+    assert parse_message({"role": "assistant", field: "why"}).content == (thought,)
 
 
 ENVELOPE = wrap(Envelope("elsewhere", "m", ReasoningState(signature="s", item_id="i")))
@@ -316,6 +316,12 @@ def test_the_signature_of_a_call_goes_back_in_the_field_of_its_host() -> None:
     assert b"extra_content" not in away.body
     assert [loss.path for loss in losses] == ["messages[0].content[0].signature"]
 
+
+UNKNOWN_CHOICE: Object = {
+    "type": "allowed_tools",
+    "allowed_tools": {"mode": "auto", "tools": [{"type": "mcp", "server_label": "s"}]},
+}
+UNKNOWN_CHOICE_EXTRA = b'{"tool_choice":%b}' % json.dumps(UNKNOWN_CHOICE).encode()
 
 FIELDS: list[tuple[Object, Request]] = [
     ({"max_completion_tokens": 5}, Request("m", max_output_tokens=5)),
@@ -362,6 +368,21 @@ FIELDS: list[tuple[Object, Request]] = [
         {"tool_choice": {"type": "custom", "custom": {"name": "g"}}},
         Request("m", tool_choice=ToolChoice("required", "g", "custom")),
     ),
+    (
+        {
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "auto",
+                    "tools": [{"type": "function", "function": {"name": "f"}}],
+                },
+            }
+        },
+        Request("m", tool_choice=ToolChoice("auto", allowed=("f",))),
+    ),
+    ({"tool_choice": UNKNOWN_CHOICE}, Request("m", extra=Raw(UNKNOWN_CHOICE_EXTRA))),
+    ({"function_call": "none"}, Request("m", tool_choice=ToolChoice("none"))),
+    ({"function_call": "odd"}, Request("m", extra=Raw(b'{"function_call":"odd"}'))),
     (
         {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
         Request("m", tools=(Tool("f"),), tool_choice=ToolChoice("required", "f")),
@@ -571,7 +592,7 @@ OTHER = "anthropic-messages"
 
 
 def other(**fields: object) -> Request:
-    """A request that came in another dialect."""
+    """Returns a request that came in another dialect."""
     base = Request("m", dialect=OTHER, messages=(HI,))
     return msgspec.structs.replace(base, **fields)
 
@@ -666,6 +687,12 @@ CLOSED = Raw(
             None,
             [("tool_choice", "warned")],
         ),
+        (
+            other(parallel_tool_calls=False),
+            "parallel_tool_calls",
+            None,
+            [("parallel_tool_calls", "adapted")],
+        ),
         (other(instructions="be"), "messages", [{"role": "system", "content": "be"}, GREETING], []),
         (other(stream=True), "stream_options", {"include_usage": True}, []),
     ],
@@ -700,7 +727,7 @@ SPELLED = msgspec.structs.replace(
     FREE_FORM, raw=Raw(b'{"format":{"type":"grammar","definition":"x","syntax":"lark"}}')
 )
 CUSTOM = Context(quirks=ChatQuirks(custom_tools=True))
-"""A host that takes tools for free text."""
+"""A host that accepts custom tools."""
 
 
 @pytest.mark.parametrize(
@@ -855,6 +882,27 @@ def test_a_web_search_with_unavailable_limits_is_refused(field: str) -> None:
     losses = written(tooled(Tool("web_search", "web-search", hosted=hosted)))[1]
     assert [(loss.path, loss.outcome) for loss in losses] == [
         (f"tools[0].hosted.{field}", "refused")
+    ]
+
+
+def test_a_second_web_search_is_dropped_if_it_is_the_same_and_refused_otherwise() -> None:
+    low, high = (
+        Tool("web_search", "web-search", hosted=Hosted(context_size=size))
+        for size in ("low", "high")
+    )
+    body, losses = written(tooled(low, low, high))
+    assert body["web_search_options"] == {"search_context_size": "low"}
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        ("tools[1]", "adapted"),
+        ("tools[2]", "refused"),
+    ]
+
+
+def test_a_location_that_is_no_city_is_refused() -> None:
+    hosted = Hosted(location=Raw(b'{"city":{"latitude":1}}'))
+    losses = written(tooled(Tool("web_search", "web-search", hosted=hosted)))[1]
+    assert [(loss.path, loss.outcome) for loss in losses] == [
+        ("tools[0].hosted.location", "refused")
     ]
 
 
@@ -1219,7 +1267,7 @@ def test_reasoning_that_a_client_of_this_dialect_sends_back_is_unchanged(
 def test_reasoning_goes_back_in_the_fields_that_the_host_expects(
     fields: tuple[str, ...], kept: set[str]
 ) -> None:
-    """Where a message must be written: a client of another wire carried it here."""
+    """A message that must be rendered: it came from a client of another dialect."""
     quirks = msgspec.convert({"reasoning_back": fields}, ChatQuirks)
     said_ = ReasoningContent("why", signature="s", origin="here")
     found = messages(
@@ -1310,16 +1358,16 @@ def test_rendered_bodies_have_the_types_of_the_official_client(body: Object) -> 
 @given(body=responses_bodies())
 def test_a_responses_conversation_is_rendered_complete_and_well_formed(body: Object) -> None:
     request = RESPONSES.parse(json.dumps(body).encode(), Context()).request
-    told, losses = written(request, CUSTOM)
-    PARAMS.validate_python(told)
-    found = leaves(told["messages"])
-    assert [text for text in spoken_texts(body["input"]) if not _told(text, found)] == []
+    body_sent, losses = written(request, CUSTOM)
+    PARAMS.validate_python(body_sent)
+    found = leaves(body_sent["messages"])
+    assert [text for text in spoken_texts(body["input"]) if not _was_sent(text, found)] == []
     refused = [loss.detail for loss in losses if loss.outcome == "refused"]
     assert set(refused) <= {"files by URL are not available on openai-chat"}
 
 
-def _told(text: str, found: list[str]) -> bool:
-    """Summaries of reasoning are not sent; a failed result is told by a word before it."""
+def _was_sent(text: str, found: list[str]) -> bool:
+    """Whether a text was sent. Summaries of reasoning are not, and failed results get a prefix."""
     return text in ("why", "because") or any(text in one for one in found)
 
 
@@ -1367,6 +1415,26 @@ def test_a_text_after_a_call_is_moved_before_it() -> None:
         [{**ASKED, "content": "b"}, answered("r")],
         [("messages[1].content[1]", "adapted"), ("messages[2].content[0].cache", "warned")],
     )
+
+
+def test_parts_and_calls_of_unknown_types_go_back_to_their_host() -> None:
+    part = Raw(b'{"type":"video_url","video_url":{"url":"https://a.example/b.mp4"}}')
+    call = Raw(b'{"id":"1","type":"mcp","mcp":{}}')
+    request = Request(
+        "m",
+        messages=(
+            Message("user", (OpaqueContent(NAME, "video_url", part),)),
+            Message("assistant", (OpaqueContent(NAME, "tool_call.mcp", call),)),
+            HI,
+        ),
+    )
+    body, losses = written(request)
+    assert body["messages"] == [
+        {"role": "user", "content": [json.loads(bytes(part))]},
+        {"role": "assistant", "content": None, "tool_calls": [json.loads(bytes(call))]},
+        GREETING,
+    ]
+    assert losses == []
 
 
 def test_phases_are_reported_as_losses() -> None:

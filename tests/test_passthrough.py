@@ -14,11 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import recordings
 from tests.captures import HERE
 from tests.captures.catalogue import READINGS
 from tests.framings import FRAMINGS, Told, data_of, framed, over_lines
 from tests.oddities import changed, odd
 from tests.played import Play, PlayedAnswer
+from tests.recordings import FIXTURES
 from tests.sdk_readers import PIECEMEAL, Call, Official, Read, spelled
 from tests.strategies import LEGAL, cuts, examples
 from tests.test_passing_on import joined
@@ -31,7 +33,8 @@ from weft.findings import Finding, Findings
 from weft.guard import Guard
 from weft.ids import Ids
 from weft.parts import ErrorPart, Finish, Part, ResponseMetadata, Source, ToolCall
-from weft.relay.audit import _DUPLICATES, audit_log, different_fields, meaning_of
+from weft.relay.audit import _DUPLICATES, audit_log
+from weft.relay.comparison import comparable, different_fields
 from weft.relay.log import as_sent, pack
 from weft.relay.persistence import last_snapshot, status_of, with_status
 from weft.relay.rendering import Passthrough, encoder_of
@@ -116,14 +119,16 @@ def assert_lawful(one: Passed, official: Official | None = None) -> None:
     assert [found for found in back.findings.found if found.code in _DUPLICATES] == []
     if one.is_untouched:
         assert data_of(one.told) == [*map(trimmed, untouched(one))]
-        assert joined(heard, comparable(one)) == joined(one.parts, comparable(one))
+        assert joined(heard, without_model_and_usage(one)) == joined(
+            one.parts, without_model_and_usage(one)
+        )
     else:
         before = passed_on(one)
         assert [event.data for event in one.events[: len(before)]] == before
         assert numbers_go_on(one.events, len(before))
     assert audited(one) == []
     if not (one.lost or one.response.error or one.response.invalid_tool_calls):
-        assert different_fields(meaning_of(back.response), meaning_of(shown(one))) == []
+        assert different_fields(comparable(back.response), comparable(shown(one))) == []
         assert sources(back.response) == sources(one.response)
     if official is not None:
         assert_read(back.response, official.read(one.dialect.name, one.told))
@@ -191,7 +196,7 @@ def renamed(one: Passed, frames: Iterable[Frame]) -> Iterator[bytes]:
             yield frame.data if rename is None else rename(frame, request.model)
 
 
-def comparable(one: Passed) -> Callable[[Part], Part]:
+def without_model_and_usage(one: Passed) -> Callable[[Part], Part]:
     """What may differ in a stream that is passed on: the model's name, a usage nobody asked for."""
 
     def same(part: Part) -> Part:
@@ -436,7 +441,6 @@ def test_a_tool_search_is_told_when_its_call_id_is_sure(official: Official, id: 
 
 # Recorded ones
 
-SHARED = Path(__file__).parents[2] / "shared"
 FOLDERS = {
     "openai_chat": "openai-chat",
     "openai_responses": "openai-responses",
@@ -491,13 +495,13 @@ def captures() -> list[Capture]:
     ]
     found += [
         Capture(RECORDED.get(path.parent.name, "openai-chat"), path)
-        for path in sorted((SHARED / "fixtures").glob("*/*.chunks.txt"))
+        for path in sorted(FIXTURES.glob("*/*.chunks.txt"))
         if path.parent.name != "google-interactions" and path.stat().st_size < 200_000
     ]
     return found
 
 
-QUIRKS = [Capture("openai-chat", path) for path in sorted((SHARED / "quirks").glob("*.sse"))]
+QUIRKS = [Capture("openai-chat", path) for path in sorted(recordings.QUIRKS.glob("*.sse"))]
 CAPTURES = [*captures(), *QUIRKS]
 
 

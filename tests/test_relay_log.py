@@ -75,7 +75,7 @@ def test_batches_of_any_size_are_cut_into_small_blocks_and_read_back(
         number, told = number + len(blocks), told + batch
 
 
-def test_of_what_has_ended_events_are_told_as_they_are_read() -> None:
+def test_events_of_an_ended_response_are_returned_block_by_block() -> None:
     batch = of_sizes([3 * BLOCK, 2 * BLOCK, 5])
     reader = LogReader()
     told = [reader.feed(block, ended=True) for block in blocks_of(0, 0, batch)]
@@ -84,7 +84,7 @@ def test_of_what_has_ended_events_are_told_as_they_are_read() -> None:
 
 
 @pytest.mark.parametrize("spoil", [lambda data: data[:-1], lambda data: b"\xff" + data])
-def test_a_spoiled_batch_spoils_no_other(spoil: Callable[[bytes], bytes]) -> None:
+def test_a_corrupt_batch_does_not_affect_others(spoil: Callable[[bytes], bytes]) -> None:
     good = of_sizes([5, 6])
     reader = LogReader()
     with pytest.raises(ValueError, match=r"batch|decode|MessagePack|Invalid|truncated"):
@@ -93,7 +93,7 @@ def test_a_spoiled_batch_spoils_no_other(spoil: Callable[[bytes], bytes]) -> Non
 
 
 @each_store
-async def test_a_long_end_is_stored_ahead_and_seen_by_nobody_before(stores: Stores) -> None:
+async def test_a_long_end_is_stored_early_and_invisible_until_the_ending(stores: Stores) -> None:
     store = await stores.opened()
     log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
     last = of_sizes([20 * BLOCK, 30 * BLOCK, 7])
@@ -116,7 +116,7 @@ async def test_a_long_end_is_stored_ahead_and_seen_by_nobody_before(stores: Stor
 
 
 @each_store
-async def test_whoever_recovers_a_response_finds_nothing_of_an_end_that_was_not(
+async def test_a_recovery_finds_nothing_of_an_unfinished_end(
     stores: Stores,
 ) -> None:
     store = await stores.opened()
@@ -159,7 +159,7 @@ async def stored(store: Store, id: str) -> list[Event]:
 
 @QUICK
 @given(first=TOLD, acts=ACTS, last=TOLD)
-def test_what_is_stored_is_what_was_told_whenever_it_was_counted_and_by_whom(
+def test_the_stored_log_is_what_was_sent_whenever_it_is_counted(
     tmp_path_factory: pytest.TempPathFactory,
     first: list[Event],
     acts: list[list[Event] | str],
@@ -208,7 +208,7 @@ async def test_a_body_is_one_event_whatever_it_holds(stores: Stores) -> None:
 
 
 @sqlite_store
-async def test_the_logs_of_many_streams_are_handed_on_together(stores: Stores) -> None:
+async def test_the_logs_of_many_streams_are_flushed_together(stores: Stores) -> None:
     store, scheduler = await stores.opened(), FlushScheduler()
     ids = [f"resp_{number}" for number in range(2 * LOGS_PER_TURN + 50)]
     logs = [await begun(store, scheduler, id, [ZERO]) for id in ids]
@@ -225,7 +225,7 @@ async def test_the_logs_of_many_streams_are_handed_on_together(stores: Stores) -
 
 
 @sqlite_store
-async def test_much_does_not_wait(stores: Stores) -> None:
+async def test_large_batches_are_flushed_at_once(stores: Stores) -> None:
     store = await stores.opened()
     log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
     log.append([Event("", b"x" * 40_000)])
@@ -233,13 +233,13 @@ async def test_much_does_not_wait(stores: Stores) -> None:
 
 
 @sqlite_store
-async def test_what_the_store_does_not_take_is_not_lost_to_the_log(stores: Stores) -> None:
+async def test_events_that_the_store_refuses_stay_in_the_log(stores: Stores) -> None:
     store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0, queue_size=300))
     log = await begun(store, FlushScheduler(), "resp_1", [ZERO])
     store.append("resp_none", Block(0, 0, 1, b"x" * 150))
     long = Event("", b"y" * 100)
     log.append([long])
-    with pytest.raises(StoreError, match="wait to be written"):
+    with pytest.raises(StoreError, match="the write queue is full"):
         log.flush()
     await store.set_answered("resp_none", "resp_1")  # takes along what waits
     log.flush()
@@ -248,25 +248,27 @@ async def test_what_the_store_does_not_take_is_not_lost_to_the_log(stores: Store
 
 
 @sqlite_store
-async def test_after_a_fault_nothing_is_taken_and_everybody_is_told_why(stores: Stores) -> None:
+async def test_after_an_error_nothing_is_accepted_and_each_caller_gets_the_error(
+    stores: Stores,
+) -> None:
     store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0, queue_size=300))
     log = Log(store, FlushScheduler(), "resp_1")
     assert not log.try_append([ZERO]), "nothing was stored that comes before"
-    with pytest.raises(InternalError, match="nothing was stored"):
+    with pytest.raises(InternalError, match="the first events were not stored"):
         log.append([ZERO])
     await store.begin(entry(), log.first_blocks([ZERO]))
     log.open()
     log.append([Event("", b"y" * 1000)])
     log.flush_due()
     assert not log.try_append([TWO])
-    with pytest.raises(StoreError, match="wait to be written"):
+    with pytest.raises(StoreError, match="the write queue is full"):
         log.append([TWO])
-    with pytest.raises(StoreError, match="wait to be written"):
+    with pytest.raises(StoreError, match="the write queue is full"):
         await log.close([TWO])
 
 
 @sqlite_store
-async def test_who_follows_sees_each_event_once_from_memory_and_from_the_store(
+async def test_a_follower_gets_each_event_once_from_memory_or_the_store(
     stores: Stores,
 ) -> None:
     store = await stores.opened(SWIFT)
@@ -292,7 +294,7 @@ async def test_who_follows_sees_each_event_once_from_memory_and_from_the_store(
 
 @QUICK
 @given(first=TOLD, shown=st.lists(EVENTS, max_size=6), last=TOLD)
-def test_who_follows_what_another_server_ended_is_told_that_end(
+def test_a_follower_gets_the_ending_of_the_server_that_took_over(
     tmp_path_factory: pytest.TempPathFactory,
     first: list[Event],
     shown: list[Event],
@@ -328,7 +330,7 @@ async def _followed(
 
 
 @sqlite_store
-async def test_who_is_far_behind_when_another_server_takes_over_is_told_what_the_store_has(
+async def test_a_slow_follower_gets_the_stored_events_after_a_takeover(
     stores: Stores,
 ) -> None:
     """Though there is more in memory here."""

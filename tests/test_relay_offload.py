@@ -19,7 +19,7 @@ from weft.relay.response_reader import LARGE
 from weft.upstream.connection import MAX_CHUNK
 
 
-def test_work_is_done_in_one_thread_however_much_there_is() -> None:
+def test_all_work_runs_in_one_thread() -> None:
     async def main() -> set[int]:
         return set(await asyncio.gather(*(offload(threading.get_ident) for _ in range(20))))
 
@@ -27,7 +27,7 @@ def test_work_is_done_in_one_thread_however_much_there_is() -> None:
     assert thread != threading.get_ident()
 
 
-def test_what_goes_wrong_is_told() -> None:
+def test_errors_of_the_work_are_raised() -> None:
     def fail() -> NoReturn:
         raise LookupError("gone")
 
@@ -35,7 +35,7 @@ def test_what_goes_wrong_is_told() -> None:
         asyncio.run(offload(fail))
 
 
-def test_whoever_is_cancelled_waits_until_what_was_begun_is_over() -> None:
+def test_a_cancelled_caller_waits_for_work_that_has_begun() -> None:
     begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -60,7 +60,7 @@ def test_whoever_is_cancelled_waits_until_what_was_begun_is_over() -> None:
     assert asyncio.run(main())
 
 
-def test_what_was_not_begun_is_not_done_for_whoever_was_cancelled() -> None:
+def test_work_of_a_cancelled_caller_that_was_not_begun_is_dropped() -> None:
     go_on, done = threading.Event(), threading.Event()
 
     async def main() -> None:
@@ -87,13 +87,13 @@ def test_what_was_not_begun_is_not_done_for_whoever_was_cancelled() -> None:
         (b"{" * (FEW + 1), False),
     ],
 )
-def test_a_small_body_is_read_at_once(body: bytes, small: bool) -> None:
+def test_a_small_body_is_parsed_on_the_event_loop(body: bytes, small: bool) -> None:
     assert is_small(body) == small
     thread = asyncio.run(for_body(body, threading.get_ident))
     assert (thread == threading.get_ident()) == small
 
 
-def test_what_is_large_does_not_wait_for_what_is_huge() -> None:
+def test_large_work_does_not_wait_for_huge_work() -> None:
     go_on = threading.Event()
 
     async def main() -> None:
@@ -121,7 +121,7 @@ def long_stream(dialect: str) -> bytes:
 
 
 @pytest.mark.parametrize(("client", "upstream"), PAIRS)
-def test_large_events_are_told_like_small_ones(client: DialectName, upstream: str) -> None:
+def test_large_events_are_rendered_like_small_ones(client: DialectName, upstream: str) -> None:
     stream = long_stream(upstream)
     pieces = [stream[at : at + MAX_CHUNK] for at in range(0, len(stream), MAX_CHUNK)]
     world = World([Played(place(dialect=upstream), Play(pieces))])
@@ -133,7 +133,7 @@ def test_large_events_are_told_like_small_ones(client: DialectName, upstream: st
 
 
 @pytest.mark.parametrize(("client", "upstream"), PAIRS)
-def test_a_large_body_is_told_like_a_small_one(client: DialectName, upstream: str) -> None:
+def test_a_large_body_is_rendered_like_a_small_one(client: DialectName, upstream: str) -> None:
     body = SPEECHES[upstream].body.replace(b"Warp and weft.", escape(TEXT).encode())
     pieces = [body[at : at + MAX_CHUNK] for at in range(0, len(body), MAX_CHUNK)]
     world = World([Played(place(dialect=upstream), Play(pieces, headers=BODY))])
@@ -142,7 +142,7 @@ def test_a_large_body_is_told_like_a_small_one(client: DialectName, upstream: st
     assert (status, found.response.text) == (200, TEXT)
 
 
-def test_an_event_that_is_too_large_ends_the_answer_and_its_connection() -> None:
+def test_an_event_over_the_limit_ends_the_response_and_its_connection() -> None:
     head = b'data: {"choices":[{"index":0,"delta":{"content":"hello"}}]}\n\n'
     line = b'data: {"choices":[{"index":0,"delta":{"content":"' + b"x" * 9_000_000
     pieces = [line[at : at + 99_999] for at in range(0, len(line), 99_999)]
@@ -155,7 +155,7 @@ def test_an_event_that_is_too_large_ends_the_answer_and_its_connection() -> None
     assert [answer.aborted for answer in upstream.answers] == [True]
 
 
-def test_an_answer_of_many_events_and_no_end_is_cut() -> None:
+def test_an_endless_response_is_cut_at_the_limit() -> None:
     piece = event({"choices": [{"index": 0, "delta": {"content": "x" * 100}}]}) * 100
     upstream = Played(place(), Play([piece] * 50))
     world = World([upstream])

@@ -16,7 +16,7 @@ from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.requests.codec import Losses, SourcePaths
 from weft.parts import ToolCall
-from weft.relay.incoming import codec_of
+from weft.relay.incoming import api_of
 from weft.relay.reasoning import call_states, calls_without_reasoning, put_back, restore, save
 from weft.request import (
     AnyContent,
@@ -140,7 +140,7 @@ def stripped(request: Request) -> Request:
 
 @QUICK
 @given(answers())
-def test_what_was_dropped_is_put_back_as_it_was(said: tuple[AnyContent, ...]) -> None:
+def test_dropped_reasoning_is_restored_unchanged(said: tuple[AnyContent, ...]) -> None:
     whole = asking(said)
     found = put_back(stripped(whole), call_states(told(said)))
     assert found.request == whole
@@ -151,7 +151,7 @@ def test_what_was_dropped_is_put_back_as_it_was(said: tuple[AnyContent, ...]) ->
 
 @QUICK
 @given(answers())
-def test_a_step_that_comes_with_a_proof_is_left_alone(said: tuple[AnyContent, ...]) -> None:
+def test_a_step_with_reasoning_state_is_not_changed(said: tuple[AnyContent, ...]) -> None:
     whole = asking(said)
     proven = any(
         one.signature or (isinstance(one, ReasoningContent) and (one.encrypted or one.redacted))
@@ -184,7 +184,7 @@ def test_each_step_is_restored_by_itself(
 
 @QUICK
 @given(answers())
-def test_putting_back_twice_puts_back_once(said: tuple[AnyContent, ...]) -> None:
+def test_restoring_twice_changes_nothing_more(said: tuple[AnyContent, ...]) -> None:
     states = call_states(told(said))
     once = put_back(stripped(asking(said)), states).request
     assert put_back(once, states).request == once
@@ -196,7 +196,7 @@ def test_putting_back_twice_puts_back_once(said: tuple[AnyContent, ...]) -> None
 @pytest.mark.parametrize("target", REQUESTS)
 @QUICK
 @given(said=answers(origin="elsewhere"))
-def test_what_is_put_back_goes_to_its_origin_alone(
+def test_restored_reasoning_is_sent_to_its_origin_only(
     target: str, said: tuple[AnyContent, ...]
 ) -> None:
     full = put_back(stripped(asking(said)), call_states(told(said))).request
@@ -205,13 +205,13 @@ def test_what_is_put_back_goes_to_its_origin_alone(
 
 def rendered(target: str, request: Request, origin: str) -> bytes:
     losses = Losses()
-    body = codec_of(target).render(request, Context(origin=origin), losses).body
+    body = api_of(target).request.render(request, Context(origin=origin), losses).body
     assert losses.refusals == []
     return body
 
 
 @pytest.mark.parametrize("client", REQUESTS)
-def test_thinking_comes_back_to_its_origin_before_the_call(client: str) -> None:
+def test_thinking_is_restored_before_the_call(client: str) -> None:
     said = (
         ReasoningContent("hm", signature="c2ln", origin="up"),
         ReasoningContent(redacted="eHh4", origin="up"),
@@ -229,7 +229,7 @@ def test_thinking_comes_back_to_its_origin_before_the_call(client: str) -> None:
     ]
 
 
-def test_details_go_back_to_a_chat_host_as_they_came() -> None:
+def test_reasoning_details_are_sent_back_to_a_chat_host_unchanged() -> None:
     details = b'[{"type":"reasoning.text","text":"hm","signature":"s","format":"f","index":0}]'
     thought = ReasoningContent(
         "hm", signature="s", origin="up", extra=Raw(b'{"reasoning_details":' + details + b"}")
@@ -262,32 +262,32 @@ STATES = call_states(told((THOUGHT, CALL)))
         (replace(CALL, provider_executed=True), False),
     ],
 )
-def test_another_call_of_the_same_id_gets_nothing(call: CallContent, fits: bool) -> None:
+def test_another_call_with_the_same_id_gets_no_reasoning(call: CallContent, fits: bool) -> None:
     bare = Request("m", (Message("assistant", (call,)),))
     found = put_back(bare, STATES)
     assert bool(found.calls) is fits
     assert found.request.messages[0].content == ((THOUGHT, call) if fits else (call,))
 
 
-def test_of_two_equal_calls_of_one_id_the_last_one_gets_it() -> None:
+def test_of_two_equal_calls_with_one_id_the_last_gets_the_reasoning() -> None:
     bare = asking((CALL,), (CALL,))
     found = put_back(bare, STATES)
     assert [len(message.content) for message in found.request.messages] == [1, 1, 1, 2, 1]
     assert found.calls == ("messages[3].content[1]",)
 
 
-def test_only_calls_of_the_assistant_are_looked_at() -> None:
+def test_only_calls_of_the_assistant_get_reasoning() -> None:
     assert calls_without_reasoning(Request("m", (Message("user", (CALL,)),))) == []
     assert put_back(Request("m", (Message("user", (CALL,)),)), STATES).calls == ()
 
 
-def test_a_text_without_a_proof_gives_way_to_the_reasoning_with_one() -> None:
+def test_plain_reasoning_is_replaced_by_reasoning_with_state() -> None:
     mine = ReasoningContent("hm", origin="openai-chat")
     found = put_back(asking((mine, TextContent("So."), CALL)), STATES)
     assert found.request == asking((THOUGHT, TextContent("So."), CALL))
 
 
-def test_a_text_without_a_proof_stays_where_there_is_no_better_one() -> None:
+def test_plain_reasoning_stays_if_none_with_state_is_saved() -> None:
     plain = ReasoningContent("hm", origin="up")
     mine = ReasoningContent("my hm", origin="up")
     states = call_states(told((plain, CALL)))
@@ -298,7 +298,7 @@ def test_a_text_without_a_proof_stays_where_there_is_no_better_one() -> None:
     )
 
 
-def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place() -> None:
+def test_reasoning_items_without_state_are_replaced_and_paths_follow() -> None:
     """On a wire where every item is a message."""
     user, mine = Message("user", (TextContent("?"),)), ReasoningContent("h", item_id="rs_1")
     messages = (
@@ -316,7 +316,7 @@ def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place
         user,
     )
     places = SourcePaths({f"messages[{number}]": f"input[{number}]" for number in range(5)})
-    found.place(places)
+    found.update_paths(places)
     paths = ["messages[1].content[1]", "messages[1].content[0]", "messages[2].content[0]"]
     assert [places.source(path) for path in (*paths, "messages[3]")] == [
         "input[2].content[0]",
@@ -326,17 +326,23 @@ def test_reasoning_items_without_proof_are_replaced_and_the_rest_keeps_its_place
     ]
 
 
-def test_a_thought_between_texts_that_were_joined_comes_before_the_text() -> None:
+def test_reasoning_between_joined_texts_is_restored_before_the_text() -> None:
     said = (TextContent("One."), THOUGHT, TextContent("Two."), CALL)
     joined = asking((TextContent("One.Two."), CALL))
     found = put_back(joined, call_states(told(said)))
     assert found.request == asking((TextContent("One.Two."), THOUGHT, CALL))
 
 
-# What is kept
+# What is saved
 
 
-def test_nothing_is_kept_of_an_answer_that_failed_or_called_nobody() -> None:
+def test_the_stored_names_are_those_of_earlier_versions() -> None:
+    (state,) = call_states(told((THOUGHT, CALL, THOUGHT))).values()
+    stored = msgspec.json.decode(msgspec.json.encode(state))
+    assert {"call", "thoughts", "behind"} <= stored.keys()
+
+
+def test_nothing_is_saved_of_a_response_that_failed_or_has_no_calls() -> None:
     assert call_states(told((THOUGHT, TextContent("So.")))) == {}
     assert call_states(told((CALL,))) == {}
     assert call_states(told((ReasoningContent("hm"), CALL))) == {}  # nobody wants it back
@@ -351,7 +357,7 @@ def test_nothing_is_kept_of_an_answer_that_failed_or_called_nobody() -> None:
 
 
 @each_store
-async def test_it_goes_through_the_store_to_its_owner_alone(stores: Stores) -> None:
+async def test_saved_reasoning_is_restored_for_its_owner_only(stores: Stores) -> None:
     store = await stores.opened()
     whole = asking((THOUGHT, CALL))
     bare = stripped(whole)
@@ -361,7 +367,7 @@ async def test_it_goes_through_the_store_to_its_owner_alone(stores: Stores) -> N
 
 
 @each_store
-async def test_where_nothing_is_to_be_kept_nothing_is_written(stores: Stores) -> None:
+async def test_nothing_is_written_if_there_is_nothing_to_save(stores: Stores) -> None:
     store = await stores.opened()
     before = store.commits
     await save(store, "", told((CALL,)))
@@ -369,7 +375,7 @@ async def test_where_nothing_is_to_be_kept_nothing_is_written(stores: Stores) ->
 
 
 @each_store
-async def test_the_same_call_made_again_without_reasoning_needs_none_back(stores: Stores) -> None:
+async def test_a_repeated_call_without_reasoning_gets_none_restored(stores: Stores) -> None:
     store = await stores.opened()
     await save(store, "alice", told((THOUGHT, CALL)))
     await save(store, "alice", told((CALL,)))
@@ -387,7 +393,7 @@ async def test_deleting_the_response_deletes_its_reasoning(stores: Stores) -> No
 
 
 @each_store
-async def test_what_is_too_much_is_not_kept_and_a_store_that_fails_does_no_harm(
+async def test_oversized_reasoning_is_not_saved_and_store_errors_are_harmless(
     stores: Stores,
 ) -> None:
     store = await stores.opened()

@@ -73,7 +73,7 @@ def _encoded(raw: bytes, target: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 50, 10_000])
-def test_a_stream_without_a_repair_is_told_as_it_came(size: int) -> None:
+def test_a_stream_without_a_repair_is_forwarded_unchanged(size: int) -> None:
     for raw, dialect in (
         (b"".join(CHAT), "openai-chat"),
         (b"".join(responses()), "openai-responses"),
@@ -82,16 +82,16 @@ def test_a_stream_without_a_repair_is_told_as_it_came(size: int) -> None:
         assert told(pieces, dialect, WITH_USAGE) == raw
 
 
-def test_a_usage_that_only_we_asked_for_is_not_shown() -> None:
+def test_usage_that_only_weft_requested_is_not_sent() -> None:
     assert told(CHAT, "openai-chat", Request("m")) == b"".join(CHAT).replace(USAGE, b"")
 
 
-def test_a_terminator_that_the_upstream_left_out_is_added() -> None:
+def test_a_missing_terminator_is_added() -> None:
     for events, dialect in ((CHAT, "openai-chat"), (responses(), "openai-responses")):
         assert told(events[:-1], dialect, WITH_USAGE) == b"".join(events)
 
 
-def test_at_the_first_repair_the_encoder_takes_over_and_nothing_is_told_twice() -> None:
+def test_at_the_first_repair_the_encoder_takes_over_and_nothing_is_sent_twice() -> None:
     odd = b'data: {"id":"1","choices":[{"index":0,"delta":{"content":7}}]}\n\n'
     raw = told([*CHAT[:2], odd, *CHAT[2:]], "openai-chat", WITH_USAGE)
     assert raw.startswith(CHAT[0] + CHAT[1])
@@ -103,7 +103,7 @@ def test_at_the_first_repair_the_encoder_takes_over_and_nothing_is_told_twice() 
 
 
 @pytest.mark.parametrize("cut", range(4, 10))
-def test_where_ours_begin_numbers_go_on_and_no_item_is_closed_twice(cut: int) -> None:
+def test_after_the_takeover_numbers_continue_and_no_item_is_closed_twice(cut: int) -> None:
     events = responses()
     assert len(events) == 11
     raw = told(events[:cut], "openai-responses")
@@ -124,7 +124,7 @@ def test_where_ours_begin_numbers_go_on_and_no_item_is_closed_twice(cut: int) ->
     assert [frame.event for frame in frames[-3:]] == ["error", "response.failed", ""]
 
 
-def test_the_encoder_alone_tells_what_its_dialect_says() -> None:
+def test_encoded_renders_the_client_dialect() -> None:
     (block,) = _encoded(b"".join(CHAT), "anthropic-messages")
     assert decode_all(block, "anthropic-messages")[0].response.text == "Hello"
 
@@ -137,7 +137,7 @@ def test_keepalives_are_those_of_the_dialect() -> None:
             assert renderer(DIALECTS[dialect], Context(), pipe).keepalive() == event
 
 
-def test_a_messages_client_is_told_the_model_as_it_asked_for_it() -> None:
+def test_a_messages_client_gets_the_model_name_it_requested() -> None:
     raw = b"".join(_encoded(b"".join(CHAT), "anthropic-messages"))
     assert raw.count(b'"model":"m"') == 1
     asked = Request("up/m", include_usage=True)
@@ -148,7 +148,7 @@ def test_a_messages_client_is_told_the_model_as_it_asked_for_it() -> None:
     assert told(CHAT, "openai-chat", asked) == b"".join(CHAT)  # others take it as it is
 
 
-def test_what_comes_behind_the_end_is_not_told() -> None:
+def test_frames_after_the_end_are_dropped() -> None:
     assert told([*CHAT, b"data: {nonsense\n\n"], "openai-chat", WITH_USAGE) == b"".join(CHAT)
     late = told([b"".join([*CHAT, CHAT[1]])], "openai-chat", WITH_USAGE)
     assert decode_all(late, "openai-chat")[0].response.text == "Hello"

@@ -50,7 +50,7 @@ def assert_folds_to_itself(record: Response) -> None:
 
 @QUICK
 @given(parts=LEGAL)
-def test_a_record_told_again_in_any_way_folds_to_the_same(parts: list[Part]) -> None:
+def test_every_variant_of_a_record_assembles_to_it(parts: list[Part]) -> None:
     record = folded(parts)
     calls = [part for part in parts if isinstance(part, ToolCall)]
     assume(not any(call.invalid == "nameless" and call.name for call in calls))  # nobody says so
@@ -59,7 +59,7 @@ def test_a_record_told_again_in_any_way_folds_to_the_same(parts: list[Part]) -> 
     assert_folds_to_itself(record)
 
 
-def test_a_call_that_was_blank_when_an_error_came_stays_so() -> None:
+def test_a_call_that_was_blank_at_an_error_stays_blank() -> None:
     assert_folds_to_itself(folded(BLANK))
 
 
@@ -83,7 +83,7 @@ FAILED = Response(
         replace(FAILED, finish_reason="stop"),
     ],
 )
-def test_an_order_that_is_not_that_of_the_items_is_none(wrong: Response) -> None:
+def test_an_order_that_does_not_fit_the_items_is_refused(wrong: Response) -> None:
     assert list(replay_variants(FAILED))
     with pytest.raises(ValueError, match="order"):
         list(replay_variants(wrong))

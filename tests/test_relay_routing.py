@@ -28,12 +28,12 @@ ROUTING = Routing(
         ("gpt", ["b/deep/x"]),
     ],
 )
-def test_a_name_means_its_targets_in_order(model: str, targets: list[str]) -> None:
+def test_a_name_has_its_targets_in_order(model: str, targets: list[str]) -> None:
     assert [target.name for target in ROUTING.targets(model)] == targets
 
 
 @pytest.mark.parametrize("model", ["", "a", "a/", "/m", "c/m", "Fast", "xclaude-two", "fast/m"])
-def test_an_unknown_name_is_told_what_there_is(model: str) -> None:
+def test_the_error_for_an_unknown_name_lists_the_known_ones(model: str) -> None:
     with pytest.raises(UnknownModel, match=r"expected one of: a/…, b/…, fast, claude-\*"):
         ROUTING.targets(model)
 

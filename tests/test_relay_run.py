@@ -131,7 +131,7 @@ def failure(world: World, request: IncomingRequest) -> ErrorPart:
     ],
     ids=["503", "unreachable", "error event", "cut before content", "empty", "page", "malformed"],
 )
-def test_what_fails_before_content_is_tried_again_and_nothing_of_it_is_told(
+def test_a_failure_before_content_is_retried_and_nothing_of_it_is_sent(
     first: Play | Exception,
 ) -> None:
     world = World([Played(place(), first, GOOD)])
@@ -143,7 +143,7 @@ def test_what_fails_before_content_is_tried_again_and_nothing_of_it_is_told(
     assert (record.status, record.error, record.upstream) == (200, None, "a")
 
 
-def test_after_content_nothing_is_tried_again() -> None:
+def test_after_content_nothing_is_retried() -> None:
     upstream = Played(place(), Play([HEAD, HELLO, Unreachable("reset", "truncated")]), GOOD)
     world = World([upstream])
     raw = within(lambda: world.told(asked("openai-responses")))
@@ -152,13 +152,13 @@ def test_after_content_nothing_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 404, 401, 413, 422])
-def test_what_would_be_the_same_again_is_not_tried_again(status: int) -> None:
+def test_errors_that_would_repeat_are_not_retried(status: int) -> None:
     upstream = Played(place(), Play([b'{"error":{"message":"no"}}'], status, BODY), GOOD)
     failure(World([upstream]), asked())
     assert len(upstream.asked) == 1
 
 
-def test_the_next_target_is_asked_and_says_so() -> None:
+def test_the_next_target_is_tried_and_reported() -> None:
     world = World([Played(place("a"), BAD), Played(place("b"), GOOD)])
     within(lambda: world.told(asked()))
     (record,) = world.records
@@ -166,14 +166,14 @@ def test_the_next_target_is_asked_and_says_so() -> None:
     assert record.upstream == "b"
 
 
-def test_a_bad_request_is_bad_everywhere() -> None:
+def test_after_a_bad_request_no_other_target_is_tried() -> None:
     second = Played(place("b"), GOOD)
     world = World([Played(place("a"), Play([b'{"error":{"message":"no"}}'], 400, BODY)), second])
     assert class_of(failure(world, asked())) == "bad-request"
     assert second.asked == []
 
 
-def test_what_one_target_cannot_say_another_may() -> None:
+def test_a_request_that_one_target_cannot_express_goes_to_the_next() -> None:
     world = World([Played(place("a", "anthropic-messages"), GOOD), Played(place("b"), GOOD)])
     within(lambda: world.told(asked(logit_bias={"7": 1})))
     assert world.records[0].upstream == "b"
@@ -195,7 +195,7 @@ def test_a_model_that_keeps_failing_is_paused() -> None:
     assert len(upstream.asked) == 6
 
 
-def test_proofs_that_are_refused_are_left_out_once_and_the_client_is_told() -> None:
+def test_refused_reasoning_is_dropped_once_with_a_warning() -> None:
     refusal = Play([b'{"error":{"message":"Invalid signature in thinking block"}}'], 400, BODY)
     answer = Play([(b'{"id":"m","type":"message","role":"assistant","model":"m","content":'
                    b'[{"type":"text","text":"ok"}],"stop_reason":"end_turn",'
@@ -219,14 +219,14 @@ def test_proofs_that_are_refused_are_left_out_once_and_the_client_is_told() -> N
 # Errors
 
 
-def test_our_own_key_is_not_the_clients_and_is_not_shown() -> None:
+def test_a_rejected_key_of_ours_is_not_reported_as_the_clients() -> None:
     said = b'{"error":{"message":"Incorrect API key provided: sk-planted"}}'
     error = failure(World([Played(place(), Play([said], 401, BODY))]), asked())
     assert (class_of(error), error.status) == ("upstream-auth", 502)
     assert "sk-planted" not in error.message
 
 
-def test_a_secret_inside_a_stream_is_not_shown() -> None:
+def test_a_secret_in_a_stream_is_redacted() -> None:
     event = b'data: {"error":{"message":"key sk-planted is over","code":"server_error"}}\n\n'
     world = World([Played(place(), Play([HEAD, HELLO, event]))])
     raw = within(lambda: world.told(asked("anthropic-messages")))
@@ -245,9 +245,7 @@ def test_a_redirect_is_not_followed() -> None:
     ("field", "value"),
     [("n", 2), ("messages", [{"role": "user", "content": "x"}] * 11), ("tools", "many")],
 )
-def test_a_request_that_is_too_much_is_refused_before_anybody_is_asked(
-    field: str, value: object
-) -> None:
+def test_a_request_over_a_limit_is_refused_before_it_is_sent(field: str, value: object) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"a": "x" * 60}}}
     upstream = Played(place(), GOOD)
     world = World([upstream], RequestLimits(messages=10, tools=5, schema=50))
@@ -278,7 +276,7 @@ def test_a_silent_upstream_is_a_timeout_and_is_closed() -> None:
     response = decode_all(within(work), "openai-responses")[0].response
     assert (response.text, response.finish_reason) == ("hello", "error")
     assert response.error is not None
-    assert "silent" in response.error.message
+    assert "sent nothing" in response.error.message
 
 
 def test_after_a_finish_the_connection_gets_a_short_grace() -> None:
@@ -295,7 +293,7 @@ def test_a_reset_after_the_finish_is_a_normal_end() -> None:
     assert decode_all(raw, "anthropic-messages")[0].response.finish_reason == "stop"
 
 
-def test_an_answer_that_takes_too_long_is_ended() -> None:
+def test_a_response_over_the_time_limit_is_ended() -> None:
     async def work() -> bytes:
         upstream = Played(place(), Play([HEAD, HELLO, asyncio.Event()]))
         return await World([upstream], RequestLimits(duration=0.05)).told(asked("openai-chat"))
@@ -305,7 +303,7 @@ def test_an_answer_that_takes_too_long_is_ended() -> None:
     assert raw.endswith(DONE)
 
 
-def test_an_answer_that_is_too_large_is_ended() -> None:
+def test_a_response_over_the_size_limit_is_ended() -> None:
     world = World([Played(place(), Play([HEAD, *[HELLO] * 100]))], RequestLimits(response=1000))
     raw = within(lambda: world.told(asked("gemini")))
     assert b"over 1000 bytes" in raw
@@ -336,7 +334,7 @@ def test_a_run_can_be_stopped_from_outside(told: bool) -> None:
     assert message == "closing time" if not told else b"closing time" in raw
 
 
-def test_a_client_that_leaves_ends_the_upstream() -> None:
+def test_a_client_that_disconnects_ends_the_upstream_request() -> None:
     async def work() -> World:
         upstream = Played(place(), Play([HEAD, HELLO, asyncio.Event()]))
         world = World([upstream])
@@ -356,7 +354,7 @@ def test_a_client_that_leaves_ends_the_upstream() -> None:
 
 
 @pytest.mark.parametrize("client", ASKED)
-def test_a_stream_and_a_body_say_the_same(client: DialectName) -> None:
+def test_a_stream_and_a_body_have_the_same_content(client: DialectName) -> None:
     raw = within(lambda: World([Played(place(), GOOD)]).told(asked(client)))
     body = Play(
         [(b'{"id":"1","object":"chat.completion","model":"m","choices":[{"index":0,"message":'
@@ -369,7 +367,7 @@ def test_a_stream_and_a_body_say_the_same(client: DialectName) -> None:
     assert streamed.finish_reason == told.finish_reason == "stop"
 
 
-def test_bytes_of_the_same_dialect_are_passed_on() -> None:
+def test_bodies_of_the_same_dialect_are_passed_through() -> None:
     request = asked("openai-chat", stream_options={"include_usage": True})
     assert (
         within(lambda: World([Played(place(), GOOD)]).told(request)) == HEAD + HELLO + STOP + DONE
@@ -389,7 +387,7 @@ def test_an_error_in_a_body_has_a_status() -> None:
     assert (status, b'"error"' in body) == (502, True)
 
 
-def test_a_stream_that_never_was_ends_in_its_dialect() -> None:
+def test_a_stream_without_a_response_ends_with_an_error_in_its_dialect() -> None:
     async def work() -> tuple[Event | None, bytes]:
         run = World([Played(place(), GOOD)]).run(asked("anthropic-messages"))
         try:
@@ -436,7 +434,7 @@ ENDED = Play(message("two", "end_turn"))
 
 
 @pytest.mark.parametrize("client", ["openai-chat", "openai-responses", "gemini"])
-def test_a_pause_is_gone_on_with_in_one_stream(client: DialectName) -> None:
+def test_a_paused_turn_is_continued_in_the_same_stream(client: DialectName) -> None:
     upstream = Played(place(dialect="anthropic-messages"), PAUSED, PAUSED, ENDED)
     usage: dict[str, Any] = {"stream_options": {"include_usage": True}}
     request = asked(client, **(usage if "chat" in client else {}))
@@ -451,21 +449,21 @@ def test_a_pause_is_gone_on_with_in_one_stream(client: DialectName) -> None:
     assert third == [*first, {"role": "assistant", "content": said * 2}]
 
 
-def test_a_client_that_knows_pauses_is_told_of_them() -> None:
+def test_a_client_whose_dialect_has_pauses_gets_them() -> None:
     upstream = Played(place(dialect="anthropic-messages"), PAUSED, ENDED)
     raw = within(lambda: World([upstream]).told(asked("anthropic-messages")))
     assert decode_all(raw, "anthropic-messages")[0].response.finish_reason == "pause"
     assert len(upstream.asked) == 1
 
 
-def test_nobody_pauses_for_ever() -> None:
+def test_pauses_are_limited() -> None:
     upstream = Played(place(dialect="anthropic-messages"), PAUSED)
     raw = within(lambda: World([upstream]).told(asked("openai-chat")))
     assert decode_all(raw, "openai-chat")[0].response.finish_reason == "length"
     assert len(upstream.asked) == 6
 
 
-def test_a_run_can_be_stopped_while_it_asks_for_the_rest_of_a_pause() -> None:
+def test_a_run_can_be_stopped_while_it_requests_the_next_turn() -> None:
     async def work() -> bytes:
         never = Play(head=asyncio.Event())
         upstream = Played(place(dialect="anthropic-messages"), PAUSED, never)
@@ -489,7 +487,7 @@ def test_a_run_can_be_stopped_while_it_asks_for_the_rest_of_a_pause() -> None:
 @pytest.mark.parametrize(
     ("second", "message"), [(BAD, "try later"), (Unreachable("gone"), "gone")], ids=["503", "gone"]
 )
-def test_a_pause_that_does_not_go_on_is_an_error_in_the_upstreams_words(
+def test_a_failed_continuation_is_the_error_of_the_upstream(
     second: Play | Exception, message: str
 ) -> None:
     upstream = Played(place(dialect="anthropic-messages"), PAUSED, second)
@@ -572,7 +570,7 @@ def flowing(
     return within(main, seconds)
 
 
-def test_blocks_are_written_as_they_come_until_the_answer_ends() -> None:
+def test_events_are_written_as_they_arrive_until_the_response_ends() -> None:
     world = World([FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, HELLO, STOP, DONE]))])
 
     async def work(flow: Flow) -> list[list[bytes]]:
@@ -586,7 +584,7 @@ def test_blocks_are_written_as_they_come_until_the_answer_ends() -> None:
     assert (record.bytes_in, record.error) == (len(HEAD + 3 * HELLO + STOP + DONE), None)
 
 
-def test_where_there_is_no_room_the_next_block_is_asked_for() -> None:
+def test_without_room_the_next_events_are_pulled() -> None:
     world = World([FlowingUpstream(place(), Play([HEAD, *[HELLO] * 5, STOP, DONE]))])
 
     async def work(flow: Flow) -> tuple[list[bytes], list[bytes]]:
@@ -628,7 +626,7 @@ TOLD: dict[str, tuple[str, Play | Exception]] = {
 
 @pytest.mark.parametrize("client", ASKED)
 @pytest.mark.parametrize("case", TOLD)
-def test_what_flows_is_what_would_have_been_told(case: str, client: DialectName) -> None:
+def test_flowing_events_equal_pulled_events(case: str, client: DialectName) -> None:
     dialect, play = TOLD[case]
     plays = (play, Play(message("two", "end_turn"))) if "pause" in case else (play,)
     limits = RequestLimits(grace=0.05, response=1000 if case == "too much" else 100_000)
@@ -644,7 +642,7 @@ def test_what_flows_is_what_would_have_been_told(case: str, client: DialectName)
     assert told[0] == told[1]
 
 
-def test_a_run_is_stopped_while_it_flows_and_the_next_block_tells_it() -> None:
+def test_a_run_stopped_while_it_flows_ends_with_the_next_events() -> None:
     upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event(), HELLO]))
 
     async def work(flow: Flow) -> list[bytes]:
@@ -677,14 +675,14 @@ def test_a_run_that_was_stopped_does_not_flow() -> None:
     assert b"closing time" in second
 
 
-def test_an_upstream_that_falls_silent_while_it_flows_is_a_timeout() -> None:
+def test_an_upstream_that_stops_sending_while_it_flows_is_a_timeout() -> None:
     quick = replace(place(), timeouts=Timeouts(between_events=0.05))
     upstream = FlowingUpstream(quick, Play([HEAD, HELLO, HELLO, asyncio.Event()]))
     raw = flowing(World([upstream]), lambda flow: flow.all(), asked("openai-responses"))
     response = decode_all(raw, "openai-responses")[0].response
     assert (response.text, response.finish_reason) == ("hellohello", "error")
     assert response.error is not None
-    assert "silent" in response.error.message
+    assert "sent nothing" in response.error.message
 
 
 @pytest.mark.parametrize(
@@ -695,7 +693,7 @@ def test_an_upstream_that_falls_silent_while_it_flows_is_a_timeout() -> None:
     ],
     ids=["while it flows", "before"],
 )
-def test_where_a_turn_pauses_nothing_more_flows(pieces: list[bytes]) -> None:
+def test_nothing_flows_after_a_pause(pieces: list[bytes]) -> None:
     async def work() -> tuple[bytes, bool]:
         paused = Play([*pieces, asyncio.Event()])
         upstream = FlowingUpstream(place(dialect="anthropic-messages"), paused, ENDED)
@@ -711,7 +709,7 @@ def test_where_a_turn_pauses_nothing_more_flows(pieces: list[bytes]) -> None:
     assert (response.text, response.finish_reason, aborted) == ("one two", "stop", True)
 
 
-def test_a_fault_of_the_writer_is_the_callers() -> None:
+def test_an_error_of_the_writer_is_raised_to_the_caller() -> None:
     world = World([FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, STOP, DONE]))])
 
     async def work(flow: Flow) -> None:
@@ -725,7 +723,7 @@ def test_a_fault_of_the_writer_is_the_callers() -> None:
     flowing(world, work)
 
 
-def test_what_is_no_stream_tells_nothing_while_it_flows() -> None:
+def test_a_body_writes_no_events_while_it_flows() -> None:
     async def work() -> tuple[int, bytes]:
         run = World([FlowingUpstream(place(), GOOD)]).run(asked(stream=False))
         try:
@@ -739,7 +737,7 @@ def test_what_is_no_stream_tells_nothing_while_it_flows() -> None:
     assert (status, decode_all(body, "openai-chat")[0].response.text) == (200, "hello")
 
 
-def test_a_client_that_leaves_while_it_flows_ends_the_upstream() -> None:
+def test_a_client_that_disconnects_while_it_flows_ends_the_upstream_request() -> None:
     async def work() -> World:
         upstream = FlowingUpstream(place(), Play([HEAD, HELLO, HELLO, asyncio.Event()]))
         world = World([upstream])

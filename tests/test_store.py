@@ -66,7 +66,7 @@ FULL = Entry(
 
 
 @each_store
-async def test_what_was_begun_is_there_as_it_was(stores: Stores) -> None:
+async def test_a_new_response_is_stored_as_given(stores: Stores) -> None:
     store = await stores.opened()
     for one in (entry(), FULL):
         await store.begin(one)
@@ -75,7 +75,7 @@ async def test_what_was_begun_is_there_as_it_was(stores: Stores) -> None:
 
 
 @each_store
-async def test_an_id_is_given_once(stores: Stores) -> None:
+async def test_an_id_can_be_used_once(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry())
     with pytest.raises(AlreadyExists):
@@ -124,7 +124,7 @@ async def test_finish_writes_the_rest_of_the_log_and_the_ending(stores: Stores) 
 
 
 @each_store
-async def test_what_has_ended_stays_as_it_is(stores: Stores) -> None:
+async def test_an_ended_response_does_not_change(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry())
     store.append("resp_1", log(2)[0])
@@ -138,7 +138,7 @@ async def test_what_has_ended_stays_as_it_is(stores: Stores) -> None:
 
 
 @each_store
-async def test_what_is_not_there_cannot_be_finished(stores: Stores) -> None:
+async def test_an_unknown_response_cannot_be_finished(stores: Stores) -> None:
     store = await stores.opened()
     assert not await store.finish("resp_1", ending())
     assert await store.entry("resp_1") is None
@@ -159,7 +159,7 @@ async def test_an_ending_of_another_log_is_refused_and_changes_nothing(stores: S
 
 
 @each_store
-async def test_dropped_blocks_are_told(stores: Stores) -> None:
+async def test_dropped_blocks_are_reported(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry("resp_ended"))
     await store.finish("resp_ended", ending())
@@ -183,7 +183,7 @@ async def test_dropped_blocks_are_told(stores: Stores) -> None:
 
 
 @each_store
-async def test_what_is_deleted_is_gone_with_its_log(stores: Stores) -> None:
+async def test_deleting_removes_a_response_and_its_log(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry(owner="alice"))
     store.append("resp_1", log(1)[0])
@@ -208,7 +208,7 @@ async def test_a_status_changes_only_from_those_it_may_change_from(stores: Store
 
 
 @each_store
-async def test_what_was_asked_to_stop_can_be_seen(stores: Stores) -> None:
+async def test_requested_cancellations_are_listed(stores: Stores) -> None:
     one, two = await stores.opened(), await stores.opened()
     for id in ("resp_1", "resp_2", "resp_3"):
         await one.begin(entry(id))
@@ -234,7 +234,7 @@ CONTESTS: dict[str, Callable[[Store, int], Awaitable[bool]]] = {
 
 
 @each_store
-async def test_a_contest_between_two_servers_has_one_winner(stores: Stores) -> None:
+async def test_of_two_competing_servers_one_wins(stores: Stores) -> None:
     one, two = await stores.opened(), await stores.opened()
     for name, contest in CONTESTS.items():
         await one.begin(entry(server="dead" if name == "adopt" else "one"))
@@ -254,7 +254,7 @@ async def test_the_winner_is_the_one_that_is_stored(stores: Stores) -> None:
 
 
 @each_store
-async def test_an_id_is_given_to_one_of_two_servers(stores: Stores) -> None:
+async def test_of_two_servers_one_can_use_an_id(stores: Stores) -> None:
     one, two = await stores.opened(), await stores.opened()
     outcomes = await asyncio.gather(
         *((one, two)[n % 2].begin(entry(model=f"m{n}")) for n in range(20)), return_exceptions=True
@@ -265,7 +265,7 @@ async def test_an_id_is_given_to_one_of_two_servers(stores: Stores) -> None:
 
 
 @each_store
-async def test_blocks_never_slip_in_behind_a_server_that_took_over(stores: Stores) -> None:
+async def test_no_block_of_the_old_server_follows_a_takeover(stores: Stores) -> None:
     """One server writes on while another, which holds it for dead, ends what it wrote: the log
     stands still from the moment it is taken over."""
     one, two = await stores.opened(), await stores.opened(server="two")
@@ -294,7 +294,7 @@ async def _unless_fenced(what: Awaitable[T]) -> T | None:
 
 
 @each_store
-async def test_who_lost_a_response_writes_nothing_to_it(stores: Stores) -> None:
+async def test_a_server_that_lost_a_response_cannot_write_to_it(stores: Stores) -> None:
     one, two = await stores.opened(), await stores.opened(server="two")
     await one.begin(entry(status="queued"), log(1))
     assert await two.take_over("resp_1", "one")
@@ -320,7 +320,7 @@ async def test_who_lost_a_response_writes_nothing_to_it(stores: Stores) -> None:
 
 
 @each_store
-async def test_what_belongs_to_another_is_not_there(stores: Stores) -> None:
+async def test_responses_of_other_owners_are_not_found(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry(owner="alice"))
     await store.create_conversation(Conversation("conv_1", "alice", 1.0))
@@ -355,7 +355,7 @@ HOSTILE = [
 
 
 @each_store
-async def test_texts_are_kept_and_compared_as_they_are(stores: Stores) -> None:
+async def test_strings_are_stored_and_compared_unchanged(stores: Stores) -> None:
     store = await stores.opened()
     made = {
         text: entry(
@@ -408,7 +408,7 @@ async def test_ids_that_are_too_long_are_refused(stores: Stores) -> None:
 
 
 @each_store
-async def test_what_waits_together_is_written_together(stores: Stores) -> None:
+async def test_queued_blocks_are_written_in_one_transaction(stores: Stores) -> None:
     store = await stores.opened(WritePolicy(flush_interval=60.0))
     ids = [f"resp_{n}" for n in range(50)]
     await asyncio.gather(*(store.begin(entry(id)) for id in ids))
@@ -423,7 +423,7 @@ async def test_what_waits_together_is_written_together(stores: Stores) -> None:
 
 
 @each_store
-async def test_whoever_is_in_a_hurry_takes_the_waiting_blocks_along(stores: Stores) -> None:
+async def test_an_operation_takes_the_queued_blocks_along(stores: Stores) -> None:
     store = await stores.opened(WritePolicy(flush_interval=60.0))
     await store.begin(entry())
     store.append("resp_1", log(1)[0])
@@ -493,7 +493,7 @@ async def test_blocks_with_senseless_numbers_are_refused(stores: Stores) -> None
 
 
 @each_store
-async def test_who_stops_waiting_does_not_take_back_what_was_asked(stores: Stores) -> None:
+async def test_a_cancelled_caller_does_not_undo_its_write(stores: Stores) -> None:
     store = await stores.opened()
     waiting = asyncio.ensure_future(store.begin(entry()))
     await asyncio.sleep(0)
@@ -503,7 +503,7 @@ async def test_who_stops_waiting_does_not_take_back_what_was_asked(stores: Store
 
 
 @each_store
-async def test_closing_writes_what_waits(stores: Stores) -> None:
+async def test_closing_writes_the_queue(stores: Stores) -> None:
     store = await stores.opened(WritePolicy(flush_interval=60.0))
     await store.begin(entry())
     for block in log(3):
@@ -516,7 +516,7 @@ async def test_closing_writes_what_waits(stores: Stores) -> None:
 
 
 @each_store
-async def test_a_closed_store_takes_nothing(stores: Stores) -> None:
+async def test_a_closed_store_refuses_everything(stores: Stores) -> None:
     store = await stores.opened()
     await store.close()
     with pytest.raises(StoreError) as appended:
@@ -530,7 +530,7 @@ async def test_a_closed_store_takes_nothing(stores: Stores) -> None:
 
 
 @each_store
-async def test_all_entries_are_told_by_id(stores: Stores) -> None:
+async def test_all_entries_are_listed_by_id(stores: Stores) -> None:
     store = await stores.opened()
     ids = ["B", "a", "A", "é", "a_1", "aB", "z"]
     for id in ids:
@@ -540,7 +540,7 @@ async def test_all_entries_are_told_by_id(stores: Stores) -> None:
 
 
 @each_store
-async def test_the_newest_are_told_first(stores: Stores) -> None:
+async def test_the_newest_entries_are_listed_first(stores: Stores) -> None:
     store = await stores.opened()
     for n, id in enumerate(["c", "a", "b"]):
         await store.begin(entry(id, created=float(n)))
@@ -550,7 +550,7 @@ async def test_the_newest_are_told_first(stores: Stores) -> None:
 
 
 @each_store
-async def test_what_may_be_listed_is_told_by_time_from_any_of_it_on(stores: Stores) -> None:
+async def test_visible_entries_are_listed_by_time_from_any_of_them_on(stores: Stores) -> None:
     store = await stores.opened()
     made = [
         entry(f"resp_{n}", dialect="openai-chat", created=float(n // 2), ended=5.0)
@@ -572,7 +572,7 @@ async def test_what_may_be_listed_is_told_by_time_from_any_of_it_on(stores: Stor
 
 
 @each_store
-async def test_the_context_may_change_also_of_what_has_ended(stores: Stores) -> None:
+async def test_the_context_of_an_ended_response_may_change(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry(owner="alice"))
     await store.finish("resp_1", ending())
@@ -726,7 +726,7 @@ async def test_reasoning_that_is_too_large_is_refused_as_a_whole(stores: Stores)
 
 
 @each_store
-async def test_where_there_is_no_reasoning_nothing_is_written(stores: Stores) -> None:
+async def test_saving_no_reasoning_writes_nothing(stores: Stores) -> None:
     store = await stores.opened()
     before = store.commits
     await store.save_reasoning("", [])
@@ -744,7 +744,7 @@ ITEMS = [Item(f"item_{n}", b'{"n":%d}' % n) for n in range(5)]
 
 
 @each_store
-async def test_a_conversation_is_kept_with_its_items(stores: Stores) -> None:
+async def test_a_conversation_is_stored_with_its_items(stores: Stores) -> None:
     store = await stores.opened()
     made = Conversation("conv_1", "alice", 12.5, b'{"topic":"x"}')
     await store.create_conversation(made, ITEMS[:2])
@@ -789,7 +789,7 @@ PAGES: list[tuple[str | None, str | None, int, bool, str, bool]] = [
 
 
 @each_store
-async def test_items_are_told_page_by_page(stores: Stores) -> None:
+async def test_items_are_listed_page_by_page(stores: Stores) -> None:
     store = await stores.opened()
     await store.create_conversation(Conversation("conv_0", "", 1.0), ITEMS)
     await store.create_conversation(Conversation("conv_1", "", 1.0), ITEMS)
@@ -832,7 +832,7 @@ async def test_two_servers_add_items_one_after_the_other(stores: Stores) -> None
 
 
 @each_store
-async def test_the_last_of_a_log_is_written_with_the_ending_or_not_at_all(stores: Stores) -> None:
+async def test_the_last_block_is_written_with_the_ending_or_not_at_all(stores: Stores) -> None:
     store = await stores.opened()
     first, last = Block(0, 0, 1, b"a\n\n"), Block(1, 1, 2, b"b\n\nc\n\n")
     await store.begin(entry())
@@ -847,7 +847,7 @@ async def test_the_last_of_a_log_is_written_with_the_ending_or_not_at_all(stores
 
 
 @each_store
-async def test_an_ending_brings_its_items_into_the_conversation(stores: Stores) -> None:
+async def test_an_ending_adds_its_items_to_the_conversation(stores: Stores) -> None:
     store = await stores.opened()
     await store.create_conversation(Conversation("conv_1", "", 1.0), ITEMS[:2])
     await store.begin(entry(conversation="conv_1"))
@@ -857,7 +857,7 @@ async def test_an_ending_brings_its_items_into_the_conversation(stores: Stores) 
 
 
 @each_store
-async def test_an_item_of_an_ending_whose_id_is_taken_gets_another(stores: Stores) -> None:
+async def test_an_item_whose_id_exists_gets_another(stores: Stores) -> None:
     store = await stores.opened()
     await store.create_conversation(Conversation("conv_1", "", 1.0), ITEMS[:2])
     await store.begin(entry(conversation="conv_1"))
@@ -868,7 +868,7 @@ async def test_an_item_of_an_ending_whose_id_is_taken_gets_another(stores: Store
 
 
 @each_store
-async def test_an_ending_does_without_a_conversation(stores: Stores) -> None:
+async def test_an_ending_survives_a_deleted_conversation(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry(conversation="conv_gone"))
     await store.begin(entry("resp_2"))
@@ -878,7 +878,7 @@ async def test_an_ending_does_without_a_conversation(stores: Stores) -> None:
 
 
 @each_store
-async def test_however_many_blocks_go_at_once_each_is_kept_or_known_to_be_dropped(
+async def test_of_any_number_of_blocks_each_is_stored_or_reported_as_dropped(
     stores: Stores,
 ) -> None:
     store = await stores.opened(WritePolicy(timeout=5.0, flush_interval=60.0))

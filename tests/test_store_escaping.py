@@ -12,22 +12,22 @@ TEXTS = st.text(st.characters() | st.sampled_from("\\\0\ud800\udfff0123456789abc
 
 @THOROUGH
 @given(TEXTS)
-def test_every_text_comes_back(text: str) -> None:
+def test_every_text_is_unescaped_to_itself(text: str) -> None:
     assert unescape(escape(text)) == text
 
 
 @THOROUGH
 @given(TEXTS)
-def test_every_database_takes_what_is_kept(text: str) -> None:
+def test_escaped_text_can_be_encoded_without_nul(text: str) -> None:
     assert b"\0" not in escape(text).encode()
 
 
 @pytest.mark.parametrize("text", ["", "resp_1", "a b", "né 🧵", "line\nline", "%_'\""])
-def test_common_texts_are_kept_as_they_are(text: str) -> None:
+def test_common_texts_need_no_escape(text: str) -> None:
     assert escape(text) == text
 
 
-def test_only_texts_are_rewritten() -> None:
+def test_only_texts_are_escaped() -> None:
     row = ("a\0", b"\0\\", 1, 2.5, None, True)
     assert escape_parameters(row) == ("a\\0000", b"\0\\", 1, 2.5, None, True)
     assert unescape_rows([escape_parameters(row)]) == [row]

@@ -84,7 +84,7 @@ EACH = [
 
 
 @pytest.mark.parametrize(("name", "step"), EACH)
-def test_whichever_operation_fails_once_nothing_acknowledged_is_lost(
+def test_whichever_call_fails_once_nothing_acknowledged_is_lost(
     name: str, step: int, tmp_path: Path
 ) -> None:
     tries = range(1, operations(tmp_path / "well.db"), step)
@@ -93,7 +93,7 @@ def test_whichever_operation_fails_once_nothing_acknowledged_is_lost(
 
 
 @pytest.mark.parametrize(("name", "step"), EACH)
-def test_from_whichever_operation_on_all_fail_nothing_acknowledged_is_lost(
+def test_from_whichever_call_on_all_fail_nothing_acknowledged_is_lost(
     name: str, step: int, tmp_path: Path
 ) -> None:
     tries = range(1, operations(tmp_path / "well.db"), step * 3)
@@ -102,7 +102,7 @@ def test_from_whichever_operation_on_all_fail_nothing_acknowledged_is_lost(
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_faults_that_pass_are_not_even_noticed(name: str, tmp_path: Path) -> None:
+def test_transient_errors_are_not_noticed(name: str, tmp_path: Path) -> None:
     Failing.prepare(name, lambda count: count in range(44, 103, 13))
     acknowledged: set[str] = set()
     asyncio.run(scenario(over(tmp_path / "store.db", Failing, PATIENT), acknowledged))
@@ -110,7 +110,7 @@ def test_faults_that_pass_are_not_even_noticed(name: str, tmp_path: Path) -> Non
 
 
 @sqlite_store
-async def test_what_was_given_up_is_not_written_later(stores: Stores) -> None:
+async def test_a_write_that_was_given_up_is_never_made(stores: Stores) -> None:
     """Whoever was told that it failed can rely on that."""
     Failing.prepare("SQLITE_IOERR_WRITE", lambda count: count > 60)
     acknowledged: set[str] = set()

@@ -53,7 +53,7 @@ async def left(store: Store) -> set[str]:
 
 
 @each_store
-async def test_what_a_server_with_a_lease_runs_is_nobody_elses(stores: Stores) -> None:
+async def test_responses_of_a_server_with_a_lease_are_no_orphans(stores: Stores) -> None:
     one, two = await serving(stores, HOURS), await serving(stores, AT_ONCE)
     assert one.server != two.server
     for _ in range(3):
@@ -64,7 +64,7 @@ async def test_what_a_server_with_a_lease_runs_is_nobody_elses(stores: Stores) -
 
 
 @each_store
-async def test_what_a_server_leaves_when_it_stops_is_left_at_once(stores: Stores) -> None:
+async def test_responses_of_a_stopped_server_are_orphans_at_once(stores: Stores) -> None:
     one, two = await serving(stores, HOURS), await serving(stores, HOURS)
     stopped = one.server
     await one.close()
@@ -94,7 +94,7 @@ async def test_a_lease_that_is_not_renewed_is_revoked(stores: Stores) -> None:
 
 
 @each_store
-async def test_a_lease_that_ran_out_is_renewed_before_anything_begins(stores: Stores) -> None:
+async def test_an_expired_lease_is_renewed_before_a_response_begins(stores: Stores) -> None:
     one, two = await serving(stores, AT_ONCE), await serving(stores, AT_ONCE)
     frozen = one.server
 
@@ -107,7 +107,7 @@ async def test_a_lease_that_ran_out_is_renewed_before_anything_begins(stores: St
 
 
 @each_store
-async def test_a_lease_that_ran_out_and_is_renewed_stays(stores: Stores) -> None:
+async def test_an_expired_lease_that_is_renewed_is_not_revoked(stores: Stores) -> None:
     """As after the database was away for all of them, or where the clock of one is wrong: whoever
     looks finds each time that it has run out, and each time another one."""
     one, two = await serving(stores, AT_ONCE), await serving(stores, AT_ONCE)
@@ -146,7 +146,9 @@ async def test_the_clock_of_the_database_decides_how_long_a_lease_holds(stores: 
 
 
 @sqlite_store
-async def test_locks_lie_beside_the_database_and_go_with_their_server(stores: Stores) -> None:
+async def test_lock_files_lie_beside_the_database_and_are_removed_with_their_server(
+    stores: Stores,
+) -> None:
     path = path_of(stores)
     one, two = await serving(stores, AT_ONCE), await serving(stores, AT_ONCE)
 
@@ -180,7 +182,7 @@ async def test_without_a_lock_the_lease_decides(stores: Stores) -> None:
 # Locked files
 
 
-def test_a_locked_file_is_abandoned_when_its_process_let_go_of_it(tmp_path: Path) -> None:
+def test_a_lock_file_is_released_when_its_process_releases_it(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_released(path), "a file that is not there says nothing"
     held = LockFile(path)

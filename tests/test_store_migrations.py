@@ -49,7 +49,7 @@ async def told(stores: Stores, query: str) -> list[tuple[object, ...]]:
 
 
 @each_store
-async def test_each_migration_is_noted_once(stores: Stores) -> None:
+async def test_each_migration_is_recorded_once(stores: Stores) -> None:
     for _ in range(2):
         await (await stores.opened()).close()
     numbers = await told(stores, "SELECT number FROM migration ORDER BY number")
@@ -77,7 +77,7 @@ async def test_a_database_of_a_newer_version_is_refused(stores: Stores) -> None:
     await store.close()
 
 
-def test_no_statement_is_put_together_from_values() -> None:
+def test_no_statement_is_built_from_values() -> None:
     """Parameters only: no f-string, no `%` and no `format` makes SQL."""
     sql = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|WHERE|ORDER BY|SET)\b")
     found = []

@@ -353,13 +353,13 @@ MANY: dict[Kind, int] = {"sqlite": 200, "postgres": 40}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_is_what_its_model_is(kind: Kind) -> None:
+def test_a_store_behaves_like_its_model(kind: Kind) -> None:
     few = settings(max_examples=FEW[kind], stateful_step_count=25, deadline=None, phases=PHASES)
     run_state_machine_as_test(MACHINES[kind], settings=few)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_store_is_what_its_model_is_for_long(kind: Kind) -> None:
+def test_a_store_behaves_like_its_model_for_long(kind: Kind) -> None:
     many = settings(max_examples=MANY[kind], stateful_step_count=50, deadline=None, phases=PHASES)
     run_state_machine_as_test(MACHINES[kind], settings=many)

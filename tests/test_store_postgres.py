@@ -85,7 +85,7 @@ async def test_connections_cut_at_any_moment_lose_nothing(stores: Stores) -> Non
 
 
 @postgres_store
-async def test_a_server_that_is_away_is_waited_for(stores: Stores) -> None:
+async def test_an_unreachable_server_is_waited_for(stores: Stores) -> None:
     store = await stores.opened(PATIENT)
     await store.begin(entry())
     store.append("resp_1", log(1)[0])
@@ -104,7 +104,7 @@ async def test_a_server_that_is_away_is_waited_for(stores: Stores) -> None:
 
 
 @postgres_store
-async def test_patience_with_a_server_that_is_away_ends(stores: Stores) -> None:
+async def test_waiting_for_an_unreachable_server_times_out(stores: Stores) -> None:
     store = await stores.opened(HASTY)
     await store.begin(entry())
     await asyncio.to_thread(postgres().stop)
@@ -209,7 +209,7 @@ def through(url: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("heard", [True, False], ids=["the answer", "the question"])
-def test_whichever_commit_is_cut_everyone_is_told_what_became_of_it(
+def test_whichever_commit_is_cut_each_caller_gets_the_true_result(
     heard: bool, tmp_path: Path
 ) -> None:
     """`begin` does not find its own row taken, and a contest that was won stays won."""
@@ -233,7 +233,7 @@ def test_whichever_commit_is_cut_everyone_is_told_what_became_of_it(
 
 
 @postgres_store
-async def test_who_won_is_told_so_although_the_answer_was_lost(stores: Stores) -> None:
+async def test_a_winner_learns_it_although_the_reply_was_lost(stores: Stores) -> None:
     async with line(stores.folder, 3, True) as (folder, cut):
         store = store_from_url(through(stores.url, folder), PATIENT, "one")
         await store.open()
@@ -250,7 +250,7 @@ async def test_who_won_is_told_so_although_the_answer_was_lost(stores: Stores) -
 
 
 @postgres_store
-async def test_a_row_that_another_holds_is_waited_for(stores: Stores) -> None:
+async def test_a_locked_row_is_waited_for(stores: Stores) -> None:
     store = await stores.opened(PATIENT)
     await store.begin(entry())
     other = await asyncpg.connect(stores.url)
@@ -265,7 +265,7 @@ async def test_a_row_that_another_holds_is_waited_for(stores: Stores) -> None:
 
 
 @postgres_store
-async def test_a_row_that_another_holds_too_long_is_given_up(stores: Stores) -> None:
+async def test_waiting_for_a_locked_row_times_out(stores: Stores) -> None:
     store = await stores.opened(HASTY)
     await store.begin(entry())
     other = await asyncpg.connect(stores.url)
@@ -291,7 +291,7 @@ async def test_a_row_that_another_holds_too_long_is_given_up(stores: Stores) -> 
     ],
     ids=["nobody there", "no address", "no such user"],
 )
-def test_no_password_is_told(url: str, kind: str) -> None:
+def test_no_password_is_reported(url: str, kind: str) -> None:
     folder = postgres().get_postmaster_info().socket_dir
     store = store_from_url(url.format(folder=folder), WritePolicy(timeout=0.1))
     with pytest.raises(StoreError) as caught:
@@ -301,7 +301,7 @@ def test_no_password_is_told(url: str, kind: str) -> None:
 
 
 @postgres_store
-async def test_no_parameters_are_told(stores: Stores) -> None:
+async def test_no_parameters_are_reported(stores: Stores) -> None:
     store = await stores.opened()
     with pytest.raises(StoreError) as caught:
         await store.begin(entry(events=2**70, model="hunter2"))

@@ -60,7 +60,7 @@ async def test_what_was_acknowledged_survives_kill_9(stores: Stores) -> None:
 
 
 @each_store
-async def test_between_processes_each_contest_has_one_winner(stores: Stores) -> None:
+async def test_of_competing_processes_one_wins(stores: Stores) -> None:
     store = await stores.opened()
     ids = [f"resp_{n:02}" for n in range(60)]
     for id in ids:

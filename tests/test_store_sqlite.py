@@ -45,12 +45,12 @@ HASTY = WritePolicy(timeout=0.5, flush_interval=0.0, first_retry=0.005)
         ("sqlite:///", "in memory"),
         ("sqlite://weft.db", "three slashes"),
         ("sqlite:///weft.db?mode=ro", "no options"),
-        ("mysql://me:hunter2@host/db", "'mysql' is no database"),
+        ("mysql://me:hunter2@host/db", "unknown database 'mysql'"),
         ("me:hunter2@host", "begins with"),
         ("", "begins with"),
     ],
 )
-def test_an_address_of_no_database_is_refused_in_clear_words(url: str, why: str) -> None:
+def test_a_url_of_no_database_is_refused_with_a_clear_message(url: str, why: str) -> None:
     with pytest.raises(UnknownStore, match=why) as caught:
         store_from_url(url)
     assert "hunter2" not in str(caught.value)
@@ -96,14 +96,14 @@ async def test_only_its_owner_may_read_the_file(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("name", ["missing/store.db", "."])
-def test_a_file_that_cannot_be_is_told(name: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_created_is_reported(name: str, tmp_path: Path) -> None:
     store = store_from_url(f"sqlite:///{tmp_path / name}")
     with pytest.raises(StoreError) as caught:
         asyncio.run(store.open())
     assert caught.value.kind == "broken"
 
 
-def test_a_file_that_is_no_database_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x" * 5000)
     store = store_from_url(f"sqlite:///{tmp_path / 'notes.txt'}")
     with pytest.raises(StoreError, match="not a database"):
@@ -138,7 +138,7 @@ async def test_the_loop_is_never_blocked(stores: Stores) -> None:
 
 
 @sqlite_store
-async def test_who_reads_does_not_wait_for_who_writes(stores: Stores) -> None:
+async def test_readers_do_not_wait_for_the_writer(stores: Stores) -> None:
     store = await stores.opened()
     await store.begin(entry())
     other = sqlite3.connect(path_of(stores), isolation_level=None)
@@ -197,7 +197,7 @@ async def test_a_lock_is_waited_for(stores: Stores) -> None:
 
 
 @sqlite_store
-async def test_patience_ends_and_what_was_given_up_is_not_written(stores: Stores) -> None:
+async def test_waiting_for_a_lock_times_out_and_nothing_is_written_later(stores: Stores) -> None:
     store = await stores.opened(HASTY)
     await store.begin(entry())
     other = sqlite3.connect(path_of(stores), isolation_level=None)
@@ -236,7 +236,7 @@ class Small(sqlite3.Connection):
 
 
 @sqlite_store
-async def test_a_full_disk_is_told_and_what_waits_is_written_when_there_is_room(
+async def test_a_full_disk_is_reported_and_the_queue_is_written_when_there_is_room(
     stores: Stores,
 ) -> None:
     Small.pages = 60
@@ -264,7 +264,7 @@ async def test_a_full_disk_is_told_and_what_waits_is_written_when_there_is_room(
 
 
 @sqlite_store
-async def test_a_restored_backup_is_taken_as_it_is(stores: Stores) -> None:
+async def test_a_restored_backup_is_used_as_it_is(stores: Stores) -> None:
     """What was begun after the backup is gone; blocks of it are dropped, and told so."""
     store = await stores.opened()
     await store.begin(entry())

@@ -13,7 +13,7 @@ from weft.store.records import Block
 from weft.store.writer import (
     MAX_DROPPED,
     TRANSACTION_SIZE,
-    AnyOperation,
+    Operation,
     OperationPhase,
     OperationRejected,
     Work,
@@ -43,7 +43,7 @@ class Scripted:
 async def take(batch: Sequence[Work]) -> set[str]:
     for work in batch:
         if not isinstance(work, tuple):
-            assert list(work.steps()) == []
+            assert list(work.queries()) == []
     return set()
 
 
@@ -74,7 +74,7 @@ def rejecting(number: int) -> Act:
     return reject
 
 
-def operations(batch: Sequence[Work]) -> list[AnyOperation]:
+def operations(batch: Sequence[Work]) -> list[Operation[object]]:
     return [work for work in batch if not isinstance(work, tuple)]
 
 
@@ -92,7 +92,7 @@ async def kind_of(act: Awaitable[object]) -> str:
     return caught.value.kind
 
 
-def test_a_failed_batch_is_tried_again_before_what_came_later() -> None:
+def test_a_failed_batch_is_retried_before_later_work() -> None:
     async def main() -> None:
         database = Scripted(fail, fail)
         writer = Writer(database.write, PATIENT)
@@ -112,7 +112,7 @@ def test_a_failed_batch_is_tried_again_before_what_came_later() -> None:
     asyncio.run(main())
 
 
-def test_what_fails_for_too_long_is_given_up_and_never_written() -> None:
+def test_an_operation_that_times_out_is_never_written() -> None:
     async def main() -> None:
         database = Scripted(*[fail] * 9)
         writer = Writer(database.write, POLICY)
@@ -129,7 +129,7 @@ def test_what_fails_for_too_long_is_given_up_and_never_written() -> None:
     asyncio.run(main())
 
 
-def test_what_is_overdue_is_given_up_when_its_transaction_has_failed() -> None:
+def test_an_overdue_operation_fails_with_its_transaction() -> None:
     async def main() -> None:
         database = Scripted(when_overdue(fail))
         writer = Writer(database.write, POLICY)
@@ -141,7 +141,7 @@ def test_what_is_overdue_is_given_up_when_its_transaction_has_failed() -> None:
     asyncio.run(main())
 
 
-def test_what_is_overdue_and_written_after_all_is_told_so() -> None:
+def test_an_overdue_operation_that_is_written_succeeds() -> None:
     async def main() -> None:
         writer = Writer(Scripted(when_overdue(take)).write, POLICY)
         writer.start()
@@ -151,7 +151,7 @@ def test_what_is_overdue_and_written_after_all_is_told_so() -> None:
     asyncio.run(main())
 
 
-def test_a_transaction_without_end_leaves_it_unknown_and_what_waits_behind_it_unwritten() -> None:
+def test_an_endless_transaction_is_unknown_and_later_work_is_not_written() -> None:
     async def main() -> None:
         scripted = Scripted(hang)
         writer = Writer(scripted.write, POLICY)
@@ -167,7 +167,7 @@ def test_a_transaction_without_end_leaves_it_unknown_and_what_waits_behind_it_un
 
 
 @pytest.mark.parametrize(("act", "kind"), [(hang, "unknown"), (fail, "broken")])
-def test_whoever_waits_when_it_is_stopped_is_told(act: Act, kind: str) -> None:
+def test_waiting_callers_get_an_error_when_the_writer_stops(act: Act, kind: str) -> None:
     async def main() -> None:
         policy = WritePolicy(timeout=0.2, flush_interval=0.0, first_retry=10.0)
         scripted = Scripted(act)
@@ -183,7 +183,7 @@ def test_whoever_waits_when_it_is_stopped_is_told(act: Act, kind: str) -> None:
     asyncio.run(main())
 
 
-def test_who_is_at_fault_fails_alone() -> None:
+def test_an_operation_at_fault_fails_alone_in_its_batch() -> None:
     async def main() -> None:
         database = Scripted(rejecting(1), rejecting(1))
         writer = Writer(database.write, PATIENT)
@@ -203,7 +203,7 @@ def test_who_is_at_fault_fails_alone() -> None:
     asyncio.run(main())
 
 
-def test_a_transaction_carries_no_more_than_it_should() -> None:
+def test_the_size_of_a_transaction_is_limited() -> None:
     async def main() -> None:
         database = Scripted()
         writer = Writer(database.write, PATIENT)
@@ -220,7 +220,7 @@ def test_a_transaction_carries_no_more_than_it_should() -> None:
     asyncio.run(main())
 
 
-def test_what_was_dropped_is_remembered_for_as_long_as_there_is_room() -> None:
+def test_a_limited_number_of_dropped_responses_is_remembered() -> None:
     async def drop(batch: Sequence[Work]) -> set[str]:
         await take(batch)
         return {f"{number:06}" for number in range(MAX_DROPPED + 5)}
@@ -238,7 +238,7 @@ def test_what_was_dropped_is_remembered_for_as_long_as_there_is_room() -> None:
     asyncio.run(main())
 
 
-def test_a_fault_of_our_own_is_not_swallowed() -> None:
+def test_an_internal_error_is_raised_when_the_writer_stops() -> None:
     async def blunder(batch: Sequence[Work]) -> set[str]:
         raise ZeroDivisionError
 
@@ -252,7 +252,7 @@ def test_a_fault_of_our_own_is_not_swallowed() -> None:
     asyncio.run(main())
 
 
-def test_what_an_operation_refuses_is_told_to_its_caller() -> None:
+def test_what_an_operation_raises_reaches_its_caller() -> None:
     def refuse() -> Queries[str]:
         yield from ()
         raise ClientError("no")
@@ -267,7 +267,7 @@ def test_what_an_operation_refuses_is_told_to_its_caller() -> None:
     asyncio.run(main())
 
 
-def test_runs_keep_the_order() -> None:
+def test_grouped_blocks_keep_the_order() -> None:
     async def main() -> None:
         database = Scripted()
         writer = Writer(database.write, WritePolicy(flush_interval=60.0))
@@ -286,7 +286,7 @@ def test_runs_keep_the_order() -> None:
     asyncio.run(main())
 
 
-def test_alone_nobody_waits_for_others() -> None:
+def test_without_load_operations_do_not_linger() -> None:
     async def main() -> None:
         database = Scripted()
         writer = Writer(database.write, WritePolicy(timeout=5.0, linger=3600.0, linger_blocks=1))
@@ -299,7 +299,7 @@ def test_alone_nobody_waits_for_others() -> None:
     asyncio.run(main())
 
 
-def test_in_a_crowd_operations_go_along_with_others() -> None:
+def test_under_load_operations_share_a_transaction() -> None:
     async def main() -> None:
         database = Scripted()
         writer = Writer(database.write, WritePolicy(timeout=5.0, linger=0.5, linger_blocks=1))

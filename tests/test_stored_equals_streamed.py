@@ -27,8 +27,8 @@ from weft.assembler import CUT, ERROR, Item, ReasoningItem, Response, TextItem
 from weft.codec import fresh_context
 from weft.context import Context
 from weft.dialects import DialectName, dialect_named
-from weft.gateway import completions, stored
-from weft.gateway.sessions import Sessions, preamble_of
+from weft.gateway import stored_completions, stored_responses
+from weft.gateway.sessions import Sessions, parse_preamble
 from weft.parts import (
     ErrorPart,
     File,
@@ -46,15 +46,16 @@ from weft.parts import (
     ToolParamsEnd,
     ToolParamsStart,
 )
-from weft.relay.audit import audit_log, different_fields, meaning_of
+from weft.relay.audit import audit_log
 from weft.relay.checksum import with_record
+from weft.relay.comparison import comparable, different_fields
 from weft.relay.incoming import (
     IncomingRequest,
     RequestBody,
     RequestFailed,
     RequestLimits,
     StorePolicy,
-    codec_of,
+    api_of,
 )
 from weft.relay.log import as_sent, events_of, unpack
 from weft.relay.persistence import Persistence
@@ -105,7 +106,7 @@ class World:
         policy = StorePolicy(body, b'["x"]')
         incoming = IncomingRequest(RequestBody(client, body), "a/m", stream, store=policy)
         if client == RESPONSES:
-            incoming = await self.sessions.recalled(incoming, preamble_of(body))
+            incoming = await self.sessions.with_history(incoming, parse_preamble(body))
         targets = Routing({"a": played}, {}).targets("a/m")
         writer = self.sessions.persistence.writer(incoming)
         assert writer is not None
@@ -128,7 +129,7 @@ class World:
         """What the next turn asks, if it goes on from this one."""
         body = json.dumps({"model": "a/m", "input": "more", "previous_response_id": id}).encode()
         incoming = IncomingRequest(RequestBody(RESPONSES, body), "a/m", True)
-        recalled = await self.sessions.recalled(incoming, preamble_of(body))
+        recalled = await self.sessions.with_history(incoming, parse_preamble(body))
         return recalled.body.parsed.request
 
 
@@ -149,7 +150,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def heard(entry: Entry, raw: bytes) -> Response:
     """What a client makes of what it was told."""
-    asked = codec_of(entry.dialect).parse(entry.request, Context()).request
+    asked = api_of(entry.dialect).request.parse(entry.request, Context()).request
     (found,) = decode_all(
         raw, dialect_named(entry.dialect).name, context=Context(replaced(asked, entry))
     )
@@ -163,7 +164,7 @@ def replaced(request: Request, entry: Entry) -> Request:
 @pytest.mark.parametrize("client", WIRES)
 @SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
-def test_record_bytes_and_body_are_what_was_told(
+def test_record_log_and_body_are_what_was_sent(
     world: World, client: str, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, client, stream=stream))
@@ -174,11 +175,11 @@ def test_record_bytes_and_body_are_what_was_told(
     size = sum(len(block.data) for block in blocks)
     assert (entry.digest, entry.size) == (sha256(told).hexdigest(), size)
     assert audit_log(entry, blocks) == []
-    said = meaning_of(heard(entry, told))
+    said = comparable(heard(entry, told))
     if entry.body is None:
         assert said.error is not None
     elif said.error is None:
-        body = meaning_of(heard(entry, shown(entry)))
+        body = comparable(heard(entry, shown(entry)))
         body = msgspec.structs.replace(body, usage=said.usage)  # a stream tells it if it is asked
         assert different_fields(said, body) == []
 
@@ -187,9 +188,9 @@ def shown(entry: Entry) -> bytes:
     """The answer as it is retrieved."""
     match entry.dialect:
         case "openai-responses":
-            return stored.shown(entry)
+            return stored_responses.response_body(entry)
         case "openai-chat":
-            return msgspec.json.encode(completions.shown(entry))
+            return msgspec.json.encode(stored_completions.completion_fields(entry))
         case _:
             return entry.body or b""
 
@@ -238,20 +239,18 @@ UNTOLD: dict[str, tuple[DialectName, DialectName, list[Part]]] = {
 
 
 @pytest.mark.parametrize("case", UNTOLD)
-def test_what_could_not_be_told_any_more_is_no_difference(world: World, case: str) -> None:
+def test_what_an_error_held_back_is_no_difference(world: World, case: str) -> None:
     client, upstream, parts = UNTOLD[case]
     told, id = world.runner.run(world.told([BEGIN, *parts], upstream, client, stream=True))
     entry, blocks = world.runner.run(world.kept(id or ""))
     record = msgspec.json.decode(entry.record or b"", type=Response)
-    assert different_fields(meaning_of(record), meaning_of(heard(entry, told))) != []
+    assert different_fields(comparable(record), comparable(heard(entry, told))) != []
     assert audit_log(entry, blocks) == []
 
 
 @pytest.mark.parametrize("client", WIRES)
 @pytest.mark.parametrize("stream", [True, False])
-def test_calls_that_came_without_ids_are_no_difference(
-    world: World, client: str, stream: bool
-) -> None:
+def test_calls_without_ids_are_no_difference(world: World, client: str, stream: bool) -> None:
     said = (HERE / "gemini" / "equal-calls-without-ids.sse").read_bytes()
     id = f"loom {client} {stream}".encode()
     said = said.replace(b"rA1b2C3d4E5f6G7", id).replace(b"\r\n", b"\n")
@@ -263,7 +262,7 @@ def test_calls_that_came_without_ids_are_no_difference(
 
 
 @pytest.mark.parametrize("end", [b"", b'data: {"object":"odd"}\n\n'], ids=["passed on", "repaired"])
-def test_what_is_held_back_is_stored_under_the_id_that_is_told(world: World, end: bytes) -> None:
+def test_a_held_back_call_is_stored_under_the_id_that_is_sent(world: World, end: bytes) -> None:
     """A call that comes whole waits for the end of its stream; only then is the id sure."""
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     own = f"held-{len(end)}"
@@ -397,7 +396,7 @@ def failures(draw: st.DrawFn) -> list[Part]:
 @pytest.mark.parametrize("client", WIRES)
 @SAME_FEW
 @given(parts=failures(), upstream=st.sampled_from(WIRES))
-def test_a_failed_answer_whose_record_says_something_else_is_found(
+def test_a_failed_response_with_another_record_is_found(
     world: World, client: str, parts: list[Part], upstream: DialectName
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, client, stream=True))
@@ -437,7 +436,7 @@ def recorded(entry: Entry, record: Response) -> Entry:
 
 @SAME
 @given(parts=LEGAL, upstream=st.sampled_from(WIRES), stream=st.booleans())
-def test_the_next_turn_is_told_what_was_streamed(
+def test_the_next_turn_gets_what_was_streamed(
     world: World, parts: list[Part], upstream: DialectName, stream: bool
 ) -> None:
     told, id = world.runner.run(world.told(parts, upstream, RESPONSES, stream=stream))

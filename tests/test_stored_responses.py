@@ -129,7 +129,7 @@ def calling(id: str = "call_1", arguments: str = "{}") -> list[Step]:
 # Read, listed, deleted
 
 
-def test_what_is_retrieved_is_what_was_told_last(either: World) -> None:
+def test_the_retrieved_response_is_the_last_one_that_was_sent(either: World) -> None:
     model = either.script(said("Warp ", "and weft."))
     body = {"model": model, "input": "Hello?", "stream": True, "metadata": {"who": "me"}}
     with either.stream("/v1/responses", body) as stream:
@@ -140,7 +140,7 @@ def test_what_is_retrieved_is_what_was_told_last(either: World) -> None:
     assert found.json()["metadata"] == {"who": "me"}
 
 
-def test_an_answer_in_one_piece_is_retrieved_byte_for_byte(either: World) -> None:
+def test_a_body_is_retrieved_byte_for_byte(either: World) -> None:
     model = either.script(said("Warp and weft."))
     answer = either.ask("POST", "/v1/responses", json={"model": model, "input": "Hello?"})
     found = either.ask("GET", f"/v1/responses/{answer.json()['id']}")
@@ -180,7 +180,7 @@ def test_the_sdk_lists_all_input_items_page_by_page(world: World, order: Any, li
     assert len({one.id for one in whole}) == len(ITEMS)
 
 
-def test_input_items_hold_what_came_with_this_turn_only(world: World) -> None:
+def test_input_items_are_those_of_this_turn_only(world: World) -> None:
     client = world.sdk
     model = world.script(said("Fine."))
     first = client.responses.create(model=model, input="one")
@@ -192,7 +192,7 @@ def test_input_items_hold_what_came_with_this_turn_only(world: World) -> None:
 @pytest.mark.parametrize(
     "query", ["limit=0", "limit=101", "limit=x", "after=msg_none", "limit=1&after="]
 )
-def test_a_page_that_cannot_be_is_refused_by_name(world: World, query: str) -> None:
+def test_an_invalid_page_is_refused_by_parameter(world: World, query: str) -> None:
     made = world.sdk.responses.create(model=world.script(said("Fine.")), input="Hello?")
     answer = world.ask("GET", f"/v1/responses/{made.id}/input_items?{query}")
     name = query.partition("=")[0]
@@ -202,7 +202,7 @@ def test_a_page_that_cannot_be_is_refused_by_name(world: World, query: str) -> N
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, name)
 
 
-def test_what_is_not_to_be_stored_is_nowhere(either: World) -> None:
+def test_a_response_with_store_false_is_not_stored(either: World) -> None:
     model = either.script(said("Secret."))
     asked = {"model": model, "input": "Hush", "store": False}
     whole = either.ask("POST", "/v1/responses", json=asked).json()
@@ -235,7 +235,7 @@ VERBS = (
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize(("method", "path", "body"), VERBS)
-def test_what_belongs_to_another_key_is_not_there(
+def test_responses_of_another_key_are_not_found(
     world: World, method: str, path: str, body: Object | None, background: bool
 ) -> None:
     model = world.script(said("Mine."))
@@ -270,7 +270,7 @@ def test_an_unknown_previous_response_is_named(world: World) -> None:
 # Turns
 
 
-def test_a_turn_goes_on_from_all_turns_before_it(either: World) -> None:
+def test_a_turn_continues_all_turns_before_it(either: World) -> None:
     client = either.sdk
     model = either.script(said("First."), said("Second."), said("Third."))
     id: str | None = None
@@ -301,7 +301,7 @@ def test_a_call_is_answered_in_the_next_turn(either: World) -> None:
     assert roles == [("user", None), ("assistant", None), ("tool", "call_7")]
 
 
-def test_a_result_of_a_call_that_nobody_made_is_refused(world: World) -> None:
+def test_a_result_without_a_call_is_refused(world: World) -> None:
     client = world.sdk
     model = world.script(said("Hm."))
     first = client.responses.create(model=model, input="x")
@@ -351,7 +351,7 @@ ENDINGS = {"cut": _cut, "cancelled": _cancelled, "left": _left}
 
 @pytest.mark.parametrize("steps", [SO_FAR, CUT_CALL], ids=["text", "call"])
 @pytest.mark.parametrize("how", ENDINGS)
-def test_a_turn_that_was_interrupted_can_be_gone_on_from(
+def test_an_interrupted_turn_can_be_continued(
     world: World, how: str, steps: Sequence[bytes]
 ) -> None:
     id = ENDINGS[how](world, steps)
@@ -363,7 +363,7 @@ def test_a_turn_that_was_interrupted_can_be_gone_on_from(
     assert texts == ["Hello?", *(["It is so far"] if steps is SO_FAR else []), "Go on."]
 
 
-def test_a_call_that_nobody_answered_gets_a_result_that_says_so(either: World) -> None:
+def test_a_call_without_a_result_gets_one_that_says_so(either: World) -> None:
     client = either.sdk
     tools: Any = [WEATHER]
     model = either.script(calling("call_8"), said("Well."))
@@ -386,7 +386,7 @@ def test_a_call_that_nobody_answered_gets_a_result_that_says_so(either: World) -
     ]
 
 
-def test_a_response_that_still_runs_cannot_be_gone_on_from(world: World) -> None:
+def test_a_running_response_cannot_be_continued(world: World) -> None:
     client = world.sdk
     made = client.responses.create(model=world.script([SILENCE]), input="x", background=True)
     with pytest.raises(openai.BadRequestError) as refused:
@@ -397,7 +397,7 @@ def test_a_response_that_still_runs_cannot_be_gone_on_from(world: World) -> None
     client.responses.cancel(made.id)
 
 
-def test_agents_go_on_from_an_earlier_response(world: World) -> None:
+def test_agents_continue_an_earlier_response(world: World) -> None:
     model = world.script(said("First."), said("Second."))
 
     async def talk() -> list[str]:
@@ -419,7 +419,7 @@ def test_agents_go_on_from_an_earlier_response(world: World) -> None:
 # In the background
 
 
-def test_what_runs_in_the_background_is_polled_until_it_is_there(either: World) -> None:
+def test_a_background_response_is_polled_until_it_has_ended(either: World) -> None:
     client, hold = either.sdk, Hold()
     model = either.script([hold, *said("Warp.")])
     made = client.responses.create(model=model, input="x", background=True)
@@ -431,7 +431,7 @@ def test_what_runs_in_the_background_is_polled_until_it_is_there(either: World) 
     assert (found.output_text, found.background) == ("Warp.", True)
 
 
-def test_the_sdk_resumes_a_background_stream_where_it_left_it(either: World) -> None:
+def test_the_sdk_resumes_a_background_stream_where_it_stopped(either: World) -> None:
     client, hold = either.sdk, Hold()
     model = either.script([*said("Warp ", "and ")[:3], hold, *said("weft.")[1:]])
     told: list[Any] = []
@@ -452,7 +452,7 @@ def test_the_sdk_resumes_a_background_stream_where_it_left_it(either: World) -> 
 @pytest.mark.parametrize(
     "steps", [[], [STREAM], [STREAM, *SO_FAR]], ids=["silence", "head", "text"]
 )
-def test_cancel_ends_what_runs_in_the_background(either: World, steps: list[Step]) -> None:
+def test_cancel_ends_a_background_response(either: World, steps: list[Step]) -> None:
     client, model = either.sdk, either.script([*steps, SILENCE])
     made = client.responses.create(model=model, input="x", background=True)
     exchange = either.upstream.exchange(model.partition("/")[2])
@@ -468,13 +468,13 @@ def test_cancel_ends_what_runs_in_the_background(either: World, steps: list[Step
     assert log.endswith(DONE)
 
 
-def test_only_what_runs_in_the_background_can_be_cancelled(world: World) -> None:
+def test_only_background_responses_can_be_cancelled(world: World) -> None:
     made = world.sdk.responses.create(model=world.script(said("Warp.")), input="x")
     with pytest.raises(openai.BadRequestError):
         world.sdk.responses.cancel(made.id)
 
 
-def test_what_runs_in_the_background_and_fails_says_so(either: World) -> None:
+def test_a_background_response_that_fails_is_reported(either: World) -> None:
     client = either.sdk
     refusal = b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"
     broken: tuple[list[Step], list[Step]] = ([refusal], [STREAM, *SO_FAR, FIN])
@@ -489,7 +489,7 @@ def test_what_runs_in_the_background_and_fails_says_so(either: World) -> None:
 # Resumed
 
 
-def test_from_every_event_on_the_rest_is_what_was_sent_byte_for_byte(either: World) -> None:
+def test_a_resume_from_any_event_returns_the_rest_byte_for_byte(either: World) -> None:
     model = either.script(
         [STREAM, *SO_FAR, *map(piece, (calls(entry(0, "call_5", "weather", '{"a":')),)),
          piece(calls(entry(0, None, None, "1}"))), piece(chunk({}, "tool_calls")),
@@ -507,7 +507,9 @@ def test_from_every_event_on_the_rest_is_what_was_sent_byte_for_byte(either: Wor
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_from_every_event_on_also_while_it_runs(either: World, background: bool) -> None:
+def test_a_resume_from_any_event_works_while_the_response_runs(
+    either: World, background: bool
+) -> None:
     texts = ("Warp ", "and ", "weft ", "and ", "warp.")
     holds = [Hold() for _ in texts]
     paced: list[Step] = [STREAM]
@@ -533,7 +535,7 @@ def test_from_every_event_on_also_while_it_runs(either: World, background: bool)
     first.close()
 
 
-def test_a_follower_that_leaves_ends_nothing_but_its_own(either: World) -> None:
+def test_a_follower_that_disconnects_ends_nothing_else(either: World) -> None:
     hold = Hold()
     model = either.script([STREAM, *SO_FAR, hold, *map(piece, FINISHED), LAST])
     with either.stream("/v1/responses", _streamed(model)) as first:
@@ -547,7 +549,7 @@ def test_a_follower_that_leaves_ends_nothing_but_its_own(either: World) -> None:
     assert (last["type"], last["response"]["status"]) == ("response.completed", "completed")
 
 
-def test_a_client_that_leaves_finds_what_had_come_with_an_end(either: World) -> None:
+def test_a_client_that_disconnected_finds_what_had_arrived_with_an_end(either: World) -> None:
     model = either.script([STREAM, *SO_FAR, SILENCE])
     with either.stream("/v1/responses", _streamed(model)) as stream:
         seen = stream.until(b"so far").until(b"\n\n").seen
@@ -564,9 +566,7 @@ def test_a_client_that_leaves_finds_what_had_come_with_an_end(either: World) -> 
 
 
 @pytest.mark.parametrize(("window", "status"), [(30, "completed"), (0.1, "cancelled")])
-def test_a_stream_waits_for_its_client_as_long_as_the_settings_say(
-    tmp_path: Path, window: float, status: str
-) -> None:
+def test_a_stream_runs_on_for_the_resume_window(tmp_path: Path, window: float, status: str) -> None:
     with upstream() as staged, scene("sqlite", tmp_path, staged) as made:
         made.keys = f"resume_window = {window}\n{KEYS}"
         world = World(made, made.start())
@@ -583,7 +583,7 @@ def test_a_stream_waits_for_its_client_as_long_as_the_settings_say(
         world.sdk.close()
 
 
-def test_a_stream_that_was_asked_for_in_one_piece_cannot_be_resumed_as_if_it_were_empty(
+def test_resuming_a_body_is_refused_or_ends_with_a_terminal_event(
     world: World,
 ) -> None:
     made = world.sdk.responses.create(model=world.script(said("Warp.")), input="x")
@@ -603,7 +603,7 @@ def test_a_stream_that_was_asked_for_in_one_piece_cannot_be_resumed_as_if_it_wer
         pytest.param("postgres", 1000, marks=pytest.mark.long),
     ],
 )
-def test_whoever_was_told_the_end_can_read_it(
+def test_a_client_that_has_the_end_can_retrieve_the_response(
     kind: Kind, times: int, world: World, tmp_path: Path
 ) -> None:
     if (kind, times) == ("sqlite", 50):
@@ -641,7 +641,7 @@ def two(
             other.sdk.close()
 
 
-def test_another_gateway_resumes_what_one_runs(two: tuple[World, World]) -> None:
+def test_another_gateway_resumes_a_running_response(two: tuple[World, World]) -> None:
     here, there = two
     hold = Hold()
     model = here.script([STREAM, *SO_FAR, hold, *said(" and further.")[1:]])
@@ -661,7 +661,7 @@ def test_another_gateway_resumes_what_one_runs(two: tuple[World, World]) -> None
     first.close()
 
 
-def test_another_gateway_cancels_what_one_runs(two: tuple[World, World]) -> None:
+def test_another_gateway_cancels_a_running_response(two: tuple[World, World]) -> None:
     here, there = two
     model = here.script([STREAM, *SO_FAR, SILENCE])
     made = here.sdk.responses.create(model=model, input="x", background=True)
@@ -671,7 +671,7 @@ def test_another_gateway_cancels_what_one_runs(two: tuple[World, World]) -> None
     assert here.resumed(made.id) == there.resumed(made.id)
 
 
-def test_another_gateway_goes_on_from_what_one_answered(two: tuple[World, World]) -> None:
+def test_another_gateway_continues_a_finished_response(two: tuple[World, World]) -> None:
     here, there = two
     model = here.script(said("First."), said("Second."))
     first = here.sdk.responses.create(model=model, input="one")
@@ -680,7 +680,7 @@ def test_another_gateway_goes_on_from_what_one_answered(two: tuple[World, World]
     assert here.sdk.responses.retrieve(second.id) == second
 
 
-def test_another_gateway_deletes_what_one_runs(two: tuple[World, World]) -> None:
+def test_another_gateway_deletes_a_running_response(two: tuple[World, World]) -> None:
     here, there = two
     model = here.script([STREAM, *SO_FAR, SILENCE])
     made = here.sdk.responses.create(model=model, input="x", background=True)

@@ -8,7 +8,7 @@ import pytest
 
 from weft.dialects import DIALECTS
 from weft.dialects.openai_chat.quirks import ChatQuirks
-from weft.gateway.settings.urls import address_of, loopback
+from weft.gateway.settings.urls import is_loopback, parse_base_url
 from weft.scrub import Secret
 from weft.upstream import catalog
 from weft.upstream.base import credentials, endpoint
@@ -62,7 +62,7 @@ def test_a_base_url_ends_before_the_path_that_the_dialect_adds(host: Host) -> No
     if host.base_url is None:
         assert "base_url: https://" in host.note  # it says what it looks like
         return
-    assert address_of(host.base_url).url == host.base_url
+    assert parse_base_url(host.base_url).url == host.base_url
     added = endpoint(host.dialect, "m", stream=False).split("/")[1]
     assert host.base_url.rpartition("/")[2] != added
 
@@ -72,9 +72,9 @@ def test_remote_presets_use_https_and_a_key(host: Host) -> None:
     if host.base_url is None:
         assert host.needs_key
         return
-    address = address_of(host.base_url)
+    address = parse_base_url(host.base_url)
     assert not address.exposed
-    own = host.base_url == "demo:" or loopback(address.origin.partition(":")[0])
+    own = host.base_url == "demo:" or is_loopback(address.origin.partition(":")[0])
     assert (host.needs_key, bool(host.variable) or own) == (not own, True)
 
 

@@ -96,7 +96,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     return folder, answered
 
 
-def test_a_store_in_which_all_dialects_were_told_everything_is_clean(
+def test_a_store_with_every_scenario_in_every_dialect_is_clean(
     full: tuple[Path, int],
 ) -> None:
     folder, answered = full
@@ -140,8 +140,8 @@ STRANGER = """INSERT OR IGNORE INTO response SELECT 'eve', 'eve', dialect, model
 ASKED = "INSERT OR IGNORE INTO asked VALUES ('eve', x'7B7D', x'5B5D', x'7B7D')"
 THEIRS = "INSERT OR IGNORE INTO conversation VALUES ('conv_1', 'eve', 1.0, x'7B7D')"
 ITEM = "INSERT OR IGNORE INTO item VALUES ('conv_1', 0, 'msg_1', x'7B7D')"
-DIGEST = "log: its digest is not that of what was told"
-CHECKSUM = ("checksum: something of it was changed after it had ended",)
+DIGEST = "log: its digest differs from that of the events that were sent"
+CHECKSUM = ("checksum: the response was changed after its end",)
 CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     "a byte of the log": (replaced("block", "data", b"weather", b"weathes"), (DIGEST,)),
     "a brace of the log": (replaced("block", "data", b"{", b"["), (DIGEST,)),
@@ -155,23 +155,23 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "no log": (
         said("DELETE FROM block WHERE response = :id"),
-        (DIGEST, "log: it holds 0 events,", "log: it holds 0 bytes,"),
+        (DIGEST, "log: it holds 0 events;", "log: it holds 0 bytes;"),
     ),
     "the record": (
         replaced("answer", "record", b'"name":"weather"', b'"name":"weathes"'),
-        ("record: its calls is not what the log tells",),
+        ("record: calls differs from the log",),
     ),
     "no record": (
         said("UPDATE answer SET record = NULL WHERE response = :id"), ("record: it cannot be read",)
     ),
-    "the body": (replaced("answer", "body", b"weather", b"weathes"), ("body: it",)),
+    "the body": (replaced("answer", "body", b"weather", b"weathes"), ("body: ",)),
     "no body": (said("UPDATE answer SET body = NULL WHERE response = :id"), ("body: ",)),
     "the status": (
         said("UPDATE response SET status = 'failed' WHERE id = :id"), ("status: it is failed;",)
     ),
     "the input": (
         said("UPDATE asked SET input = x'7B' WHERE response = :id"),
-        ("input: it is no list of items",),
+        ("input: it is not a list of items",),
     ),
     "a blank in the input": (
         said("UPDATE asked SET input = CAST(input || ' ' AS BLOB) WHERE response = :id"), CHECKSUM
@@ -187,11 +187,12 @@ CORRUPTIONS: dict[str, tuple[Change, tuple[str, ...]]] = {
     ),
     "how it was asked": (said("UPDATE response SET stream = NOT stream WHERE id = :id"), CHECKSUM),
     "its dialect": (
-        said("UPDATE response SET dialect = 'klingon' WHERE id = :id"), ("dialect: there is no",)
+        said("UPDATE response SET dialect = 'klingon' WHERE id = :id"),
+        ("dialect: 'klingon' is unknown",),
     ),
     "that its log was removed": (
         said("UPDATE response SET pruned = TRUE WHERE id = :id"),
-        ("log: it was removed for its age, and is there",),
+        ("log: it is marked as removed, but exists",),
     ),
     "what it goes on from": (
         said(STRANGER, ASKED, "UPDATE response SET previous = 'eve' WHERE id = :id"),
@@ -242,7 +243,7 @@ def verified(folder: Path) -> Result:
 
 
 @pytest.mark.parametrize("changed", CORRUPTIONS)
-def test_whatever_is_not_as_it_was_told_is_named(
+def test_every_change_to_a_stored_response_is_reported(
     few: sqlite3.Connection, tmp_path: Path, changed: str
 ) -> None:
     change, expected = CORRUPTIONS[changed]
@@ -271,7 +272,7 @@ def test_whatever_is_not_as_it_was_told_is_named(
         (b'"items":[{"type":"text"', b'"items":[{"type":"reasoning"'),
     ],
 )
-def test_the_record_of_an_answer_that_failed_says_what_was_told(
+def test_the_record_of_a_failed_response_says_what_was_sent(
     failed: sqlite3.Connection, tmp_path: Path, old: bytes, new: bytes
 ) -> None:
     rows = failed.execute("SELECT id, dialect FROM response").fetchall()
@@ -297,7 +298,7 @@ def test_a_difference_is_one_line_and_counted(few: sqlite3.Connection, tmp_path:
 # What cannot be compared
 
 
-def test_a_log_that_was_pruned_is_counted_and_its_answer_still_has_its_checksum(
+def test_a_pruned_log_is_counted_and_the_checksum_remains(
     few: sqlite3.Connection, tmp_path: Path
 ) -> None:
     few.execute("UPDATE response SET pruned = TRUE")
@@ -337,8 +338,6 @@ def test_settings_that_cannot_be_read_name_no_store(tmp_path: Path) -> None:
     assert (found.exit_code, found.stdout) == (2, "")
 
 
-def test_a_row_that_is_none_makes_the_store_unreadable(
-    few: sqlite3.Connection, tmp_path: Path
-) -> None:
+def test_an_invalid_row_makes_the_store_unreadable(few: sqlite3.Connection, tmp_path: Path) -> None:
     few.execute("UPDATE response SET status = 'nonsense'")
     assert verified(tmp_path).exit_code == 2

@@ -95,7 +95,9 @@ DOUBLED: dict[str, tuple[str, Spoil]] = {
 
 
 @pytest.mark.parametrize("case", DOUBLED)
-def test_a_log_that_tells_something_twice_is_named(stored: Path, tmp_path: Path, case: str) -> None:
+def test_a_log_that_says_something_twice_is_reported(
+    stored: Path, tmp_path: Path, case: str
+) -> None:
     dialect, spoil = DOUBLED[case]
     with sqlite3.connect(stored / "weft.db") as source:
         database = sqlite3.connect(tmp_path / "weft.db", isolation_level=None)
@@ -109,7 +111,7 @@ def test_a_log_that_tells_something_twice_is_named(stored: Path, tmp_path: Path,
     lines = found.stdout.splitlines()
     assert found.exit_code == 1
     assert all(line.startswith(f"{id}: ") for line in lines)
-    assert any("twice" in line or "its calls is not what the log tells" in line for line in lines)
+    assert any("twice" in line or "calls differs from the log" in line for line in lines)
     assert not any("digest" in line or "it holds" in line for line in lines)
 
 

@@ -175,7 +175,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("case", FOUND)
-def test_what_is_told_is_what_is_stored_and_nobody_is_alarmed(world: World, case: str) -> None:
+def test_streams_that_once_raised_a_false_alarm_are_clean(world: World, case: str) -> None:
     upstream, client, said = FOUND[case]
     told, id = world.runner.run(world.told_of(said, upstream, client, stream=True))
     entry, blocks = world.runner.run(world.kept(id or ""))

@@ -50,7 +50,7 @@ def spoken(upstream: str, stream: bool) -> list[Step]:
 
 
 @pytest.mark.long
-def test_an_answer_in_one_large_event_or_body_is_told_and_stored(tmp_path: Path) -> None:
+def test_a_response_in_one_large_event_or_body_is_sent_and_stored(tmp_path: Path) -> None:
     with passing(tmp_path) as world:  # which verifies what it stored
 
         def ask(client: str, upstream: str, stream: bool) -> None:

@@ -121,7 +121,7 @@ ENDS: dict[str, tuple[Step, ...]] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("end", ENDS)
-def test_no_chat_client_is_told_why_an_answer_ended_that_could_not_be_stored(
+def test_a_chat_client_gets_no_finish_reason_if_the_end_could_not_be_stored(
     end: str, staged: Upstream, tmp_path: Path
 ) -> None:
     """Also where the upstream's own chunks are passed on, and its reason comes before the end."""
@@ -144,7 +144,7 @@ def test_no_chat_client_is_told_why_an_answer_ended_that_could_not_be_stored(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "trouble"), TROUBLES)
-def test_what_cannot_be_stored_ends_in_an_error_and_is_not_half_there(
+def test_a_response_that_cannot_be_stored_ends_in_an_error(
     kind: Kind, trouble: Callable[[Scene, Gateway], "ExitStack"], staged: Upstream, tmp_path: Path
 ) -> None:
     with scene(kind, tmp_path, staged) as made:
@@ -174,7 +174,7 @@ def test_what_cannot_be_stored_ends_in_an_error_and_is_not_half_there(
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "trouble"), TROUBLES)
-def test_what_need_not_be_stored_goes_on_to_its_end(
+def test_a_response_that_need_not_be_stored_is_completed(
     kind: Kind, trouble: Callable[[Scene, Gateway], "ExitStack"], staged: Upstream, tmp_path: Path
 ) -> None:
     with scene(kind, tmp_path, staged, OPTIONAL) as made:
@@ -233,9 +233,7 @@ def test_a_database_that_is_restarted_under_load_loses_nothing(
 
 
 @pytest.mark.long
-def test_what_cannot_be_written_does_not_pile_up_in_memory(
-    staged: Upstream, tmp_path: Path
-) -> None:
+def test_unwritten_events_do_not_pile_up_in_memory(staged: Upstream, tmp_path: Path) -> None:
     """Three streams of 40 MB, and a database that takes nothing."""
     flood = Flood(piece(chunk({"content": "x" * 256 * 1024})), 160)
     with scene("sqlite", tmp_path, staged) as made:

@@ -178,7 +178,7 @@ def verified(made: Scene) -> None:
 
 @pytest.mark.parametrize("window", ["", WINDOW], ids=["", "window"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_wakes_up_too_late_tells_no_end_that_the_store_does_not_have(
+def test_a_frozen_gateway_sends_no_end_that_the_store_does_not_have(
     kind: Kind, window: str, staged: Upstream, tmp_path: Path
 ) -> None:
     """Also where clients were told more than was stored when it froze."""
@@ -207,7 +207,7 @@ def test_who_wakes_up_too_late_tells_no_end_that_the_store_does_not_have(
             one.judge()
             one.close()
         assert {stored(made)[id].status for id in running} == {"failed"}
-        until(lambda: "held this one for dead" in here.stderr, "the log")
+        until(lambda: "another server took over" in here.stderr, "the log")
         for server in (here, there):
             assert answered(made, server)["status"] == "completed"
         verified(made)
@@ -270,7 +270,7 @@ def confined(made: Scene) -> Iterator[Gateway]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_in_namespaces_of_their_own_none_ends_what_another_runs(
+def test_in_separate_namespaces_no_gateway_ends_the_responses_of_another(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
     with scene(kind, tmp_path, staged) as made, confined(made) as here:
@@ -286,7 +286,7 @@ def test_in_namespaces_of_their_own_none_ends_what_another_runs(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_died_in_another_namespace_is_found_long_before_its_lease_runs_out(
+def test_a_dead_gateway_in_another_namespace_is_found_before_its_lease_expires(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
     with scene(kind, tmp_path, staged, LONG) as made:
@@ -299,7 +299,7 @@ def test_who_died_in_another_namespace_is_found_long_before_its_lease_runs_out(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_clocks_an_hour_apart_none_ends_what_another_runs(
+def test_with_clocks_an_hour_apart_no_gateway_ends_the_responses_of_another(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
     with scene(kind, tmp_path, staged) as made:

@@ -86,7 +86,7 @@ def scenes(staged: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.mark.parametrize("position", POSITIONS, ids=lambda position: position.name)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_was_told_before_a_kill_is_there_and_has_an_end(
+def test_what_was_sent_before_a_kill_is_stored_and_has_an_end(
     kind: Kind, mode: Mode, position: Position, scenes: Scenes
 ) -> None:
     after = scenes.of(kind)
@@ -95,15 +95,13 @@ def test_whatever_was_told_before_a_kill_is_there_and_has_an_end(
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_that_a_kill_left_goes_on_running(kind: Kind, scenes: Scenes) -> None:
+def test_no_response_keeps_running_after_a_kill(kind: Kind, scenes: Scenes) -> None:
     database = scenes.of(kind).scene.database
     until(lambda: all(one.ended for one in database.entries()), "the end of all", SOON)
     database.audit()
 
 
-def test_what_the_store_had_not_seen_is_left_out_by_its_numbers(
-    staged: Upstream, tmp_path: Path
-) -> None:
+def test_event_numbers_that_were_not_stored_are_skipped(staged: Upstream, tmp_path: Path) -> None:
     with scene("sqlite", tmp_path, staged) as made:
         wanted = [(mode, one) for mode, one in CELLS if (mode, one.name) in QUICK]
         cells = killed(made, wanted)
@@ -115,7 +113,7 @@ def test_what_the_store_had_not_seen_is_left_out_by_its_numbers(
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_gateway_that_is_killed_while_it_recovers_leaves_no_more_than_before(
+def test_a_gateway_killed_during_recovery_leaves_nothing_new(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
     with scene(kind, tmp_path, staged) as made:

@@ -83,7 +83,7 @@ def verified(folder: Path) -> str:
 
 @EVERY_CLIENT
 @EVERY_SIZE
-def test_an_answer_of_any_size_is_told_and_stored(
+def test_a_response_of_any_size_is_sent_and_stored(
     size: int, client: str, upstream: str, tmp_path: Path
 ) -> None:
     wanted, model = told_text(text_in(str(size))), f"large/{size}"
@@ -115,7 +115,9 @@ def _check_stored(url: str, id: str, wanted: tuple[int, str]) -> None:
 
 
 @EVERY_SIZE
-def test_an_answer_of_any_size_goes_over_a_socket(size: int, upstream: str, tmp_path: Path) -> None:
+def test_a_response_of_any_size_is_sent_over_a_websocket(
+    size: int, upstream: str, tmp_path: Path
+) -> None:
     with serving(upstream, empty("sqlite", tmp_path), tmp_path) as running:
         address = running.url.replace("http", "ws", 1) + "/v1/responses"
         told = Told()
@@ -134,7 +136,7 @@ def test_an_answer_of_any_size_goes_over_a_socket(size: int, upstream: str, tmp_
 
 @EVERY_STORE
 @EVERY_SIZE
-def test_what_a_kill_leaves_of_an_answer_of_any_size_is_ended(
+def test_a_killed_response_of_any_size_is_ended(
     size: int, kind: Kind, upstream: str, tmp_path: Path
 ) -> None:
     store, model = empty(kind, tmp_path), f"large/{size}-held"

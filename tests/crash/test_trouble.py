@@ -29,7 +29,7 @@ from tests.faults.upstream import LAST, SILENCE, STREAM, Hold, Step, Upstream
 from tests.faults.upstream import chunk as piece
 from tests.faults.world import until
 from tests.stores import KINDS, Kind, entry
-from weft.gateway.sessions import RECOVERIES
+from weft.gateway.sessions import MAX_RECOVERIES
 from weft.relay.log import pack
 from weft.sse import Event
 from weft.store.records import Block
@@ -44,7 +44,7 @@ def streamed(made: Scene, *steps: Step) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_listens_elsewhere_is_told_the_end_of_what_a_dead_gateway_ran(
+def test_a_follower_elsewhere_gets_the_end_of_a_dead_gateways_response(
     kind: Kind, staged: Upstream, tmp_path: Path
 ) -> None:
     """Also where it was told more than was stored."""
@@ -75,7 +75,7 @@ def test_who_listens_elsewhere_is_told_the_end_of_what_a_dead_gateway_ran(
         follower.close()
 
 
-def test_a_client_that_leaves_before_its_answer_could_begin_leaves_nothing_running(
+def test_a_client_that_disconnects_before_the_beginning_leaves_nothing_running(
     staged: Upstream, tmp_path: Path
 ) -> None:
     with scene("sqlite", tmp_path, staged) as made:
@@ -105,9 +105,7 @@ def test_deleting_a_stream_that_runs_ends_it_at_once(staged: Upstream, tmp_path:
             assert events(stream.rest())[-1]["type"] in TERMINAL
 
 
-def test_whoever_resumes_what_is_silent_has_an_answer_at_once(
-    staged: Upstream, tmp_path: Path
-) -> None:
+def test_resuming_an_idle_stream_responds_at_once(staged: Upstream, tmp_path: Path) -> None:
     with scene("sqlite", tmp_path, staged) as made:
         running = made.start()
         hold = Hold()
@@ -147,7 +145,7 @@ ODD = b'{"type":"response.completed","response":{"status":"x"}}'
     ],
     ids=["no JSON", "no status", "no events"],
 )
-def test_a_log_that_cannot_be_read_keeps_no_gateway_from_starting(
+def test_an_unreadable_log_does_not_keep_a_gateway_from_starting(
     block: bytes, told: bytes, staged: Upstream, tmp_path: Path
 ) -> None:
     with scene("sqlite", tmp_path, staged) as made:
@@ -163,7 +161,7 @@ def test_a_log_that_cannot_be_read_keeps_no_gateway_from_starting(
         assert resumed(running, "resp_spoiled").startswith(told)
 
 
-def test_what_cannot_be_recovered_is_given_up_and_keeps_nothing_else_from_its_end(
+def test_a_response_that_cannot_be_recovered_is_given_up_and_blocks_no_other(
     staged: Upstream, tmp_path: Path
 ) -> None:
     with scene("sqlite", tmp_path, staged, "lease = 1.0") as made:
@@ -185,7 +183,7 @@ def test_what_cannot_be_recovered_is_given_up_and_keeps_nothing_else_from_its_en
         found = made.database.entry("resp_1")
         assert found is not None
         assert b"could not be read" in (found.record or b"")
-    assert running.stderr.count("response resp_1 could not be recovered") == RECOVERIES
+    assert running.stderr.count("cannot recover response resp_1") == MAX_RECOVERIES
 
 
 def test_an_upstream_with_statuses_of_its_own_is_stored_all_the_same(

@@ -38,7 +38,7 @@ from weft.dialects import DialectName
 
 PAIRS = list(product(DIALECTS, DIALECTS))
 Steps = Callable[[Speech], Sequence[Step]]
-SILENT = Fault("silence", lambda *_: [], "timeout", message="silent for 0.3 seconds")
+SILENT = Fault("silence", lambda *_: [], "timeout", message="sent nothing for 0.3 seconds")
 
 
 def every_pair(

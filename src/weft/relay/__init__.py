@@ -1,1 +1,1 @@
-"""The relay: upstream, decoder, stages, guard, and what the client is told. Here all meet."""
+"""One request on its way: routing, retries, translation, rendering, persistence."""

@@ -1,25 +1,25 @@
-"""The audit: whether what is stored is what was told.
+"""The audit: whether what is stored is what was streamed.
 
-Of every response that has ended:
+For every response that has ended:
 
-1. the log is the one that was told: its SHA-256, its events and its bytes are those noted at the
-   end;
-2. the log tells nothing twice: whoever reads it as strictly as an official client does finds each
-   call, item and answer once;
-3. the record says what the log says. The record is the fold of what the upstream said, the log is
-   in the client's dialect: they are compared as `Meaning`, field by field. What a dialect cannot
-   carry (docs/carrying.md) is no difference: the record is told once more in the client's dialect,
-   and a field may say what it says there;
-4. the body is what the log ends with: its last snapshot, or all of it if it was told in one piece;
-   where a wire has neither, what the record says as a body. That a response was cancelled, or that
-   the outputs it waited for have come, is newer than its log;
-5. what it goes on from, what goes on from it, and its conversation belong to the same owner, if
-   they are still there;
-6. the checksum is that of everything that was stored when it ended (`checksum.py`), so that no byte
-   can change without being noticed.
+1. The log is the one that was sent: its SHA-256, its number of events and its size are those that
+   were stored with the end.
+2. The log says nothing twice: a reader that is as strict as an official client finds each call,
+   item and response once.
+3. The record agrees with the log. The record is the response as the upstream sent it, the log is in
+   the client's dialect: they are compared field by field (`comparison.py`). What a dialect cannot
+   carry (docs/carrying.md) is not a difference: the record is encoded again in the client's
+   dialect, and a field may have the value that it has there.
+4. The body is what the log ends with: its last response object, or all of it if the response was
+   not streamed; if the dialect has neither, the record as a body. A cancellation, or the arrival of
+   tool outputs, may be newer than the log.
+5. The response it continues, the response that continues it, and its conversation belong to the
+   same owner, if they still exist.
+6. The checksum covers everything that was stored at the end (`checksum.py`), so that no byte can
+   change unnoticed.
 
-A log that was pruned is counted, and not read: digest, events and size still tell what it was. One
-response is in memory at a time, and of its log one block.
+A log that was pruned is counted, not read: digest, events and size remain. One response is in
+memory at a time, and one block of its log.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,18 +29,18 @@ from hashlib import sha256
 import msgspec
 from msgspec import Raw
 
-from weft.assembler import ReasoningItem, Response, TextItem
+from weft.assembler import Response
 from weft.codec import Decoder, Pipe
 from weft.context import Context
 from weft.dialects import DIALECTS
-from weft.errors import InternalError, WeftError
+from weft.errors import WeftError
 from weft.findings import Code, Findings
 from weft.guard import Guard
 from weft.ids import Ids
-from weft.partial_json import canonical
-from weft.parts import Part, ToolCall, ToolResult, Usage
 from weft.relay.checksum import is_unchanged
+from weft.relay.comparison import Comparable, comparable, different_fields
 from weft.relay.history import input_items
+from weft.relay.incoming import api_of
 from weft.relay.log import BODY, LogReader
 from weft.relay.persistence import awaits_outputs, status_of, with_status
 from weft.relay.recovery import frames_of, request_of
@@ -60,7 +60,7 @@ _status = msgspec.json.Decoder(_Status).decode
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Something of a stored response that is not as it was told."""
+    """A difference between a stored response and what was streamed."""
 
     id: str
     what: str
@@ -73,7 +73,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class AuditSummary(msgspec.Struct, frozen=True):
-    """What a walk over a store came to."""
+    """The result of an audit of a store."""
 
     compared: int
     """Responses that were compared with their log."""
@@ -83,110 +83,11 @@ class AuditSummary(msgspec.Struct, frozen=True):
     differences: int
 
 
-# What a response says
-
-
-class Meaning(msgspec.Struct, frozen=True):
-    """What a response says, without what any conversion may change: how text is cut into parts,
-    where it stands between calls, ids of items and of calls that the upstream ran, how JSON is
-    spelled, a sum of tokens, or a zero, beside what it sums up, and calls that an error cut before
-    their arguments began: not every wire had announced them."""
-
-    text: str
-    refusal: str
-    reasoning: str
-    calls: tuple[tuple[str, ...], ...]
-    ran: tuple[tuple[str, ...], ...]
-    """Calls that the upstream ran itself."""
-
-    results: tuple[tuple[str, ...], ...]
-    proofs: tuple[str, ...]
-    finish: str | None
-    usage: tuple[tuple[str, int], ...]
-    error: str | None
-
-
-def meaning_of(response: Response) -> Meaning:
-    names = _names(response)
-    items, error = response.items, response.error
-    calls = [one for one in items if isinstance(one, ToolCall) and not _is_nothing(one)]
-    results = [one for one in items if isinstance(one, ToolResult)]
-    return Meaning(
-        text=response.text,
-        refusal=response.refusal,
-        reasoning=response.reasoning,
-        calls=tuple(sorted(_call(one, names) for one in calls if not one.provider_executed)),
-        ran=tuple(sorted(_call(one, names) for one in calls if one.provider_executed)),
-        results=tuple(sorted(_result(one, names.get(one.id, one.id)) for one in results)),
-        proofs=tuple(sorted(set(_proofs(response)))),
-        finish=response.finish_reason,
-        usage=_usage(response.usage or Usage()),
-        error=None if error is None else error.kind,
-    )
-
-
-def _names(response: Response) -> dict[str, str]:
-    """Calls by their ids; those that the upstream ran by how many of their tool ran before."""
-    names: dict[str, str] = {}
-    ran: dict[str, int] = {}
-    for item in response.items:
-        if isinstance(item, ToolCall):
-            names[item.id] = item.id
-            if item.provider_executed:
-                ran[item.name] = ran.get(item.name, -1) + 1
-                names[item.id] = f"#{ran[item.name]}"
-    return names
-
-
-def _is_nothing(call: ToolCall) -> bool:
-    """Whether it was cut before it asked for anything."""
-    return call.invalid == "stream-failed" and not call.params.strip()
-
-
-def _call(call: ToolCall, names: dict[str, str]) -> tuple[str, ...]:
-    how = "ran" if call.provider_executed else call.invalid or "asked"
-    return (names[call.id], call.name, how, _spelled(call.params))
-
-
-def _result(result: ToolResult, name: str) -> tuple[str, ...]:
-    how = "preliminary" if result.preliminary else "final"
-    return (name, how, str(result.is_error), _spelled(bytes(result.result).decode()))
-
-
-def _proofs(response: Response) -> Iterable[str]:
-    for item in response.items:
-        if isinstance(item, TextItem | ReasoningItem | ToolCall) and item.signature is not None:
-            yield item.signature
-        if isinstance(item, ReasoningItem):
-            yield from (one for one in (item.encrypted, item.redacted) if one is not None)
-
-
-def _usage(usage: Usage) -> tuple[tuple[str, int], ...]:
-    counts: dict[str, int | None] = msgspec.structs.asdict(usage)
-    if usage.total_tokens == (usage.input_tokens or 0) + (usage.output_tokens or 0):
-        del counts["total_tokens"]
-    return tuple((name, count) for name, count in counts.items() if count)
-
-
-def _spelled(text: str) -> str:
-    found = canonical(text)
-    return text if found is None else found.decode()
-
-
-def different_fields(said: Meaning, *others: Meaning) -> list[str]:
-    """The fields of which none of the others says the same."""
-    return [
-        name
-        for name in Meaning.__struct_fields__
-        if all(getattr(said, name) != getattr(other, name) for other in others)
-    ]
-
-
-# What was told
+# Reading and encoding
 
 
 class _Reader:
-    """How one response reads in its client's dialect. Our own events have no limit of size."""
+    """Reads and encodes one response in its client's dialect. Our own events have no size limit."""
 
     def __init__(self, entry: Entry) -> None:
         self.dialect = DIALECTS[entry.dialect]
@@ -205,35 +106,30 @@ class _Reader:
         return decoder.response
 
     def encoded_streams(self, record: Response) -> Iterator[Response]:
-        """The record, once it was told in events."""
+        """The record, encoded as a stream and read again, in every possible order."""
         for parts in replay_variants(record):
-            yield self._read(parts)
-
-    def _read(self, parts: Iterable[Part]) -> Response:
-        """What a client reads that is told these parts: each event is gone when it is read."""
-        pipe, guard = self.pipe(), Guard(self._context.ids, Findings())
-        encoder = encoder_of(self.dialect, self._context, guard.fold, Findings())
-        for part in parts:
-            pipe.feed(frames_of(encoder.feed(guard.feed((part,)))))
-        pipe.feed(frames_of(encoder.feed(guard.finish())))
-        pipe.finish()
-        return pipe.response
+            pipe, guard = self.pipe(), Guard(self._context.ids, Findings())
+            encoder = encoder_of(self.dialect, self._context, guard.fold, Findings())
+            for part in parts:  # one at a time: their events are not all in memory
+                pipe.feed(frames_of(encoder.feed(guard.feed((part,)))))
+            pipe.feed(frames_of(encoder.feed(guard.finish())))
+            pipe.finish()
+            yield pipe.response
 
     def encoded_body(self, record: Response) -> Response:
-        """The record, once it was told in one piece."""
-        if self.dialect.body is None:
-            raise InternalError(f"{self.dialect.name} has no bodies")
-        return self.read_body(self.dialect.body(record, self._context, Findings()))
+        """The record, encoded as a body and read again."""
+        write_body = api_of(self.dialect.name).body
+        return self.read_body(write_body(record, self._context, Findings()))
 
 
 class _Log:
-    """Reads a log block by block: what it holds, and what it says."""
+    """Reads a log block by block."""
 
     def __init__(self, reader: _Reader) -> None:
         self.body: bytes | None = None
-        """The answer, if it was told in one piece."""
+        """The response, if it was not streamed."""
         self.snapshot: bytes | None = None
-        """The last response object that was told."""
+        """The last response object in the log."""
         self.readable = True
         self._reader = reader
         self._pipe = reader.pipe()
@@ -271,23 +167,23 @@ class _Log:
         else:
             self._hash.update(write_events((event,)))
             self._pipe.feed((frame,))
-            told = self._reader.dialect.snapshot(frame)
-            self.snapshot = self.snapshot if told is None else bytes(told)
+            snapshot = self._reader.dialect.snapshot(frame)
+            self.snapshot = self.snapshot if snapshot is None else bytes(snapshot)
         self._events += 1
 
     def differences(self, entry: Entry) -> Iterator[str]:
         is_mixed = self.body is not None and self._events > 1
         if self._misplaced or is_mixed or not self._is_whole:
-            yield "events or blocks are missing, or not in their places"
+            yield "events or blocks are missing or out of order"
         if self._events != entry.events:
-            yield f"it holds {self._events} events, {entry.events} were told"
+            yield f"it holds {self._events} events; {entry.events} were sent"
         if self._size != entry.size:
-            yield f"it holds {self._size} bytes, {entry.size} were stored"
+            yield f"it holds {self._size} bytes; {entry.size} were stored"
         if self._hash.hexdigest() != entry.digest:
-            yield "its digest is not that of what was told"
+            yield "its digest differs from that of the events that were sent"
 
     def response(self) -> Response:
-        """What the log says."""
+        """The response that the log holds."""
         if self.body is not None:
             return self._reader.read_body(self.body)
         self._pipe.finish()
@@ -314,11 +210,10 @@ _DUPLICATES: frozenset[Code] = frozenset(
         "whole-contradicts",
     )
 )
-"""Repairs of a reader that mean: something was told twice. Our own reader hides that, a strict one
-acts on it."""
+"""Findings of a reader that mean that something was sent twice. Our own reader repairs that, a
+strict one does not."""
 
-
-_CHANGED = "something of it was changed after it had ended"
+_CHANGED = "the response was changed after its end"
 
 
 class _EntryAudit:
@@ -341,8 +236,10 @@ class _EntryAudit:
         if not found:
             found = [("log", why) for why in self._log.differences(entry)]
             found += self._record()
-        if not _is_list(entry.input):
-            found.append(("input", "it is no list of items"))
+        try:
+            input_items(Raw(entry.input))
+        except WeftError:
+            found.append(("input", "it is not a list of items"))
         if not found and not _is_unchanged(entry):
             found.append(("checksum", _CHANGED))
         return [Difference(entry.id, what, why) for what, why in found]
@@ -356,47 +253,44 @@ class _EntryAudit:
         try:
             yield from self._compared(record)
         except (ValueError, RecursionError, WeftError):
-            yield "record", "it cannot be told again"
+            yield "record", "it cannot be encoded"
 
     def _compared(self, record: Response) -> Iterator[tuple[str, str]]:
         log, reader = self._log, self._reader
-        response = log.response()
-        stored = meaning_of(record)
-        found = list(_unlike(response, stored))
-        for again in self._retold(record):
-            if not found:
-                break
-            found = min(found, list(_unlike(response, stored, again)), key=len)
+        sent = log.response()
+        stored = comparable(record)
+        found = list(_differences(sent, stored))
+        if found and log.body is not None:
+            again = reader.encoded_body(record)
+            found = min(found, list(_differences(sent, stored, again)), key=len)
+        elif found:
+            for again in reader.encoded_streams(record):
+                found = min(found, list(_differences(sent, stored, again)), key=len)
+                if not found:
+                    break
         yield from found
         snapshot = log.snapshot if log.body is None else log.body
         if snapshot is None:
-            yield from _folded(self._entry, record, reader)
+            yield from _compare_body(self._entry, record, reader)
         else:
-            yield from _snapshot(self._entry, record, snapshot)
-
-    def _retold(self, record: Response) -> Iterator[Response]:
-        """The record, told as it was told to the client. It is made only if it is needed."""
-        if self._log.body is None:
-            yield from self._reader.encoded_streams(record)
-        else:
-            yield self._reader.encoded_body(record)
+            yield from _compare_snapshot(self._entry, record, snapshot)
 
 
-def _unlike(said: Response, stored: Meaning, *again: Response) -> Iterator[tuple[str, str]]:
-    """What the log tells twice, and the fields that say something else than what is stored. Neither
-    is a difference if the record, told again, reads like that too."""
+def _differences(sent: Response, stored: Comparable, *again: Response) -> Iterator[tuple[str, str]]:
+    """What the log says twice, and the fields that differ from the record. Neither is a difference
+    if the record, encoded again, reads like that too."""
     known = {one.code for other in again for one in other.findings}
-    for one in said.findings:
+    for one in sent.findings:
         if one.code in _DUPLICATES - known:
-            yield "log", f"it tells something twice: {one.detail}"
-    for name in different_fields(meaning_of(said), stored, *map(meaning_of, again)):
-        if name == "usage" and said.error is not None:
-            continue  # nothing is told after an error: the log may have an earlier count
-        yield "record", f"its {name} is not what the log tells"
+            yield "log", f"it says something twice: {one.detail}"
+    for name in different_fields(comparable(sent), stored, *map(comparable, again)):
+        if name == "usage" and sent.error is not None:
+            continue  # nothing is sent after an error: the log may have an earlier count
+        yield "record", f"{name} differs from the log"
 
 
 def audit_log(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
-    """What is wrong with a response that has ended, and whose log is this."""
+    """The differences of a response that has ended and has this log."""
     examination = _EntryAudit(entry)
     for block in blocks:
         examination.feed(block)
@@ -404,7 +298,7 @@ def audit_log(entry: Entry, blocks: Iterable[Block]) -> list[Difference]:
 
 
 def _is_unchanged(entry: Entry) -> bool:
-    """Whether nothing was changed; that the outputs it waited for have come is newer."""
+    """Whether nothing was changed, except that awaited tool outputs may have arrived."""
     if is_unchanged(entry):
         return True
     if entry.status != "completed" or entry.body is None or not awaits_outputs(entry.body):
@@ -412,58 +306,44 @@ def _is_unchanged(entry: Entry) -> bool:
     return is_unchanged(msgspec.structs.replace(entry, status="incomplete"))
 
 
-def _folded(entry: Entry, record: Response, reader: _Reader) -> Iterable[tuple[str, str]]:
-    """A stream without snapshots: body and status are what the record says."""
+def _compare_body(entry: Entry, record: Response, reader: _Reader) -> Iterator[tuple[str, str]]:
+    """For a log without response objects: body and status must agree with the record."""
     if entry.status != status_of(record):
         yield "status", f"it is {entry.status}; the record says {status_of(record)}"
     if entry.body is None:
         if record.error is None:
-            yield "body", "there is none"
+            yield "body", "it is missing"
         return
-    said, stored = meaning_of(reader.read_body(entry.body)), meaning_of(record)
-    if different_fields(said, stored):
-        for name in different_fields(said, stored, meaning_of(reader.encoded_body(record))):
-            yield "body", f"its {name} is not what the record says"
+    body, stored = comparable(reader.read_body(entry.body)), comparable(record)
+    if different_fields(body, stored):
+        for name in different_fields(body, stored, comparable(reader.encoded_body(record))):
+            yield "body", f"{name} differs from the record"
 
 
-def _snapshot(entry: Entry, record: Response, snapshot: bytes) -> Iterable[tuple[str, str]]:
-    """A log that ends with the whole answer."""
+def _compare_snapshot(entry: Entry, record: Response, snapshot: bytes) -> Iterator[tuple[str, str]]:
+    """For a log that ends with the whole response: body and status must agree with that."""
     status = status_of(record)
-    statuses = {status}
-    word = _word(snapshot)
-    if word is not None:
-        status = status if status == "cancelled" else word
+    statuses, found = {status}, None
+    with suppress(ValueError):
+        found = _status(snapshot).status
+    if found is not None:
+        status = status if status == "cancelled" else found
         statuses = {status, "completed"} if awaits_outputs(snapshot) else {status}
         snapshot = with_status(snapshot, status)
     if entry.body != snapshot:
-        yield "body", "it is not what the log ends with"
+        yield "body", "it differs from the end of the log"
     if entry.status not in statuses:
         yield "status", f"it is {entry.status}; the log says {' or '.join(sorted(statuses))}"
-
-
-def _word(snapshot: bytes) -> Status | None:
-    """The status that a response object says it has, if that is a word of ours."""
-    with suppress(ValueError):
-        return _status(snapshot).status
-    return None
-
-
-def _is_list(input: bytes) -> bool:
-    try:
-        input_items(Raw(input))
-    except WeftError:
-        return False
-    return True
 
 
 # The store
 
 
-async def audit(store: Store, tell: Callable[[Difference], None]) -> AuditSummary:
-    """Walks the store, one response at a time, and tells every difference. Raises StoreError."""
-    whole = pruned = running = differences = 0
+async def audit(store: Store, report: Callable[[Difference], None]) -> AuditSummary:
+    """Compares all responses, one at a time, and reports every difference. Raises StoreError."""
+    compared = pruned = running = differences = 0
     last = ""
-    while entries := await store.entries(last, 1):  # more of them may be large
+    while entries := await store.entries(last, 1):  # one at a time: they may be large
         entry = entries[0]
         if entry.ended is None:
             running += 1
@@ -471,16 +351,16 @@ async def audit(store: Store, tell: Callable[[Difference], None]) -> AuditSummar
             found = await audit_entry(store, entry)
             differences += len(found)
             for one in found:
-                tell(one)
+                report(one)
             pruned += entry.pruned
-            whole += not entry.pruned
+            compared += not entry.pruned
         last = entry.id
-    return AuditSummary(whole, pruned, running, differences)
+    return AuditSummary(compared, pruned, running, differences)
 
 
 async def audit_entry(store: Store, entry: Entry) -> list[Difference]:
-    """The differences of a response that has ended, and is still there when they were found: others
-    may change it meanwhile."""
+    """The differences of a response that has ended. Others may change or delete it meanwhile: then
+    it is compared again."""
     found = await _compared(store, entry)
     if not found:
         return []
@@ -490,28 +370,24 @@ async def audit_entry(store: Store, entry: Entry) -> list[Difference]:
 
 async def _compared(store: Store, entry: Entry) -> list[Difference]:
     if entry.dialect not in DIALECTS:
-        return [Difference(entry.id, "dialect", f"there is no {entry.dialect!r}")]
-    found = await (_without_log if entry.pruned else _with_log)(store, entry)
+        return [Difference(entry.id, "dialect", f"{entry.dialect!r} is unknown")]
+    found: list[Difference] = []
+    if not entry.pruned:
+        examination, after_block = _EntryAudit(entry), -1
+        while blocks := await store.blocks(entry.id, after_block=after_block):
+            after_block = blocks[-1].number
+            while blocks:
+                examination.feed(blocks.pop(0))
+        found = examination.finish()
+    elif await store.blocks(entry.id):
+        found = [Difference(entry.id, "log", "it is marked as removed, but exists")]
+    elif not _is_unchanged(entry):
+        found = [Difference(entry.id, "checksum", _CHANGED)]
     return found + [Difference(entry.id, *one) for one in await _links(store, entry)]
 
 
-async def _with_log(store: Store, entry: Entry) -> list[Difference]:
-    examination, behind = _EntryAudit(entry), -1
-    while blocks := await store.blocks(entry.id, behind=behind):
-        behind = blocks[-1].number
-        while blocks:
-            examination.feed(blocks.pop(0))
-    return examination.finish()
-
-
-async def _without_log(store: Store, entry: Entry) -> list[Difference]:
-    if await store.blocks(entry.id):
-        return [Difference(entry.id, "log", "it was removed for its age, and is there")]
-    return [] if _is_unchanged(entry) else [Difference(entry.id, "checksum", _CHANGED)]
-
-
 async def _links(store: Store, entry: Entry) -> list[tuple[str, str]]:
-    """What a response is tied to may be gone; what is there must belong to the same owner."""
+    """What the response is linked to may be deleted; otherwise it must have the same owner."""
     found: list[tuple[str, str]] = []
     for what, id in (("previous", entry.previous), ("answered", entry.answered)):
         other = None if id is None else await store.entry(id)

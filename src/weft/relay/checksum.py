@@ -1,8 +1,8 @@
-"""The checksum of a stored response: a SHA-256 over everything that stays once it has ended.
+"""The checksum of a stored response: a SHA-256 over everything that does not change after its end.
 
-It is the last field of the record. What may change later is not under it: which response went on
-from this one, whether the log was removed for its age, the metadata that a client writes, and the
-process that ran it. The log has a digest of its own, which is under the checksum.
+It is the last field of the record. It does not cover what may change later: which response
+continues this one, whether the log was removed because of its age, the metadata that a client
+writes, and the server that ran it. The log has a digest of its own, which the checksum covers.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,10 @@ _LENGTH = len(b',"checksum":""}') + sha256().digest_size * 2
 
 
 def with_record(entry: Entry, ending: Ending, record: Sequence[bytes]) -> Ending:
-    """The ending of a response that was begun as this entry, with its record, a JSON object in
-    pieces that may be large, and the checksum in it."""
+    """The ending of the response that began as this entry, with its record and the checksum in it.
+    `record` is a JSON object in pieces, which may be large."""
     pieces = [*record[:-1], record[-1][:-1]]
-    tail = _tail(_ended(entry, ending), pieces)
-    return msgspec.structs.replace(ending, record=b"".join((*pieces, tail)))
-
-
-def is_unchanged(entry: Entry) -> bool:
-    """Whether a response that has ended is still what it was then."""
-    record = memoryview(entry.record or b"")
-    return record[-_LENGTH:] == _tail(entry, [record[:-_LENGTH]])
-
-
-def _ended(entry: Entry, ending: Ending) -> Entry:
-    return msgspec.structs.replace(
+    ended = msgspec.structs.replace(
         entry,
         status=ending.status,
         ended=ending.ended,
@@ -39,11 +28,18 @@ def _ended(entry: Entry, ending: Ending) -> Entry:
         events=ending.events,
         size=ending.size,
     )
+    return msgspec.structs.replace(ending, record=b"".join((*pieces, _tail(ended, pieces))))
+
+
+def is_unchanged(entry: Entry) -> bool:
+    """Whether a response is unchanged since its end."""
+    record = memoryview(entry.record or b"")
+    return record[-_LENGTH:] == _tail(entry, [record[:-_LENGTH]])
 
 
 def _tail(entry: Entry, record: Sequence[bytes | memoryview]) -> bytes:
-    """The end of a record, with its checksum. `record` is what stands before it, in pieces: it may
-    be large, and is not copied."""
+    """The end of a record, with its checksum. `record` is the part before it, in pieces that may be
+    large and are not copied."""
     e = entry
     texts = (e.id, e.owner, e.dialect, e.model, e.status, e.previous, e.conversation, e.digest)
     rest = (e.created, e.ended, e.background, e.stream, e.visible, e.events, e.size)

@@ -1,4 +1,4 @@
-"""What ends a request from outside: a stop, a silence that is too long, a time that is up."""
+"""What ends a request from outside: a stop, the idle timeout, the time limit."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ class RequestStopped(RequestFailed):
 
 
 class Interrupt:
-    """Ends what a task waits for. `stop` may be called from anywhere on the loop of the task."""
+    """Stops a task that waits for an upstream. `stop` may be called anywhere on its event loop."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[object] | None = None
@@ -25,14 +25,14 @@ class Interrupt:
         """Why it was stopped."""
 
     def stop(self, error: ErrorPart) -> None:
-        """The first reason counts."""
+        """Stops the request; only the first call has an effect."""
         if self.reason is None:
             self.reason = error
             if self.waiting and self._task is not None:
                 self._task.cancel()
 
     async def wait(self, work: Awaitable[T]) -> T:
-        """Waits; raises RequestStopped if it is stopped meanwhile, or was before."""
+        """Awaits `work`; raises RequestStopped if `stop` is called meanwhile, or was before."""
         if self.reason is not None:
             if asyncio.iscoroutine(work):
                 work.close()
@@ -42,11 +42,11 @@ class Interrupt:
         try:
             return await work
         except asyncio.CancelledError:
-            stopped: ErrorPart | None = self.reason
-            if stopped is None or task is None:
+            reason: ErrorPart | None = self.reason
+            if reason is None or task is None:  # cancelled by somebody else
                 raise
             task.uncancel()
-            raise RequestStopped(stopped) from None
+            raise RequestStopped(reason) from None
         finally:
             self.waiting = before
             if not before:
@@ -54,7 +54,7 @@ class Interrupt:
 
 
 class Deadlines:
-    """How long an answer may take, and how long it may be silent."""
+    """The time limit and the idle timeout of a response."""
 
     def __init__(self, interrupt: Interrupt, limits: RequestLimits) -> None:
         self._interrupt = interrupt
@@ -62,39 +62,41 @@ class Deadlines:
         self._limits = limits
         self._upstream = ""
         self._last = 0.0
-        """When something came."""
-        self._silence: asyncio.TimerHandle | None = None
+        """When the last data arrived."""
+        self._idle: asyncio.TimerHandle | None = None
         self._end = self._loop.call_later(limits.duration, self._too_long)
 
     def activity(self) -> None:
-        """Something came."""
+        """Data arrived: restarts the idle timeout."""
         self._last = self._loop.time()
 
-    def allow_silence(self, upstream: str, seconds: float) -> None:
-        """Silence of this upstream for longer than this ends the answer."""
+    def set_idle_timeout(self, upstream: str, seconds: float) -> None:
+        """Ends the response if this upstream sends nothing for so long."""
         self._upstream = upstream
         self.activity()
-        if self._silence is not None:
-            self._silence.cancel()
-        self._silence = self._loop.call_later(seconds, self._silent, seconds)
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = self._loop.call_later(seconds, self._check_idle, seconds)
 
     def expect_end(self) -> None:
-        """The upstream told why it ends: little more can come."""
-        self.allow_silence(self._upstream, self._limits.grace)
+        """The upstream has sent its finish reason: at most usage follows, within `grace`."""
+        self.set_idle_timeout(self._upstream, self._limits.grace)
 
     def cancel(self) -> None:
         self._end.cancel()
-        if self._silence is not None:
-            self._silence.cancel()
+        if self._idle is not None:
+            self._idle.cancel()
 
     def _too_long(self) -> None:
         limit = self._limits.duration
-        self._interrupt.stop(ErrorPart("timeout", f"the answer took longer than {limit:g} seconds"))
+        self._interrupt.stop(
+            ErrorPart("timeout", f"the response took longer than {limit:g} seconds")
+        )
 
-    def _silent(self, limit: float) -> None:
+    def _check_idle(self, limit: float) -> None:
         left = self._last + limit - self._loop.time()
-        if left > 0.001 or not self._interrupt.waiting:  # a client that reads slowly is no silence
-            self._silence = self._loop.call_later(max(left, 0.05), self._silent, limit)
+        if left > 0.001 or not self._interrupt.waiting:  # or the client reads slowly
+            self._idle = self._loop.call_later(max(left, 0.05), self._check_idle, limit)
         else:
-            message = f'upstream "{self._upstream}" was silent for {limit:g} seconds'
+            message = f'upstream "{self._upstream}" sent nothing for {limit:g} seconds'
             self._interrupt.stop(ErrorPart("timeout", message, retryable=True))

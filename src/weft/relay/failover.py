@@ -1,7 +1,7 @@
-"""Finds an upstream that answers: targets in order, each as often as it is worth.
+"""Tries the targets of a request in order, with retries, until one of them sends content.
 
-Nothing is told before there is content, so a target that fails until then is tried again, or the
-next one is; afterwards never.
+Nothing is sent to the client before there is content: until then, a target that fails is tried
+again, or the next one is; afterwards never.
 """
 
 import asyncio
@@ -27,54 +27,49 @@ from weft.relay.offload import for_body
 from weft.relay.reasoning import Restored
 from weft.relay.request_record import Attempt
 from weft.relay.routing import Target
-from weft.relay.stream import OpenStream, RequestState, refusal
-from weft.relay.translation import UpstreamRequest, translate
-from weft.upstream.base import Unreachable, error_of
+from weft.relay.stream import OpenStream, RequestState, send
+from weft.relay.translation import translate
 from weft.upstream.retry import retry_delay
 
-_PROOF = re.compile(r"signature|encrypted[_ ]content|thinking block|reasoning item", re.IGNORECASE)
-"""What upstreams say of a proof that they do not take back."""
+_SIGNATURE_ERROR = re.compile(
+    r"signature|encrypted[_ ]content|thinking block|reasoning item", re.IGNORECASE
+)
+"""What the errors of upstreams say that do not accept the reasoning of earlier turns."""
 
 _FINAL = frozenset(("bad-request", "cancelled"))
-"""What would go wrong everywhere: no other target is tried."""
+"""Errors that every target would have: no other one is tried."""
 
 
 async def open_target(
     state: RequestState, restored: Restored, targets: Sequence[Target]
 ) -> OpenStream:
     """Returns a stream that has content. Raises RequestFailed with the last error if none has."""
-    failed = RequestFailed(ErrorPart("internal", "there is no target"))
+    clock = asyncio.get_running_loop().time
+    error = ErrorPart("internal", "there is no target")
     for target in targets:
-        try:
-            return await _guarded(state, restored, target)
-        except RequestFailed as problem:
-            failed = problem
-            if class_of(failed.error) in _FINAL:
-                break
-    raise failed
+        paused = target.breaker.refusal(clock())
+        if paused is not None:
+            error = paused
+            state.record.attempts.append(Attempt(target.name, error))
+        else:
+            try:
+                stream = await _with_retries(state, restored, target)
+            except RequestFailed as failed:
+                error = failed.error
+                target.breaker.failed(error, clock())
+            except BaseException:
+                target.breaker.abandoned()
+                raise
+            else:
+                target.breaker.succeeded(clock())
+                return stream
+        if class_of(error) in _FINAL:
+            break
+    raise RequestFailed(error)
 
 
-async def _guarded(state: RequestState, restored: Restored, target: Target) -> OpenStream:
-    """Asks one target, if its breaker admits the request."""
-    breaker, clock = target.breaker, asyncio.get_running_loop().time
-    paused = breaker.refusal(clock())
-    if paused is not None:
-        state.record.attempts.append(Attempt(target.name, paused))
-        raise RequestFailed(paused)
-    try:
-        stream = await _retried(state, restored, target)
-    except RequestFailed as failed:
-        breaker.failed(failed.error, clock())
-        raise
-    except BaseException:
-        breaker.abandoned()
-        raise
-    breaker.succeeded(clock())
-    return stream
-
-
-async def _retried(state: RequestState, restored: Restored, target: Target) -> OpenStream:
-    """Asks one target as often as it is worth."""
+async def _with_retries(state: RequestState, restored: Restored, target: Target) -> OpenStream:
+    """Tries one target as often as its retry policy says."""
     policy = target.upstream.config.retry
     tries, without_reasoning = 0, False
     while True:
@@ -86,7 +81,8 @@ async def _retried(state: RequestState, restored: Restored, target: Target) -> O
         else:
             state.record.attempts.append(Attempt(target.name))
             return stream
-        if not without_reasoning and error.status == 400 and _PROOF.search(error.message):
+        is_signature_error = error.status == 400 and _SIGNATURE_ERROR.search(error.message)
+        if is_signature_error and not without_reasoning:
             without_reasoning = True
             continue
         tries += 1
@@ -99,39 +95,26 @@ async def _retried(state: RequestState, restored: Restored, target: Target) -> O
 async def _attempt(
     state: RequestState, restored: Restored, target: Target, without_reasoning: bool
 ) -> OpenStream:
-    """Asks once, and reads until there is content."""
+    """Sends the request once, and reads until there is content."""
     work = partial(translate, state.incoming, restored, target, without_reasoning=without_reasoning)
     sent = await for_body(state.incoming.body.raw, work)
-    stream: OpenStream | None = None
     try:
-        stream = await _ask(state, sent)
-        await stream.read_until(_is_content)
+        stream = OpenStream(state, sent, await send(sent))
+        try:
+            await stream.read_until(_is_content)
+        except BaseException:
+            stream.abort()
+            raise
     except RequestFailed as failed:
-        if stream is not None:
-            stream.abort()
         raise RequestFailed(state.redact(failed.error)) from None
-    except BaseException:
-        if stream is not None:
-            stream.abort()
-        raise
     return stream
-
-
-async def _ask(state: RequestState, sent: UpstreamRequest) -> OpenStream:
-    try:
-        incoming = await sent.target.upstream.send(sent.outgoing())
-    except Unreachable as problem:
-        raise RequestFailed(error_of(problem)) from None
-    if incoming.status // 100 != 2:
-        raise RequestFailed(await refusal(incoming, sent))
-    return OpenStream(state, sent, incoming)
 
 
 _EMPTY = (ResponseMetadata, TextStart, TextEnd, ReasoningStart, ErrorPart, Finish)
 
 
 def _is_content(part: Part) -> bool:
-    """Whether a part tells anything: what only begins and ends does not."""
+    """Whether a part has content: starts and ends alone have none."""
     if isinstance(part, ReasoningEnd):
         return bool(part.signature or part.encrypted or part.redacted)
     return not isinstance(part, _EMPTY)

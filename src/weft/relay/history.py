@@ -1,7 +1,8 @@
-"""What was said before: the items of earlier turns, as a client without a store would send them.
+"""The history of a conversation: the items of earlier turns, as a client without a store would send
+them.
 
-History is what came in and what went out, in that order; nothing is made up but the results of
-calls that nobody answered, since a call without a result would brick every further turn.
+The history is the input and the output of each turn, in order. Nothing is added, except results for
+calls that have none: upstreams refuse a call without a result, and with it every further turn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,13 +16,13 @@ from weft.parts import Json
 from weft.store.records import Entry
 
 UNANSWERED = "There is no result: the turn was interrupted before the tool had answered."
-"""What a model is told of a call that was never answered."""
+"""The result that a model gets for a call that has none."""
 
 _OUTPUTS = {
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
 }
-"""Calls that may be answered in words."""
+"""The calls whose result may be any text."""
 
 _PREFIXES = {
     "message": "msg",
@@ -36,7 +37,7 @@ _json = msgspec.json.Encoder().encode
 
 
 class ItemShape(msgspec.Struct):
-    """As much of an item as says what it is."""
+    """The fields of an item that say what it is."""
 
     type: str = "message"
     id: str | None = None
@@ -55,7 +56,7 @@ class ItemShape(msgspec.Struct):
 
     @property
     def is_cut(self) -> bool:
-        """Whether it is a call that was never whole."""
+        """Whether it is an incomplete call."""
         return self.type.endswith("_call") and self.status in ("in_progress", "incomplete")
 
 
@@ -65,23 +66,23 @@ _text = msgspec.json.Decoder(str).decode
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-class _Answer(msgspec.Struct):
+class _ResponseOutput(msgspec.Struct):
     output: list[Raw] = []
 
 
-_answer = msgspec.json.Decoder(_Answer).decode
+_response = msgspec.json.Decoder(_ResponseOutput).decode
 
 
 def read_shape(item: Raw) -> ItemShape:
-    """Raises BadRequest for what is no item."""
+    """Raises BadRequest if this is not an item."""
     try:
         return _shape(item)
     except (ValueError, RecursionError):
-        raise BadRequest("input", "expected items that are objects, each of a type") from None
+        raise BadRequest("input", "expected items: objects with a type") from None
 
 
 def input_items(input: Json) -> list[Raw]:
-    """The items of an `input`, which may be one text. Raises BadRequest."""
+    """The items of an `input`, which may be a string. Raises BadRequest."""
     raw = bytes(input) if isinstance(input, Raw) else b"null"
     if raw == b"null":
         return []
@@ -91,11 +92,11 @@ def input_items(input: Json) -> list[Raw]:
             return [Raw(_json({"type": "message", "role": "user", "content": content}))]
         return _items(raw)
     except ValueError:
-        raise BadRequest("input", "expected a text, or an array of items") from None
+        raise BadRequest("input", "expected a string or an array of items") from None
 
 
 def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
-    """Items as they are listed: each with a type, an id and a status. The seed makes the ids."""
+    """Items for a list: each with a type, an id and a status. Missing ids derive from the seed."""
     ids = Ids(seed.encode())
     listed: list[dict[str, Raw]] = []
     for item in items:
@@ -103,50 +104,52 @@ def listed_items(items: Iterable[Raw], seed: str) -> list[dict[str, Raw]]:
         id = ids.mint(id_prefix(found))
         more = {"type": Raw(_json(found.type)), "id": Raw(_json(id)), "status": _COMPLETED}
         fields = {**more, **_fields(item)}
-        if found.type == "message" and isinstance(found.content, Raw):
-            fields["content"] = _parts(found.content, found.role)
+        content = found.content if found.type == "message" else UNSET
+        if isinstance(content, Raw) and bytes(content).lstrip()[:1] == b'"':  # a string: one part
+            kind = "output_text" if found.role == "assistant" else "input_text"
+            part: dict[str, object] = {"type": kind, "text": _text(content)}
+            if kind == "output_text":
+                part["annotations"] = []
+            fields["content"] = Raw(_json([part]))
         listed.append(fields)
     return listed
 
 
 def id_prefix(item: ItemShape) -> str:
-    """How the id of such an item begins."""
+    """The prefix of the ids of such items."""
     return _PREFIXES.get(item.type, "item")
 
 
 _COMPLETED = Raw(b'"completed"')
 
 
-def _parts(content: Raw, role: str | None) -> Raw:
-    """The content of a message as parts, also where it came as a text."""
-    if bytes(content).lstrip()[:1] != b'"':
-        return content
-    kind = "output_text" if role == "assistant" else "input_text"
-    part: dict[str, object] = {"type": kind, "text": _text(content)}
-    return Raw(_json([{**part, "annotations": []} if kind == "output_text" else part]))
-
-
 def items_of_turns(turns: Sequence[Entry]) -> list[Raw]:
-    """All items of these turns, in order: what came in, and what went out."""
+    """All items of these turns, in order: the input and the output of each."""
     items: list[Raw] = []
     for turn in turns:
         items += _items(turn.input)
         if turn.body is not None:
-            items += _answer(turn.body).output
+            items += _response(turn.body).output
     return items
 
 
 def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
-    """History and the new input: every call with its result. Raises BadRequest for a result of a
-    call that nobody made."""
-    before = _usable(before)
+    """The history and the new input, with a result for every call. Raises BadRequest for a result
+    without a call."""
+    shapes = [read_shape(one) for one in before]
+    complete = {one.call_id for one in shapes if one.is_call and not one.is_cut}
+    before = [  # without incomplete calls, and without results that have no call
+        item
+        for item, one in zip(before, shapes, strict=True)
+        if not one.is_cut and not (one.is_output and one.call_id not in complete)
+    ]
     shapes = [read_shape(one) for one in (*before, *new)]
     calls = {one.call_id for one in shapes if one.is_call}
     answered = {one.call_id for one in shapes if one.is_output}
-    for place, one in enumerate(map(read_shape, new)):
+    for index, one in enumerate(map(read_shape, new)):
         if one.is_output and one.call_id not in calls:
-            message = f"no tool call {one.call_id!r} was made before"
-            raise BadRequest(f"input[{place}].call_id", message)
+            message = f"there is no tool call {one.call_id!r} in the conversation"
+            raise BadRequest(f"input[{index}].call_id", message)
     items: list[Raw] = []
     for item, found in zip((*before, *new), shapes, strict=True):
         if not found.is_call or found.call_id in answered:
@@ -158,19 +161,7 @@ def with_results(before: Sequence[Raw], new: Sequence[Raw]) -> list[Raw]:
     return items
 
 
-def _usable(items: Sequence[Raw]) -> list[Raw]:
-    """History without what no turn can hold: calls that were never whole, and results of calls
-    that are not there."""
-    shapes = [read_shape(one) for one in items]
-    calls = {one.call_id for one in shapes if one.is_call and not one.is_cut}
-    return [
-        item
-        for item, one in zip(items, shapes, strict=True)
-        if not one.is_cut and not (one.is_output and one.call_id not in calls)
-    ]
-
-
 def with_input(body: bytes, items: Sequence[Raw], *without: str) -> bytes:
-    """A request with other input, and without these fields."""
+    """The request with this input, and without these fields."""
     fields = {name: value for name, value in _fields(body).items() if name not in without}
     return _json({**fields, "input": items})

@@ -1,17 +1,22 @@
-"""A request as it came: read once, whatever targets are tried for it."""
+"""A request from a client: parsed once, however many targets are tried."""
 
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 from msgspec import Raw
 
+from weft.assembler import Response
 from weft.context import Context
 from weft.dialects import DIALECTS
 from weft.dialects.base import Dialect
-from weft.dialects.error_classes import ErrorClass, new_error
+from weft.dialects.error_classes import ErrorClass, ErrorReader, new_error
 from weft.dialects.requests.codec import Parsed, RequestCodec
 from weft.errors import BadRequest, InternalError, Refused
+from weft.findings import Findings
 from weft.ids import Ids
 from weft.parts import ErrorPart
 from weft.request import Request
@@ -20,7 +25,7 @@ _ITEM = re.compile(r"input\[(\d+)\]")
 
 
 class RequestFailed(Exception):
-    """A request that ends without an answer: `error` is what its client is told."""
+    """A request that ends without a response: `error` is what its client gets."""
 
     def __init__(self, error: ErrorPart) -> None:
         super().__init__(error.message)
@@ -29,12 +34,12 @@ class RequestFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request may hold, and what its answer may take."""
+    """Limits of one request and its response: sizes in bytes, times in seconds, counts."""
 
     response: int = 64 * 1024 * 1024
     duration: float = 1800.0
     grace: float = 1.0
-    """Seconds to wait for usage once the upstream told why it ends."""
+    """Seconds to wait for usage after the finish reason."""
 
     messages: int = 10_000
     tools: int = 512
@@ -43,23 +48,23 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class StorePolicy:
-    """What is stored of a request beside its answer."""
+    """What is stored of a request beside its response."""
 
     request: bytes
-    """The client's body, as it came."""
+    """The client's body."""
 
     input: bytes = b"[]"
     """The items of this turn: a JSON array."""
 
     visible: bool = True
-    """Whether the answer may be retrieved."""
+    """Whether the client may retrieve the response."""
 
     key: str | None = None
-    """What it is stored under, where that is not the id that the client is told."""
+    """The id under which it is stored, if that is not the id that the client sees."""
 
 
 class RequestBody:
-    """The body of a request. It is parsed when it is first asked for, and never again."""
+    """The body of a request, parsed on first use."""
 
     def __init__(self, dialect: str, raw: bytes) -> None:
         self.dialect = dialect
@@ -69,54 +74,55 @@ class RequestBody:
     @property
     def parsed(self) -> Parsed:
         """Raises BadRequest."""
-        if self._parsed is None:  # no cached_property: that locks one body for all of them
+        if self._parsed is None:  # not a cached_property, which has one lock for all bodies
             context = Context(ids=Ids(secrets.token_bytes(16)))
-            self._parsed = codec_of(self.dialect).parse(self.raw, context)
+            self._parsed = api_of(self.dialect).request.parse(self.raw, context)
         return self._parsed
 
 
 @dataclass(frozen=True, slots=True)
 class IncomingRequest:
-    """One request; where it goes on from an earlier one, with all that was said."""
+    """One request; if it continues an earlier one, with the items of all turns."""
 
     body: RequestBody
     model: str
-    """As the client named it."""
+    """The client's name for it."""
 
     stream: bool
     betas: tuple[str, ...] = ()
     version: str | None = None
-    """Of the client's wire, where that has versions."""
+    """The API version that the client sent, if its dialect has versions."""
 
     id: str = ""
     caller: str = ""
-    """The name of the key that asked."""
+    """The name of the client's API key."""
 
     reject_lossy: bool = False
     previous: str | None = None
-    """The response it goes on from."""
+    """The response it continues."""
 
     conversation: str | None = None
     before: int = 0
-    """How many items of the input were said in earlier turns."""
+    """How many items of the input belong to earlier turns."""
 
     background: bool = False
-    """The answer is wanted whether the client waits for it or not."""
+    """Whether the response is produced even if the client does not wait for it."""
 
     response_id: str | None = None
-    """The id that the answer has, if that was given already."""
+    """The id of the response, if it was assigned already."""
 
     created: int | None = None
-    """The time that the answer tells, if it began here before an upstream was asked."""
+    """The creation time of the response, if it was assigned already."""
 
     resumable: bool = False
-    """Whether the client wants events with ids, to resume from."""
+    """Whether events have ids from which the client can resume."""
 
     store: StorePolicy | None = None
-    """What is stored with the answer; None: it is not stored."""
+    """What is stored with the response; None: it is not stored."""
 
     tool_session: bool = False
-    """An answer that waits for tool outputs says so, whether the client asked for that or not."""
+    """Whether a response that waits for tool outputs has a required action even if the client did
+    not ask for it."""
 
     @property
     def dialect(self) -> Dialect:
@@ -124,19 +130,25 @@ class IncomingRequest:
 
     @property
     def is_stateful(self) -> bool:
-        """Whether the answer tells what no upstream knows: its id, or what it goes on from."""
+        """Whether the response shows state that no upstream knows: its id, or what it continues."""
         return self.background or bool(self.previous or self.conversation or self.response_id)
 
     def checked(self, limits: RequestLimits) -> Request:
-        """What was asked. Raises RequestFailed if it cannot be read, or is too much."""
+        """The parsed request. Raises RequestFailed if it is invalid or exceeds a limit."""
         try:
-            return _within(self.body.parsed.request, limits)
+            request = self.body.parsed.request
+            _check_limits(request, limits)
         except BadRequest as problem:
-            shown = type(problem)(self.client_path(problem.path), problem.reason)
-            raise RequestFailed(bad_request(shown)) from None
+            raise self.failed(problem) from None
+        return request
+
+    def failed(self, problem: BadRequest) -> RequestFailed:
+        """The error for the client, with the path in its own body."""
+        own = type(problem)(self.client_path(problem.path), problem.reason)
+        return RequestFailed(bad_request(own))
 
     def client_path(self, path: str) -> str:
-        """A path in the body that the client sent, which may be a part of the one that was read."""
+        """The path in the client's own body, which lacks the items of earlier turns."""
         found = _ITEM.match(path) if self.before else None
         if found is None:
             return path
@@ -146,17 +158,28 @@ class IncomingRequest:
         return f"input[{number}]{path[found.end() :]}"
 
 
-def codec_of(dialect: str) -> RequestCodec:
-    codec = DIALECTS[dialect].request
-    if codec is None:
-        raise InternalError(f"{dialect} has no requests")
-    return codec
+class DialectApi(NamedTuple):
+    """The parts of a dialect that has requests: all but those that are optional."""
+
+    request: RequestCodec
+    body: Callable[[Response, Context, Findings], bytes]
+    read_error: ErrorReader
+    write_error: Callable[[ErrorPart], tuple[int, bytes]]
 
 
-def _within(request: Request, limits: RequestLimits) -> Request:
-    """Raises BadRequest for a request that is more than one, or too much of one."""
+@cache
+def api_of(dialect: str) -> DialectApi:
+    """Raises InternalError for a dialect that has streams only: no request gets here with one."""
+    row = DIALECTS[dialect]
+    if row.request is None or row.body is None or row.read_error is None or row.write_error is None:
+        raise InternalError(f"{dialect} has streams only")
+    return DialectApi(row.request, row.body, row.read_error, row.write_error)
+
+
+def _check_limits(request: Request, limits: RequestLimits) -> None:
+    """Raises BadRequest if the request wants several choices, or exceeds a limit."""
     if request.choices > 1:
-        raise Refused("n", f"{request.choices} answers to one request; expected 1")
+        raise Refused("n", f"{request.choices} choices are not supported; expected 1")
     schemas = [*(tool.parameters for tool in request.tools), request.output.schema]
     largest = max(len(bytes(one)) if isinstance(one, Raw) else 0 for one in schemas)
     for path, count, most in (
@@ -166,10 +189,9 @@ def _within(request: Request, limits: RequestLimits) -> Request:
     ):
         if count > most:
             raise BadRequest(path, f"{count}; expected at most {most}")
-    return request
 
 
 def bad_request(problem: BadRequest) -> ErrorPart:
-    """The error that a client is told about its own body."""
+    """The error for a client about its own body."""
     found: ErrorClass = "unsupported" if isinstance(problem, Refused) else "bad-request"
     return new_error(found, str(problem), param=problem.path or None)

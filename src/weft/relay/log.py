@@ -1,15 +1,15 @@
-"""The log of one response: the events its client is told, on their way to the store.
+"""The log of one response: the events that its client is sent, on their way to the store.
 
-Events are counted, hashed and handed to the store some at a time: rows are batches, never tokens.
-A batch that is large is cut into several blocks, of which only the last counts its events: until
-that one is there, none of them is. So the last events of a long answer, which repeat all of it, can
-be stored ahead of the ending, a piece at a time, and are seen by nobody before it.
+Events are counted, hashed and stored in batches: a row is a batch, never a token. A large batch is
+cut into several blocks, of which only the last counts its events: the batch is invisible until that
+one is stored. So the last events of a long response, which repeat all of it, can be stored before
+the ending, a piece at a time, and become visible with it.
 
-Whoever follows a response gets its events as they were sent: what is still in memory from there,
-the rest from the store, also of another process.
+A follower of a response gets its events as they were sent: the recent ones from memory, the others
+from the store, even if another process runs the response.
 
-The digest is over the events as server-sent events, one behind the other, without comments and
-ids; that of an answer in one piece is over its body.
+The digest is over the events as server-sent events, without comments and ids; that of a response
+that was not streamed is over its body.
 """
 
 import asyncio
@@ -26,26 +26,26 @@ from weft.store.base import Store, StoreError
 from weft.store.records import Block
 
 FLUSH_INTERVAL = 1.0
-"""Seconds that events wait before they go to the store, at least."""
+"""Seconds that events wait before they are stored, at least."""
 
 BLOCKS_PER_SECOND = 500
-"""That go to it, at most: with more logs than that, they wait longer."""
+"""The most blocks that are stored per second: with more logs than that, events wait longer."""
 
 BATCH = 32 * 1024
-"""Bytes that do not wait."""
+"""Bytes of events that are stored at once."""
 
 LOGS_PER_TURN = 100
-"""Logs that are flushed in one turn of the loop."""
+"""Logs that are flushed in one turn of the event loop."""
 
 RECENT_SIZE = 128 * 1024
-"""Bytes of the newest events that stay in memory for whoever follows."""
+"""Bytes of recent events that are kept in memory for followers."""
 
 POLL_INTERVAL = 0.1
-"""Seconds between two looks at a response that another process runs."""
+"""Seconds between two queries for a response that another process runs."""
 
 
 BODY = "(body)"
-"""The name of the one event in the log of an answer that was told in one piece."""
+"""The name of the single event in the log of a response that was not streamed."""
 
 # Blocks
 
@@ -54,21 +54,21 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Row]).decode
 
 BLOCK = 128 * 1024
-"""Bytes of one block, at most: a larger batch is cut into several."""
+"""Bytes of one block, at most."""
 
 LARGE = 1024 * 1024
-"""Bytes that are worked on beside the loop."""
+"""Bytes from which on work is offloaded."""
 
 _LENGTH = 4
-"""Bytes that tell how long a chunk is."""
+"""Bytes of the length of a chunk."""
 
 _NO_BYTES, _BIN_32 = b"\xc4\x00", b"\xc6"
-"""An empty byte string in msgpack, and how one over 64 KiB begins: its length follows."""
+"""An empty byte string in MessagePack, and the first byte of one over 64 KiB."""
 
 
 def _chunks(events: Iterable[Event]) -> Iterator[bytes]:
-    """Events as bytes, some at a time, with their length in front: small events share a chunk. A
-    chunk with a large event comes in pieces, one of which is the data of the event: no copy."""
+    """Events as chunks of bytes, each with its length in front: small events share a chunk. A chunk
+    with a large event comes in pieces, one of which is the data of the event, without a copy."""
     rows: list[_Row] = []
     size = 0
     for event in events:
@@ -94,17 +94,17 @@ def _chunk(rows: list[_Row]) -> tuple[bytes, ...]:
 
 
 def pack(events: Iterable[Event]) -> bytes:
-    """A batch in one piece."""
+    """A batch of events as bytes."""
     return b"".join(_chunks(events))
 
 
 def unpack(data: bytes) -> list[Event]:
-    """The events of a batch in one piece. Raises ValueError for what is none."""
+    """The inverse of `pack`. Raises ValueError."""
     return LogReader().feed(Block(0, 0, 1, data))
 
 
 def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Block]:
-    """A batch as blocks, from this number on; its first event has the number `first`."""
+    """A batch as blocks, numbered from `number`; its first event has the number `first`."""
     last: bytes | memoryview = b""
     for piece in _chunks(events):
         view = memoryview(piece)
@@ -117,25 +117,25 @@ def blocks_of(number: int, first: int, events: Sequence[Event]) -> Iterator[Bloc
 
 
 class LogReader:
-    """The blocks of a log back into events. Feed it every block, in order. A strict one takes no
-    bytes but those that are written for these events."""
+    """Reads the events of a log: feed it every block, in order. If it is strict, the bytes must be
+    exactly those that `pack` writes."""
 
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
         self._buffer = bytearray()
-        """The beginning of a chunk."""
+        """The beginning of an incomplete chunk."""
         self._events: list[Event] = []
-        """Of a batch whose last block has not come."""
+        """The events of a batch whose last block is missing."""
 
     @property
     def pending(self) -> int:
-        """Bytes of a chunk that is not whole yet."""
+        """Bytes of an incomplete chunk."""
         return len(self._buffer)
 
     def feed(self, block: Block, *, ended: bool = False) -> list[Event]:
-        """Returns the events that this block completes. Those of a batch are shown when all of it
-        has come, or as they come if the response has `ended`. Raises ValueError for a batch that
-        something spoiled, and goes on with the next.
+        """Returns the events that this block completes: those of a whole batch, or of each block if
+        the response has `ended`. Raises ValueError for a corrupt batch, and continues with the next
+        one.
         """
         self._buffer += block.data
         try:
@@ -160,7 +160,7 @@ class LogReader:
             with memoryview(buffer) as view:
                 rows = _decode(view[_LENGTH:end])
                 if self._strict and _encode(rows) != view[_LENGTH:end]:
-                    raise ValueError("the chunk is spelled otherwise")
+                    raise ValueError("the chunk is not encoded canonically")
             self._events += [Event(name, data, number) for name, data, number in rows]
             del buffer[:end]
 
@@ -172,28 +172,28 @@ def events_of(blocks: Iterable[Block]) -> list[Event]:
 
 
 def body_of(events: Sequence[Event]) -> bytes | None:
-    """The body that this log holds, if the answer was told in one piece."""
+    """The body in this log, if the response was not streamed."""
     return events[0].data if len(events) == 1 and events[0].name == BODY else None
 
 
 def as_sent(events: Sequence[Event]) -> bytes:
-    """The bytes that a digest is over: those of the stream, or of the body, that was sent."""
+    """The bytes that the digest is over: those of the stream or of the body."""
     body = body_of(events)
     return write_events(events) if body is None else body
 
 
 class FlushScheduler:
-    """Has the logs of a process flushed together: one transaction for all of them costs much less
-    than one for each."""
+    """Flushes the logs of a process together: one transaction for all of them is much cheaper than
+    one for each."""
 
     def __init__(self) -> None:
         self._logs: dict[Log, None] = {}
         self._scheduled = False
         self._last_count = 0
-        """How many logs there were the last time."""
+        """The number of logs that were flushed last."""
 
     def add(self, log: "Log") -> None:
-        """This log has something that may wait."""
+        """The log has events to flush within FLUSH_INTERVAL."""
         self._logs[log] = None
         if not self._scheduled:
             self._scheduled = True
@@ -201,7 +201,7 @@ class FlushScheduler:
             log.loop.call_later(delay, self._flush_all)
 
     def drop(self, log: "Log") -> None:
-        """Nothing of this log waits any more."""
+        """The log needs no flush."""
         self._logs.pop(log, None)
 
     def _flush_all(self) -> None:
@@ -212,12 +212,12 @@ class FlushScheduler:
     def _flush(self, logs: list["Log"]) -> None:
         for log in logs[:LOGS_PER_TURN]:
             log.flush_due()
-        if len(logs) > LOGS_PER_TURN:  # others are to have their turn
+        if len(logs) > LOGS_PER_TURN:  # gives other work a turn
             logs[0].loop.call_soon(self._flush, logs[LOGS_PER_TURN:])
 
 
 class _Batch(msgspec.Struct, frozen=True):
-    """Some events in memory."""
+    """Some recent events in memory."""
 
     first: int
     events: Sequence[Event]
@@ -225,7 +225,7 @@ class _Batch(msgspec.Struct, frozen=True):
 
 
 class Log:
-    """One response that runs in this process. `append` its events; `close` at its end."""
+    """The log of a response that runs in this process."""
 
     def __init__(self, store: Store, scheduler: FlushScheduler, id: str) -> None:
         self.id = id
@@ -233,23 +233,23 @@ class Log:
         self.is_open = False
         """Whether the first events are stored."""
         self.ended = False
-        """Whether nothing more will come."""
+        """Whether nothing follows."""
         self.error: StoreError | None = None
-        """Why the store took no more of it."""
+        """Why storing failed."""
         self._store = store
         self._scheduler = scheduler
         self._scheduled = False
         self._new: list[Event] = []
-        """As they came: not counted yet."""
+        """Events that are not counted yet."""
         self._hash = sha256()
         self._events = 0
         self._size = 0
         self._hidden = 0
-        """How many of the last events nobody may see yet."""
+        """How many of the last events are still invisible."""
         self._waiting: list[Event] = []
-        """Counted, not yet handed to the store."""
+        """Events that are counted, and not passed to the store yet."""
         self._waiting_size = 0
-        """Bytes of both."""
+        """Bytes of the new and the waiting events."""
         self._first = 0  # number of the first event that waits
         self._blocks = 0
         self._recent: deque[_Batch] = deque()
@@ -257,7 +257,7 @@ class Log:
         self._waiters: list[asyncio.Future[None]] = []
 
     def first_blocks(self, first: Sequence[Event]) -> list[Block]:
-        """The first events, to be stored with the beginning. Nobody sees them before `open`."""
+        """The first events as blocks, to be stored with the beginning. Invisible before `open`."""
         self._new += first
         self._count()
         self._hidden = self._events
@@ -272,9 +272,9 @@ class Log:
         self._wake()
 
     def append(self, events: Sequence[Event]) -> None:
-        """These events are told. Raises StoreError once the store takes no more."""
+        """Appends events. Raises StoreError if storing has failed."""
         if not self.try_append(events):
-            raise self.error or InternalError("nothing was stored that comes before")
+            raise self.error or InternalError("the first events were not stored")
 
     def try_append(self, events: Sequence[Event]) -> bool:
         """Appends the events; returns False if they must be stored first, or cannot be."""
@@ -293,7 +293,7 @@ class Log:
         return True
 
     def flush_due(self) -> None:
-        """What was told has waited long enough."""
+        """Called by the scheduler."""
         self._scheduled = False
         self._try_flush()
 
@@ -304,11 +304,11 @@ class Log:
             self.error = problem
 
     def flush(self) -> None:
-        """Hands what waits to the store. Raises StoreError."""
+        """Passes waiting events to the store. Raises StoreError."""
         self._count()
         if self._waiting and not self.ended:
             first, *others = blocks_of(self._blocks, self._first, self._waiting)
-            self._store.append(self.id, first)  # if it is refused, all of it goes on waiting
+            self._store.append(self.id, first)  # if this raises, all of them keep waiting
             self._handed_over([first, *others])
             try:
                 for block in others:
@@ -318,8 +318,9 @@ class Log:
                 raise
 
     async def close(self, last: Sequence[Event]) -> Block | None:
-        """The rest of the log: it is stored with the ending, nobody sees the last events before.
-        What is large goes ahead. Raises StoreError."""
+        """Returns the last block of the log, to be stored with the ending; the events in it are
+        invisible before. If they are large, the blocks before it are stored first. Raises
+        StoreError."""
         if self.error is not None:
             raise self.error
         self._count()
@@ -340,7 +341,7 @@ class Log:
         return rest
 
     def _hashed(self, event: Event) -> int:
-        """Hashes an event as it is sent; returns its size. A large one is not copied."""
+        """Adds an event to the hash without a copy; returns its size as sent."""
         pieces = (event.data,) if event.name == BODY else frame(event.name, event.data)
         for piece in pieces:
             self._hash.update(piece)
@@ -353,7 +354,7 @@ class Log:
         self._waiting, self._waiting_size, self._first = [], 0, self._events
 
     def _count(self) -> None:
-        """Counts and hashes what was told, some at a time: that is cheaper than one by one."""
+        """Counts and hashes new events, in batches: that is cheaper than one by one."""
         if self._new:
             events, self._new = self._new, []
             sent = write_events(events)
@@ -383,15 +384,15 @@ class Log:
         self._count()
         return self._hash.hexdigest()
 
-    # For whoever follows
+    # For followers
 
     @property
     def visible(self) -> int:
-        """Events that whoever follows may see."""
+        """The number of events that followers may see."""
         return self.events - self._hidden
 
     def end(self, *, stored: bool = True) -> None:
-        """Nothing more will come; what came last is shown if it was stored."""
+        """Nothing follows; the last events become visible if they were stored."""
         self.ended = True
         self._scheduler.drop(self)
         if stored:
@@ -400,22 +401,22 @@ class Log:
 
     @property
     def oldest(self) -> int:
-        """The number of the first event that is still in memory."""
+        """The number of the oldest event in memory."""
         self._count()
         return self._recent[0].first if self._recent else self._events
 
     def since(self, number: int) -> list[Event]:
-        """The events in memory from this one on."""
-        shown = self.visible
+        """The visible events in memory from this number on."""
+        visible = self.visible
         return [
             event
             for batch in self._recent
-            if batch.first < shown
+            if batch.first < visible
             for event in _from(batch.first, batch.events, number)
         ]
 
     async def changed(self) -> None:
-        """Returns when more was told, or nothing will be."""
+        """Returns when there are more events, or the response has ended."""
         future = self.loop.create_future()
         self._waiters.append(future)
         try:
@@ -434,8 +435,8 @@ class Log:
 async def send_ahead(
     store: Store, id: str, number: int, first: int, events: Sequence[Event]
 ) -> tuple[Block, int]:
-    """Hands a batch to the store in blocks (see `blocks_of`), as fast as it takes them, all but the
-    last. Returns that one, and the bytes of those before it. Raises StoreError."""
+    """Stores all blocks of a batch but the last (see `blocks_of`), as fast as the store takes them.
+    Returns the last block, and the size of the others. Raises StoreError."""
     blocks = blocks_of(number, first, events)
     large = sum(len(event.data) for event in events) > LARGE
     rest, size = (await offload(next, blocks) if large else next(blocks)), 0
@@ -449,32 +450,32 @@ async def send_ahead(
 
 
 def _from(first: int, events: Sequence[Event], number: int) -> Sequence[Event]:
-    """The events from this number on, if the first has that one."""
+    """The events from `number` on, if the first of them has the number `first`."""
     return events if number <= first else events[number - first :]
 
 
 class StoredLog:
-    """The events of a stored log from a number on: as far as they are stored, and more each time.
-    Of a response that something spoiled it tells what can be read; `weft verify` reports the rest.
+    """The events of a stored log from a number on. Of a corrupt log it returns what can be read;
+    `weft verify` reports the rest.
     """
 
     def __init__(self, store: Store, id: str, number: int = 0) -> None:
         self.number = number
-        """Of the event that comes next."""
+        """The number of the next event."""
         self._store = store
         self._id = id
         self._reader = LogReader()
         self._block = -1
         self._at = 0
-        """The number of the next event that the reader tells."""
+        """The number of the next event of the reader."""
 
     async def read(self, *, ended: bool = False) -> AsyncIterator[list[Event]]:
-        """Tells the events that have been stored since the last time, those of one block at a time;
-        possibly none. `ended`: whether the response had, before this was called. Raises StoreError.
+        """Yields the events that were stored since the last call, block by block; possibly none.
+        `ended`: whether the response had ended before the call. Raises StoreError.
         """
         while blocks := await self._store.blocks(self._id, self.number - 1, self._block):
             for block in blocks:
-                if self._reader.pending > LARGE:  # a copy of that takes long
+                if self._reader.pending > LARGE:  # decoding that takes long
                     yield await offload(self._events, block, ended)
                 else:
                     yield self._events(block, ended)
@@ -497,9 +498,8 @@ class StoredLog:
 async def follow(
     store: Store, logs: Mapping[str, Log], id: str, number: int = 0
 ) -> AsyncIterator[list[Event]]:
-    """Tells the events of a response from this one on, to its end. `logs` are those that run here.
-
-    Raises StoreError.
+    """Yields the events of a response from this number to its end. `logs` are those of the
+    responses that run here. Raises StoreError.
     """
     stored = StoredLog(store, id, number)
     followed: Log | None = None
@@ -523,12 +523,11 @@ async def follow(
             except StoreError as problem:
                 if problem.kind != "fenced":
                     raise
-                log, logs = None, {}  # another server runs it: the store tells the rest
-        ended = not await store.is_running(
-            id
-        )  # before its blocks: once it ended, they are all there
+                log, logs = None, {}  # another server runs it: the rest is in the store
+        # Before the blocks are read: once it has ended, they are all there.
+        ended = not await store.is_running(id)
         if ended and followed is not None:
-            number, followed = min(number, await _end_elsewhere(store, id, followed)), None
+            number, followed = min(number, await _ending_start(store, id, followed)), None
         if stored.number != number:
             stored = StoredLog(store, id, number)
         more = False
@@ -542,9 +541,10 @@ async def follow(
             await asyncio.sleep(POLL_INTERVAL)
 
 
-async def _end_elsewhere(store: Store, id: str, log: Log) -> int:
-    """The number of the first event of the ending that another server gave a response, if one did:
-    it follows what the store had, which may be less than what was told here."""
+async def _ending_start(store: Store, id: str, log: Log) -> int:
+    """The number of the first event after which the stored log may differ from this one: if another
+    server ended the response, its ending follows what the store had, which may be less than was
+    sent here."""
     entry = await store.entry(id)
     if entry is None or entry.digest == log.digest:
         return log.events

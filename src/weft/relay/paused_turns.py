@@ -1,14 +1,14 @@
-"""Several answers told as one: an upstream that pauses, for clients whose dialect has no pause.
+"""Joins the turns of an upstream that pauses into one response, for clients whose dialect has no
+pause.
 
-The pause itself is swallowed, and the answer that goes on is told behind it: its metadata is
-not, its items have ids of their own, and the usage of all is added up.
+The pause itself is left out, and the turn that continues it follows: without its metadata, with
+item ids of its own, and with the usage of all turns added up.
 """
 
 import msgspec
 
 from weft.parts import (
     Finish,
-    ItemPart,
     Part,
     ReasoningDelta,
     ReasoningEnd,
@@ -22,68 +22,59 @@ from weft.parts import (
 )
 
 MAX_CONTINUATIONS = 5
-"""How often a paused answer is continued."""
+"""How often a paused turn is continued."""
 
 _replace = msgspec.structs.replace
-_LOCAL = (TextStart, TextDelta, TextEnd, ReasoningStart, ReasoningDelta, ReasoningEnd)
-"""Parts whose ids count within one answer of the upstream."""
+_ITEM_PARTS = (TextStart, TextDelta, TextEnd, ReasoningStart, ReasoningDelta, ReasoningEnd)
+"""Parts whose ids are unique within one turn only."""
 
 
 class PausedTurns:
-    """A stage behind all others, kept over all answers of one response."""
+    """The last stage of a pipe, for all turns of one response."""
 
-    passes = False  # a pause comes at the end
-    holding = True  # what it reads, it may tell otherwise
+    passes = False  # a pause comes at the end of a stream: by then, frames would have passed
+    holding = True  # what it reads may be written differently
 
     def __init__(self) -> None:
         self.paused = False
-        """Whether the answer stopped in the middle, and there may be more of it."""
-        self._round = 0
-        self._used: list[Usage] = []
+        """Whether the turn paused and can be continued."""
+        self._turn = 0
+        self._usage: list[Usage] = []
 
     def next_turn(self) -> None:
-        """Another answer follows."""
+        """The parts of the next turn follow."""
         self.paused = False
-        self._round += 1
+        self._turn += 1
 
     def feed(self, parts: list[Part]) -> list[Part]:
-        return [told for part in parts if (told := self._told(part)) is not None]
+        return [own for part in parts if (own := self._convert(part)) is not None]
 
     def finish(self) -> list[Part]:
         return []
 
-    def _told(self, part: Part) -> Part | None:
+    def _convert(self, part: Part) -> Part | None:
         if isinstance(part, Finish):
-            return self._finished(part)
-        if not self._round:
+            if part.usage is not None:
+                self._usage.append(part.usage)
+            if part.reason == "pause" and self._turn < MAX_CONTINUATIONS:
+                self.paused = True
+                return None
+            return _replace(part, usage=add_usage(self._usage)) if self._turn else part
+        if not self._turn:
             return part
         if isinstance(part, ResponseMetadata):
             return None
         if isinstance(part, Source) and part.text_id is not None:
-            return _replace(part, text_id=self._own(part.text_id))
-        if isinstance(part, _LOCAL):
-            return self._renamed(part)
+            return _replace(part, text_id=f"{self._turn}.{part.text_id}")
+        if isinstance(part, _ITEM_PARTS):
+            return _replace(part, id=f"{self._turn}.{part.id}")
         return part
 
-    def _renamed(self, part: ItemPart) -> ItemPart:
-        return _replace(part, id=self._own(part.id))
 
-    def _own(self, id: str) -> str:
-        return f"{self._round}.{id}"
-
-    def _finished(self, part: Finish) -> Finish | None:
-        if part.usage is not None:
-            self._used.append(part.usage)
-        if part.reason == "pause" and self._round < MAX_CONTINUATIONS:
-            self.paused = True
-            return None
-        return _replace(part, usage=add_usage(self._used)) if self._round else part
-
-
-def add_usage(used: list[Usage]) -> Usage | None:
-    """The sum; what was not told anywhere stays untold."""
-    if not used:
+def add_usage(usage: list[Usage]) -> Usage | None:
+    """The sum per field, of the values that are known."""
+    if not usage:
         return None
-    columns = zip(*map(msgspec.structs.astuple, used), strict=True)
-    told = [[count for count in column if count is not None] for column in columns]
-    return Usage(*(sum(counts) if counts else None for counts in told))
+    columns = zip(*map(msgspec.structs.astuple, usage), strict=True)
+    known = [[count for count in column if count is not None] for column in columns]
+    return Usage(*(sum(counts) if counts else None for counts in known))

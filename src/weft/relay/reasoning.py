@@ -1,15 +1,18 @@
 """The reasoning of tool calls, for clients that do not send it back.
 
-Upstreams that think want the reasoning that led to a call back with it, byte for byte, and some
-refuse the next request without it. Most clients of Chat Completions drop it. So it is kept in the
-store when a response ends (`save`), by owner and call id, and put back into the next request that
+Models that reason want the reasoning that led to a call back with it, byte for byte, and some
+upstreams refuse the next request without it. Most clients of Chat Completions drop it. So it is
+saved when a response ends (`save`), by owner and call id, and put back into the next request that
 has these calls (`restore`).
 
-1. Only where the client brought no proof for that step: what a client sends is never changed.
-2. Only to a call of the same name and arguments: some upstreams use a call id more than once.
-3. What is put back has the origin it came from. Renderers send it there, and nowhere else.
-4. It helps the next request and nothing else: a store that fails costs neither this answer nor
-   the next request.
+Reasoning state is what an upstream verifies: a signature, encrypted or redacted reasoning.
+
+1. Reasoning is only restored to steps that the client sent without any state: what a client sends
+   is never changed.
+2. It is only restored to a call with the same name and arguments: some upstreams use a call id more
+   than once.
+3. It keeps its origin. Renderers send it to that upstream only.
+4. If the store fails, neither this response nor the next request fails.
 """
 
 import logging
@@ -39,7 +42,7 @@ from weft.store.base import ID_LENGTH, REASONING_SIZE, Store, StoreError
 from weft.store.records import CallReasoning
 
 LIFETIME = 86_400.0
-"""Seconds for which it is kept."""
+"""Seconds for which reasoning is stored."""
 
 RESTORED = "the reasoning of this call was restored: the client did not send it back"
 
@@ -48,30 +51,35 @@ _replace = msgspec.structs.replace
 
 
 class PositionedReasoning(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A reasoning, and where it stood: after so many characters of text."""
+    """Reasoning, and its position: after so many characters of text."""
 
     reasoning: ReasoningContent
     at: int = 0
 
 
-class CallState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What must come back with one call."""
+class CallState(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    rename={"before": "thoughts", "after": "behind"},  # as stored by earlier versions
+):
+    """What must be sent back with one call."""
 
     call: str
     """A digest of the name and the arguments."""
 
     dialect: str | None = None
-    """The upstream's: whose `extra` the reasoning has."""
+    """The dialect of the upstream, to which `extra` of the reasoning belongs."""
 
     before: tuple[PositionedReasoning, ...] = ()
-    """Between the call before, or the beginning of the answer, and this call."""
+    """The reasoning between the previous call, or the start of the response, and this call."""
 
     after: tuple[ReasoningContent, ...] = ()
-    """What came after the last call."""
+    """The reasoning after the last call."""
 
     signature: str | None = None
     origin: str | None = None
-    """Who signed the call."""
+    """The upstream that signed the call."""
 
     @property
     def reasoning(self) -> list[ReasoningContent]:
@@ -79,48 +87,58 @@ class CallState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def has_state(self) -> bool:
-        """Whether any of its reasoning has a proof: then it is worth more than a text."""
+        """Whether any of its reasoning has state, and so is worth more than plain text."""
         return any(map(_has_state, self.reasoning))
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A request with the reasoning of its calls."""
+    """A request with the reasoning of its calls restored."""
 
     request: Request
     calls: tuple[str, ...] = ()
-    """The paths of the calls that got theirs back, in this request."""
+    """The paths, in this request, of the calls whose reasoning was restored."""
 
     moved: Mapping[str, str] = field(default_factory=dict)
-    """Where in the request as it came each message and content stood, if it changed its place."""
+    """The previous paths of messages and contents that moved."""
 
     @property
     def losses(self) -> list[Loss]:
         return [Loss(path, "adapted", RESTORED) for path in self.calls]
 
-    def place(self, places: SourcePaths) -> None:
-        """Corrects where in the client's body the contents are."""
-        for path, source in [(path, places.source(old)) for path, old in self.moved.items()]:
-            places.add(path, source)
+    def update_paths(self, paths: SourcePaths) -> None:
+        """Updates the map from request paths to paths in the client's body."""
+        for path, source in [(path, paths.source(old)) for path, old in self.moved.items()]:
+            paths.add(path, source)
 
 
-# What is kept
+# Saving
 
 
 def call_states(response: Response) -> dict[str, CallState]:
-    """What must come back with each call that the client runs, by call id. None of a response that
-    failed; nothing for a call that has neither reasoning that somebody wants back nor a signature.
+    """What must be sent back with each call that the client runs, by call id. Empty for a failed
+    response; without calls that have neither reasoning with an origin nor a signature.
     """
     if response.error is not None:
         return {}
     states: dict[str, CallState] = {}
-    last, before, said = "", list[PositionedReasoning](), 0
+    last, before, length = "", list[PositionedReasoning](), 0
     for item in response.items:
         match item:
             case TextItem(text=text):
-                said += len(text)
+                length += len(text)
             case ReasoningItem(origin=str()):
-                before.append(PositionedReasoning(_content(item), said))
+                reasoning = ReasoningContent(
+                    item.text,
+                    item.kind,
+                    item.item_id,
+                    item.signature,
+                    item.encrypted,
+                    item.redacted,
+                    item.origin,
+                    item.extra,
+                )
+                before.append(PositionedReasoning(reasoning, length))
             case ToolCall(provider_executed=False) if item.invalid != "nameless":
                 last = item.id
                 states[last] = CallState(
@@ -130,24 +148,11 @@ def call_states(response: Response) -> dict[str, CallState]:
                     signature=item.signature,
                     origin=item.origin,
                 )
-                before, said = [], 0
+                before, length = [], 0
     if last and before:
         after = tuple(one.reasoning for one in before)
         states[last] = _replace(states[last], after=after)
     return {id: one for id, one in states.items() if one.reasoning or one.signature}
-
-
-def _content(item: ReasoningItem) -> ReasoningContent:
-    return ReasoningContent(
-        item.text,
-        item.kind,
-        item.item_id,
-        item.signature,
-        item.encrypted,
-        item.redacted,
-        item.origin,
-        item.extra,
-    )
 
 
 def _whole_number(text: str) -> float:
@@ -160,15 +165,17 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def _digest(name: str, format: ParamsFormat, params: str) -> str:
-    """Equal for equal calls, however the client wrote the arguments."""
-    said = params.encode("utf-8", "surrogatepass")
+    """Equal for equal calls, however the client formats the arguments."""
+    data = params.encode("utf-8", "surrogatepass")
     if format == "json":
-        with suppress(ValueError, RecursionError):  # else it is the text itself
-            said = _sorted(_value(said or b"{}"))
-    return sha256(f"{name}\0{format}\0".encode("utf-8", "surrogatepass") + said).hexdigest()
+        with suppress(
+            ValueError, RecursionError
+        ):  # arguments that are no JSON are compared as text
+            data = _sorted(_value(data or b"{}"))
+    return sha256(f"{name}\0{format}\0".encode("utf-8", "surrogatepass") + data).hexdigest()
 
 
-# What is put back
+# Restoring
 
 
 def _has_state(reasoning: ReasoningContent) -> bool:
@@ -186,33 +193,35 @@ def _carries_state(content: AnyContent) -> bool:
 
 
 def _steps(request: Request) -> Iterator[tuple[bool, list[tuple[int, Message]]]]:
-    """The messages with their numbers; those of one step of the assistant together."""
+    """The numbered messages, grouped: consecutive ones of the assistant are one step."""
     numbered = enumerate(request.messages)
-    for spoken, group in groupby(numbered, key=lambda one: one[1].role == "assistant"):
-        yield spoken, list(group)
+    for is_assistant, group in groupby(numbered, key=lambda one: one[1].role == "assistant"):
+        yield is_assistant, list(group)
 
 
 def calls_without_reasoning(request: Request) -> list[str]:
-    """The ids of the calls whose reasoning the client did not bring."""
+    """The ids of the calls whose reasoning the client did not send back."""
     found: dict[str, None] = {}
-    for spoken, step in _steps(request):
+    for is_assistant, step in _steps(request):
         contents = [one for _, message in step for one in message.content]
-        if spoken and not any(map(_carries_state, contents)):
+        if is_assistant and not any(map(_carries_state, contents)):
             found |= {one.id: None for one in contents if _is_call(one)}
     return list(found)
 
 
 def put_back(request: Request, states: Mapping[str, CallState]) -> Restored:
-    """Puts reasoning and signatures back to the calls of steps that came without any proof."""
-    fitting = _fitting(request, states)
+    """Restores reasoning and signatures in steps that have no reasoning state."""
+    matching = _matching_calls(request, states)
     messages: list[Message] = []
     calls: list[str] = []
     moved: dict[str, str] = {}
-    for spoken, step in _steps(request):
-        filled = _Step(request.dialect, step, fitting).filled() if spoken and fitting else None
-        for place, (number, message) in enumerate(step):
-            contents = None if filled is None else filled[place]
-            if contents == []:  # it was a reasoning without proof, and nothing else
+    for is_assistant, step in _steps(request):
+        filled: list[list[_Placed]] | None = None
+        if is_assistant and matching:
+            filled = _Step(request.dialect, step, matching).filled()
+        for index, (number, message) in enumerate(step):
+            contents = None if filled is None else filled[index]
+            if contents == []:  # the message held only reasoning that was replaced
                 continue
             here, there = f"messages[{len(messages)}]", f"messages[{number}]"
             if here != there:
@@ -234,64 +243,63 @@ def put_back(request: Request, states: Mapping[str, CallState]) -> Restored:
 
 
 _At = tuple[int, int]
-"""The number of a message, and the place of a content in it."""
+"""The number of a message, and the index of a content in it."""
 
 
-def _fitting(request: Request, states: Mapping[str, CallState]) -> dict[_At, CallState]:
-    """The calls whose state is known. Where an id was used again, it is that of the last one."""
+def _matching_calls(request: Request, states: Mapping[str, CallState]) -> dict[_At, CallState]:
+    """The calls whose state is known. If an id was used again, it belongs to the last one."""
     found: dict[str, _At] = {}
     for number, message in enumerate(request.messages):
-        for place, content in enumerate(message.content):
+        for index, content in enumerate(message.content):
             if message.role != "assistant" or not _is_call(content):
                 continue
             state = states.get(content.id)
             if state and state.call == _digest(content.name, content.format, content.params):
-                found[content.id] = number, place
+                found[content.id] = number, index
     return {at: states[id] for id, at in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A content of a message, and its place before; -1 for one that was put back."""
+    """A content of a message, and its index before; -1 if it was restored."""
 
     content: AnyContent
     old: int = -1
     restored: bool = False
-    """A call that has its reasoning again."""
+    """Whether it is a call whose reasoning was restored."""
 
 
 class _Step:
-    """The messages of one step, and what is put back into them."""
+    """The messages of one step, and what is restored in them."""
 
     def __init__(
         self,
         dialect: str | None,
         step: Sequence[tuple[int, Message]],
-        fitting: Mapping[_At, CallState],
+        matching: Mapping[_At, CallState],
     ) -> None:
         self._dialect = dialect
         self._contents = [
-            (number, place, content)
+            (number, index, content)
             for number, (_, message) in enumerate(step)
-            for place, content in enumerate(message.content)
+            for index, content in enumerate(message.content)
         ]
         self._states = [
-            fitting.get((step[number][0], place))
-            for number, place, content in self._contents
+            matching.get((step[number][0], index))
+            for number, index, content in self._contents
             if _is_call(content)
         ]
         self._out: list[list[_Placed]] = [[] for _ in step]
 
     def filled(self) -> list[list[_Placed]] | None:
-        """The contents of each message; None if there is nothing to put back."""
+        """The contents of each message; None if nothing is restored."""
         contents = [one for _, _, one in self._contents]
         known = [state for state in self._states if state is not None]
         if not known or any(map(_carries_state, contents)):
             return None
-        brought = any(isinstance(one, ReasoningContent) for one in contents)
-        # A text without a proof gives way to the same reasoning with one, and to nothing less.
-        replacing = brought and any(state.has_state for state in known)
-        if not brought or replacing:
+        has_reasoning = any(isinstance(one, ReasoningContent) for one in contents)
+        # Reasoning as plain text is replaced by the same reasoning with state, and by nothing less.
+        if not has_reasoning or any(state.has_state for state in known):
             self._fill(self._states)
         elif any(state.signature for state in known):
             self._fill([state and _replace(state, before=(), after=()) for state in self._states])
@@ -303,39 +311,38 @@ class _Step:
         replacing = any(state is not None and state.has_state for state in states)
         following = iter(states)
         state = next(following, None)
-        before, said = list(state.before if state else ()), 0
-        for number, place, content in self._contents:
+        before, length = list(state.before if state else ()), 0
+        for number, index, content in self._contents:
             if replacing and isinstance(content, ReasoningContent):
                 continue
             is_call = _is_call(content)
-            while before and (is_call or said >= before[0].at):
+            while before and (is_call or length >= before[0].at):
                 self._put_back(number, before.pop(0).reasoning, state)
             if isinstance(content, TextContent):
-                said += len(content.text)
-            self._out[number].append(
-                _Placed(_signed(content, state), place, is_call and bool(state))
-            )
+                length += len(content.text)
+            is_restored = is_call and state is not None
+            if (
+                isinstance(content, CallContent)
+                and state is not None
+                and state.signature is not None
+            ):
+                content = _replace(content, signature=state.signature, origin=state.origin)
+            self._out[number].append(_Placed(content, index, is_restored))
             if is_call:
                 for after in state.after if state else ():
                     self._put_back(number, after, state)
                 state = next(following, None)
-                before, said = list(state.before if state else ()), 0
+                before, length = list(state.before if state else ()), 0
 
     def _put_back(self, number: int, reasoning: ReasoningContent, state: CallState | None) -> None:
         if state is None or state.dialect != self._dialect:
-            reasoning = _replace(reasoning, extra=UNSET)  # it is of another wire than the request
+            reasoning = _replace(reasoning, extra=UNSET)  # which belongs to another dialect
         self._out[number].append(_Placed(reasoning))
 
 
 def _is_call(content: AnyContent) -> TypeGuard[CallContent]:
-    """Whether it is a call that the client ran."""
+    """Whether it is a call that the client runs."""
     return isinstance(content, CallContent) and not content.provider_executed
-
-
-def _signed(content: AnyContent, state: CallState | None) -> AnyContent:
-    if state is None or state.signature is None or not isinstance(content, CallContent):
-        return content
-    return _replace(content, signature=state.signature, origin=state.origin)
 
 
 # The store
@@ -345,50 +352,36 @@ _decode = msgspec.json.Decoder(CallState).decode
 
 
 async def save(store: Store, owner: str, response: Response, stored_as: str = "") -> None:
-    """Keeps what must come back with the calls of a finished response. Returns when it is stored:
-    the client may answer the calls as soon as it is told the end. Writes nothing where there is
-    nothing to keep. `stored_as`: the id that the response is stored under, if it is.
+    """Saves what must be sent back with the calls of a finished response. Returns when it is
+    committed: the client may submit results as soon as it has the end. Writes nothing if there is
+    nothing to save. `stored_as` is the id under which the response is stored, if it is.
     """
     now = time.time()
     states = call_states(response)
-    try:
-        states |= await _outdated(store, owner, response, states)
-        rows = [
-            CallReasoning(id, stored_as, _origin(state), now, _encode(state))
-            for id, state in states.items()
-        ]
-        await store.save_reasoning(owner, [one for one in rows if _is_storable(one)])
-    except (StoreError, ValueError) as problem:
-        log.warning("the reasoning of %d calls was not kept: %s", len(states), problem)
-
-
-async def _outdated(
-    store: Store, owner: str, response: Response, states: Mapping[str, CallState]
-) -> dict[str, CallState]:
-    """Nothing, for calls that need nothing back and whose ids had something kept before: some
-    upstreams use an id more than once."""
-    ids = [
+    others = [
         item.id
         for item in response.items
         if isinstance(item, ToolCall) and not item.provider_executed and item.id not in states
     ]
-    found = await store.load_reasoning(owner, ids, time.time() - LIFETIME) if ids else {}
-    return dict.fromkeys(found, CallState(call=""))
-
-
-def _is_storable(row: CallReasoning) -> bool:
-    return len(row.data) <= REASONING_SIZE and len(row.call) <= ID_LENGTH
-
-
-def _origin(state: CallState) -> str:
-    """Who wants it back: all of a response comes from one upstream."""
-    origins = (state.origin, *(one.origin for one in state.reasoning))
-    return next((one for one in origins if one is not None), "")
+    try:
+        if others:  # what was saved under these ids before is replaced: upstreams reuse ids
+            outdated = await store.load_reasoning(owner, others, now - LIFETIME)
+            states |= dict.fromkeys(outdated, CallState(call=""))
+        rows: list[CallReasoning] = []
+        for id, state in states.items():
+            origins = (state.origin, *(one.origin for one in state.reasoning))
+            origin = next((one for one in origins if one is not None), "")  # all have the same
+            data = _encode(state)
+            if len(data) <= REASONING_SIZE and len(id) <= ID_LENGTH:
+                rows.append(CallReasoning(id, stored_as, origin, now, data))
+        await store.save_reasoning(owner, rows)
+    except (StoreError, ValueError) as problem:
+        log.warning("the reasoning of %d calls was not saved: %s", len(states), problem)
 
 
 async def load(store: Store, owner: str, request: Request) -> dict[str, CallState]:
-    """What is kept of the calls whose reasoning the client did not bring. Asks the store only if
-    there are such calls.
+    """What is saved for the calls whose reasoning the client did not send back. Queries the store
+    only if there are such calls.
     """
     calls = [id for id in calls_without_reasoning(request) if len(id) <= ID_LENGTH]
     if not calls:
@@ -396,13 +389,11 @@ async def load(store: Store, owner: str, request: Request) -> dict[str, CallStat
     try:
         found = await store.load_reasoning(owner, calls, time.time() - LIFETIME)
     except StoreError as problem:
-        log.warning("the reasoning of %d calls could not be read: %s", len(calls), problem)
+        log.warning("the reasoning of %d calls could not be loaded: %s", len(calls), problem)
         return {}
     return {id: _decode(one.data) for id, one in found.items()}
 
 
 async def restore(store: Store, owner: str, request: Request) -> Restored:
-    """The request with the reasoning of its calls, as far as it is kept and the client brought
-    none.
-    """
+    """The request with the saved reasoning of its calls."""
     return put_back(request, await load(store, owner, request))

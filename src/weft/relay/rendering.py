@@ -1,12 +1,12 @@
-"""What a client is told: guarded parts as events of its dialect.
+"""Renders guarded parts as events of the client's dialect.
 
-`Encoded` has the dialect's encoder write them. `Passthrough` is for an upstream that speaks the
-client's own dialect: the data of a frame goes on byte for byte once everything it says has passed
-the guard without a finding, and nothing of it is held back. While something is held, frames wait.
-At the first finding, or error, an encoder takes over for good: it is brought up from the fold, so
-that it knows what the client was told, and nothing is told again.
+`Encoded` uses the encoder of the dialect. `Passthrough` is for an upstream that speaks the client's
+own dialect: the data of a frame is forwarded byte for byte once everything it says has passed the
+guard without a finding, and nothing of it is held back. While something is held, frames wait. At
+the first finding or error an encoder takes over for good: it is given what the client was sent,
+from the assembled response, so that nothing is sent twice.
 
-The law of both, for any input in any pieces: what the client reads is the guarded parts.
+For both, and for any input in any pieces: what the client reads is the guarded parts.
 """
 
 import secrets
@@ -43,20 +43,19 @@ _DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 
 class Renderer(Protocol):
-    """Makes events of what an answer said."""
+    """Turns the parts of a response into events."""
 
     @property
     def context(self) -> Context:
-        """What the client is told of the response: its id, and the name of the model. It is known
-        as soon as there is content."""
+        """The id and the model that the client sees, known as soon as there is content."""
         ...
 
     def render(self, parts: Sequence[Part]) -> list[Event]:
-        """Returns the events that the parts of one read make, possibly none."""
+        """Returns the events for the parts of one read, possibly none."""
         ...
 
     def keepalive(self) -> Event | None:
-        """The event that says nothing, on a wire that has one."""
+        """The keepalive event, if the dialect has one."""
         ...
 
     @property
@@ -74,7 +73,7 @@ def encoder_of(
 
 
 class Encoded:
-    """Has an encoder write all of it. The context says which id the response has."""
+    """Uses an encoder for the whole response. The context has the response id."""
 
     def __init__(self, dialect: Dialect, context: Context, pipe: Pipe) -> None:
         self._findings = Findings()
@@ -94,7 +93,7 @@ class Encoded:
 
 
 class BodyOnly:
-    """Writes no events: the answer is told as a whole."""
+    """Writes no events: the response is sent as a body."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -108,12 +107,13 @@ class BodyOnly:
 
 
 class SentState:
-    """What a client was told in events that were not made here: enough to go on behind them."""
+    """What a client was sent in events that were not encoded here, so that an encoder can
+    continue."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._parts: list[Part] = []
-        """All but the deltas: the fold has those."""
+        """All parts but deltas, which the assembled response has."""
         self._number = -1
         self._event_keys: set[EventKey] = set()
 
@@ -121,7 +121,7 @@ class SentState:
         return bool(self._parts)
 
     def add(self, frames: Iterable[tuple[Frame, int | None]], parts: Iterable[Part]) -> None:
-        """The client was told these frames, each with its number, and they say these parts."""
+        """The client was sent these frames, each with its number; they contain these parts."""
         for frame, number in frames:
             key = self._dialect.event_key(frame)
             self._number = self._number if number is None else number
@@ -142,34 +142,31 @@ class SentState:
         unsent: Sequence[Part] = (),
         gap: int = 0,
     ) -> EventEncoder:
-        """An encoder that goes on behind all this. `unsent` are parts that the fold holds and the
-        client was not told; so many numbers as `gap` are left out.
+        """An encoder that continues after these events. `unsent` are parts that the fold holds and
+        that were not sent; `gap` event numbers are skipped.
         """
         if self.response_id is not None:
             context = replace(context, response_id=self.response_id)
         encoder = encoder_of(self._dialect, context, fold, findings)
-        if self._parts:
-            encoder.feed(self._replayed(fold, unsent))
-            encoder.resume(PassthroughHistory(self._number + gap, frozenset(self._event_keys)))
-        return encoder
-
-    def _replayed(self, fold: Assembler, unsent: Sequence[Part]) -> list[Part]:
-        """The parts that were told, with all deltas of an item as one."""
-        late: dict[tuple[type[Part], str], int] = {}
+        if not self._parts:
+            return encoder
+        unsent_length: dict[tuple[type[Part], str], int] = {}
         for part in unsent:
             if isinstance(part, _DELTAS):
                 key = part.__class__, part.id
-                late[key] = late.get(key, 0) + len(part.delta)
-        parts: list[Part] = []
+                unsent_length[key] = unsent_length.get(key, 0) + len(part.delta)
+        replayed: list[Part] = []  # with all deltas of an item as one
         for part in self._parts:
-            parts.append(part)
+            replayed.append(part)
             kind = _DELTA_OF.get(part.__class__)
             if kind is not None and isinstance(part, _STARTS):
                 text = _text(fold, kind, part.id)
-                told = text[: len(text) - late.get((kind, part.id), 0)]
-                if told:
-                    parts.append(kind(part.id, told))
-        return parts
+                sent = text[: len(text) - unsent_length.get((kind, part.id), 0)]
+                if sent:
+                    replayed.append(kind(part.id, sent))
+        encoder.feed(replayed)
+        encoder.resume(PassthroughHistory(self._number + gap, frozenset(self._event_keys)))
+        return encoder
 
 
 _STARTS = (TextStart, ReasoningStart, ToolParamsStart)
@@ -187,7 +184,7 @@ def _text(fold: Assembler, kind: type[Delta], id: str) -> str:
 
 
 class Passthrough:
-    """Passes the upstream's own frames on, until one of them needs a repair."""
+    """Forwards the frames of the upstream until one of them needs a repair."""
 
     def __init__(self, dialect: Dialect, context: Context, pipe: Pipe) -> None:
         request = context.request
@@ -197,34 +194,34 @@ class Passthrough:
         self._findings = Findings()
         self._hides_usage = request is not None and not request.include_usage
         self._model: str | None = None
-        """The name to show for the model, if that is not the upstream's."""
+        """The client's name for the model, if it replaces that of the upstream."""
         self._waiting: list[tuple[Frame, bool]] = []
-        """Frames that are not told yet, and whether each of them said something."""
+        """Frames that are not sent yet, and whether each of them has parts."""
         self._unsent: list[Part] = []
-        """What they said so far; once the encoder takes over, what it is to tell."""
-        self._told = SentState(dialect)
+        """The parts of these frames; once the encoder has taken over, the parts to encode."""
+        self._sent = SentState(dialect)
         self._ended = False
         self._passes = True
-        """Whether frames are passed on: until one of them needs a repair."""
+        """Whether frames are forwarded."""
         self._encoder: EventEncoder | None = None
-        """What took over."""
+        """The encoder that has taken over."""
         self._out: list[Event] = []
         pipe.tap = self._read
 
     @property
     def context(self) -> Context:
-        told = self._told.response_id or self._context.response_id
-        return replace(self._context, response_id=told)
+        id = self._sent.response_id or self._context.response_id
+        return replace(self._context, response_id=id)
 
     def render(self, parts: Sequence[Part]) -> list[Event]:
-        """The pipe was tapped when the parts came out of it. What takes over writes here, and not
-        there: an end may repeat all that came, and is then written beside the loop."""
+        """`_read` has seen the parts as they left the pipe. The encoder runs here, not there: the
+        end of a response may repeat all of it, and is then encoded outside the event loop."""
         out, self._out = self._out, []
         if not self._passes:
             unsent, self._unsent = self._unsent, []
             if self._encoder is None:
                 fold = self._pipe.guard.fold
-                self._encoder = self._told.encoder(self._context, fold, self._findings, unsent)
+                self._encoder = self._sent.encoder(self._context, fold, self._findings, unsent)
             out += self._encoder.feed(unsent)
         return out
 
@@ -244,47 +241,47 @@ class Passthrough:
         holding = self._pipe.holding
         whole = holding if frame is None else self._dialect.is_whole(frame)
         broken = self._pipe.findings.found or any(part.__class__ is ErrorPart for part in parts)
-        if broken or whole:  # whole: a body in place of a stream
+        if broken or whole:  # whole: a body instead of a stream
             self._passes, self._waiting = False, []
             return
         if frame is not None:
             self._waiting.append((frame, bool(parts)))
-        begun = bool(self._told or self._unsent)  # before that, no encoder could go on
+        begun = bool(self._sent or self._unsent)  # before that, no encoder could continue
         if begun and not holding:
-            self._pass_on()
+            self._forward()
 
-    def _pass_on(self) -> None:
-        waiting, said = self._waiting, self._unsent
+    def _forward(self) -> None:
+        waiting, parts = self._waiting, self._unsent
         self._waiting, self._unsent = [], []
-        if self._ended:  # what comes behind the end is nobody's
+        if self._ended:  # frames after the end are dropped
             return
-        if said and isinstance(said[0], ResponseMetadata):
-            self._note_model(said[0].model)
-        shown = [
+        if parts and isinstance(parts[0], ResponseMetadata):
+            self._note_model(parts[0].model)
+        frames = [
             frame
-            for frame, said_something in waiting
-            if said_something or not (self._hides_usage and self._dialect.only_usage(frame))
+            for frame, has_parts in waiting
+            if has_parts or not (self._hides_usage and self._dialect.only_usage(frame))
         ]
-        events = [self._event(frame) for frame in shown]
-        self._told.add(zip(shown, (event.number for event in events), strict=True), said)
+        events = [self._event(frame) for frame in frames]
+        self._sent.add(zip(frames, (event.number for event in events), strict=True), parts)
         self._out += events
-        if said and isinstance(said[-1], Finish):
+        if parts and isinstance(parts[-1], Finish):
             self._ended = True
             terminator = self._dialect.terminator
-            if terminator is not None and (not shown or shown[-1].data != terminator):
+            if terminator is not None and (not frames or frames[-1].data != terminator):
                 self._out.append(Event("", terminator))
 
     def _note_model(self, model: str | None) -> None:
-        """The client reads the name that it asked for, where it may send that back; else it is told
-        the upstream's, and an encoder that takes over goes on with that one."""
+        """If clients send the model name back, they get the one that they requested. Otherwise they
+        get that of the upstream, and so does an encoder that takes over."""
         request = self._context.request
         if request is None or request.model == model:
             return
         if self._dialect.with_model is not None:
-            self._model = request.model  # which may be named later than here
+            self._model = request.model  # also for later frames
         elif model is not None:
-            told = msgspec.structs.replace(request, model=model)
-            self._context = replace(self._context, request=told)
+            request = msgspec.structs.replace(request, model=model)
+            self._context = replace(self._context, request=request)
 
     def _event(self, frame: Frame) -> Event:
         rename = self._dialect.with_model
@@ -295,7 +292,7 @@ class Passthrough:
 
 
 class ErrorStream:
-    """The events of a response without an answer: what can be told all the same."""
+    """The events of a response that is only an error."""
 
     def __init__(self, dialect: Dialect, request: Request, now: int, id: str | None = None) -> None:
         ids = Ids(secrets.token_bytes(16))
@@ -307,7 +304,7 @@ class ErrorStream:
         return self._encoder.keepalive()
 
     def events(self, error: ErrorPart, gap: int = 0) -> list[Event]:
-        """All of a stream that tells this error; so many numbers as `gap` stand before that."""
+        """A whole stream with this error; `gap` event numbers are skipped before the error."""
         begun, rest = self._parts(error)
         events = self._encoder.feed(begun)
         if gap:
@@ -315,7 +312,7 @@ class ErrorStream:
         return events + self._encoder.feed(rest)
 
     def rest(self, error: ErrorPart, number: int) -> list[Event]:
-        """The end of a stream whose last event told had this number."""
+        """The end of a stream whose last event had this number."""
         begun, rest = self._parts(error)
         self._encoder.feed(begun)
         self._encoder.resume(PassthroughHistory(number))

@@ -1,8 +1,8 @@
-"""A record, told once more: the parts that it is the fold of, but for where deltas were cut.
+"""The parts that a record is assembled from, except for where deltas were cut.
 
-What a client was told follows from the order of the parts. Some wires tell one item after the
-other, or a call at its end: what waited when an error came was not told any more. So a record says
-how its items overlapped, and what an error found open (`Response.order`).
+What a client was sent depends on the order of the parts. Some dialects write one item after the
+other, or a call at its end: what was held back when an error came was never sent. So a record says
+how its items overlapped, and what was open when an error came (`Response.order`).
 """
 
 from collections import Counter
@@ -24,133 +24,118 @@ from weft.parts import (
     ToolParamsStart,
 )
 
-
-def replay_variants(record: Response) -> Iterator[list[Part]]:
-    """The parts that fold to this record, in all ways that it leaves open. A record does not say
-    when the deltas of an item came, from its start to its end; whether the proof of a call came
-    with its start or with its end; and whether arguments that are several values were one delta.
-    Raises ValueError if its order is not one."""
-    for late in (False, True):
-        said = _in_order(record, late=late)
-        yield said
-        yield [*map(_unsigned_start, said)]
-        yield [one for part in said for one in _apart(part)]
-
-
-def _apart(part: Part) -> list[Part]:
-    """Arguments value by value, as a wire may have sent them twice."""
-    if not isinstance(part, ToolParamsDelta):
-        return [part]
-    return [ToolParamsDelta(part.id, value) for value in _values(part.delta)]
-
-
-def _values(text: str) -> Iterator[str]:
-    """The JSON values that stand one behind the other in a text, and whatever follows them."""
-    at = 0
-    with suppress(ValueError, RecursionError):
-        while at < len(text):
-            _, end = _value(text, at)
-            yield text[at:end]
-            at = end
-    if at < len(text):
-        yield text[at:]
-
-
-_value = JSONDecoder().raw_decode
+_replace = msgspec.structs.replace
+_read_value = JSONDecoder().raw_decode
 _DELTAS = (TextDelta, ReasoningDelta, ToolParamsDelta)
 
 
+def replay_variants(record: Response) -> Iterator[list[Part]]:
+    """The parts that assemble to this record, in every way that it leaves open. A record does not
+    say when the deltas of an item came, from its start to its end; whether the signature of a call
+    came with its start or with its end; and whether arguments that are several JSON values came in
+    one delta. Raises ValueError if its order is invalid."""
+    for late in (False, True):
+        parts = _in_order(record, late=late)
+        yield parts
+        yield [*map(_unsigned_start, parts)]
+        yield [one for part in parts for one in _split_arguments(part)]
+
+
 def _unsigned_start(part: Part) -> Part:
-    """An announcement of a call whose proof came later: a wire that tells it first did not."""
     if isinstance(part, ToolParamsStart) and part.signature is not None:
-        return msgspec.structs.replace(part, signature=None, origin=None)
+        return _replace(part, signature=None, origin=None)
     return part
 
 
+def _split_arguments(part: Part) -> Iterator[Part]:
+    """Arguments one JSON value at a time, as an upstream may have sent them twice."""
+    if not isinstance(part, ToolParamsDelta):
+        yield part
+        return
+    text, at = part.delta, 0
+    with suppress(ValueError, RecursionError):
+        while at < len(text):
+            _, end = _read_value(text, at)
+            yield ToolParamsDelta(part.id, text[at:end])
+            at = end
+    if at < len(text):
+        yield ToolParamsDelta(part.id, text[at:])
+
+
 def _in_order(record: Response, *, late: bool) -> list[Part]:
-    """`late`: deltas come right before the ends, not right behind the starts."""
-    first, finish = response_to_parts(msgspec.structs.replace(record, items=()))
-    order = record.order or _plain(record)
-    times = Counter(map(_place, order))
-    _check(times, record)
+    """`late`: deltas come right before the ends, not right after the starts."""
+    first, finish = response_to_parts(_replace(record, items=()))
+    order = _checked_order(record)
+    times = Counter(map(_position, order))
     out: list[Part] = [first]
     ends: dict[int, list[Part]] = {}
-    is_over = record.error is None
-    """Whether calls stay as they are recorded: nothing makes them fail later."""
-    for told in order:
-        place = _place(told)
-        as_it_was = _unchanged if is_over or told <= CUT else _valid
-        if place == ERROR:
-            is_over = True
-            for open in ends:  # no delta comes behind it
-                said = [part for part in ends[open] if isinstance(part, _DELTAS)]
-                out += said
-                ends[open] = ends[open][len(said) :]
-            out.append(_error(record))
-        elif place in ends:
-            out += map(as_it_was, ends.pop(place))
-        elif times[place] == 1:
-            item = record.items[place]
-            whole = [item] if isinstance(item, ToolCall) else item_to_parts(item)
-            out += map(as_it_was, whole)
+    is_final = record.error is None
+    """Whether calls stay as they are recorded: no error makes them fail later."""
+    for entry in order:
+        position = _position(entry)
+        if position == ERROR:
+            is_final = True
+            for open in ends:  # no delta follows the error
+                deltas = [part for part in ends[open] if isinstance(part, _DELTAS)]
+                out += deltas
+                ends[open] = ends[open][len(deltas) :]
+            if record.error is not None:
+                why = record.error
+                out.append(ErrorPart(why.kind, why.message, why.code, why.status, why.retryable))
+            continue
+        item = record.items[position]
+        if position in ends:
+            parts = ends.pop(position)
+        elif times[position] == 1:
+            parts = [item] if isinstance(item, ToolCall) else item_to_parts(item)
         else:
-            begun, ends[place] = _halves(item_to_parts(record.items[place]), late=late)
-            out += begun
+            whole = item_to_parts(item)
+            end = 2 if isinstance(whole[-1], ToolCall) else 1  # a call ends in two parts
+            cut = 1 if late else len(whole) - end
+            out += whole[:cut]
+            ends[position] = whole[cut:]
+            continue
+        out += parts if is_final or entry <= CUT else map(_before_failure, parts)
     return [*out, finish]
 
 
-def _plain(record: Response) -> list[int]:
-    """One item after the other, and then the error."""
-    order = [place for place, item in enumerate(record.items) for _ in range(max(_times(item)))]
-    return order if record.error is None else [*order, ERROR]
+def _checked_order(record: Response) -> tuple[int, ...]:
+    """The order of a record; by default one item after the other, and then the error. Raises
+    ValueError unless each item and the error are in it as often as they should be."""
+    errors = (ERROR,) if record.error is not None else ()
+    order = record.order
+    if not order:
+        items = enumerate(record.items)
+        order = tuple(at for at, item in items for _ in range(max(_occurrences(item))))
+        order += errors
+    times = Counter(map(_position, order))
+    starts = [position for position in times if position != ERROR]
+    if (
+        times[ERROR] != len(errors)
+        or bool(errors) != (record.finish_reason == "error")
+        or starts != list(range(len(record.items)))
+        or not all(times[at] in _occurrences(item) for at, item in enumerate(record.items))
+    ):
+        raise ValueError("the order is not that of the items")
+    return order
 
 
-def _times(item: Item) -> tuple[int, ...]:
-    """How often an item stands in the order of a record."""
+def _occurrences(item: Item) -> tuple[int, ...]:
+    """How often an item may be in the order of a record."""
     if isinstance(item, TextItem | ReasoningItem):
         return (2,)
     return (1, 2) if isinstance(item, ToolCall) and item.name else (1,)
 
 
-def _place(told: int) -> int:
-    """Which item an entry of the order is about."""
-    return CUT - told if told <= CUT else told
+def _position(entry: int) -> int:
+    """The position of the item that an entry of the order is about."""
+    return CUT - entry if entry <= CUT else entry
 
 
-def _check(times: Counter[int], record: Response) -> None:
-    """`times` has the items in the order of their beginnings."""
-    errors = {times[ERROR], int(record.error is not None), int(record.finish_reason == "error")}
-    starts = [place for place in times if place != ERROR] == list(range(len(record.items)))
-    if not (
-        len(errors) == 1
-        and starts
-        and all(times[n] in _times(x) for n, x in enumerate(record.items))
-    ):
-        raise ValueError("the order is not that of the items")
-
-
-def _halves(parts: list[Part], *, late: bool) -> tuple[list[Part], list[Part]]:
-    """The beginning and the end of an item: two parts, if it is a call."""
-    ends = 2 if isinstance(parts[-1], ToolCall) else 1
-    cut = 1 if late else len(parts) - ends
-    return parts[:cut], parts[cut:]
-
-
-def _error(record: Response) -> ErrorPart:
-    why = record.error
-    if why is None:
-        raise ValueError("no error")
-    return ErrorPart(why.kind, why.message, why.code, why.status, why.retryable)
-
-
-def _unchanged(part: Part) -> Part:
-    return part
-
-
-def _valid(part: Part) -> Part:
-    """A call as it was before an error made it one that failed. A valid one is never blank: that
-    would be an empty object."""
+def _before_failure(part: Part) -> Part:
+    """A call as it was before an error made it fail. Blank arguments were invalid before: valid
+    ones would be an empty object."""
     if isinstance(part, ToolCall) and part.invalid == "stream-failed":
         is_blank = part.format == "json" and not part.params.strip()
-        return msgspec.structs.replace(part, invalid="bad-arguments" if is_blank else None)
+        return _replace(part, invalid="bad-arguments" if is_blank else None)
     return part

@@ -1,4 +1,4 @@
-"""What is known of one request when it is over: for the log, and whoever else wants to know."""
+"""What is known about one request when it is over: for the access log, metrics and usage."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from weft.parts import ErrorPart
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of one target, and how it failed, if it did."""
+    """One attempt at one target, and its error if it failed."""
 
     target: str
     error: ErrorPart | None = None
@@ -20,7 +20,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request. Filled while it runs; read when it is over."""
+    """One request: filled while it runs, read when it is over."""
 
     id: str
     dialect: str
@@ -29,18 +29,18 @@ class RequestRecord:
     stream: bool
     started: float = field(default_factory=time.time)
     first: float | None = None
-    """When the client was told the first of the answer."""
+    """When the first of the response was sent to the client."""
 
     ended: float | None = None
     attempts: list[Attempt] = field(default_factory=list)
     losses: tuple[Loss, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """What was repaired in the answer, and what the client's dialect could not carry."""
+    """What was repaired in the response, and what the client's dialect could not carry."""
 
     response: Response | None = None
     error: ErrorPart | None = None
     unstored: str | None = None
-    """Why the answer was not stored, though it should have been."""
+    """Why the response was not stored, though it should have been."""
 
     status: int = 200
     bytes_in: int = 0
@@ -48,9 +48,9 @@ class RequestRecord:
 
     @property
     def upstream(self) -> str:
-        """Who was asked last."""
+        """The upstream of the last attempt."""
         return self.attempts[-1].target.partition("/")[0] if self.attempts else ""
 
 
 Observer = Callable[[RequestRecord], None]
-"""SentState of every request when it is over."""
+"""Called with every request when it is over."""

@@ -1,8 +1,8 @@
-"""Which upstreams a model name means.
+"""Which upstreams a model name refers to.
 
-A model is `<upstream>/<model>`, cut at the first slash, or an alias: one target, or several to be
-tried in order. An alias may hold `*` (`claude-*`); a `*` in its target is the name as it came.
-Names beat patterns, earlier patterns later ones.
+A model is `<upstream>/<model>`, split at the first slash, or an alias: one target, or several to
+try in order. An alias may hold `*` (`claude-*`); a `*` in its target stands for the requested name.
+Names take precedence over patterns, and earlier patterns over later ones.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ class Target:
 
 
 class Routing:
-    """All targets there are."""
+    """All upstreams and aliases."""
 
     def __init__(
         self, upstreams: Mapping[str, Upstream], aliases: Mapping[str, tuple[str, ...]]
@@ -45,30 +45,30 @@ class Routing:
         self._aliases = dict(aliases)
 
     def targets(self, model: str) -> tuple[Target, ...]:
-        """Returns what one request tries, in order; raises UnknownModel."""
+        """Returns the targets to try, in order; raises UnknownModel."""
         names = self._aliases.get(model)
         if names is None:
-            names = (model,) if self._upstream_of(model) else self._matching(model)
-        found = [self._target(name.replace("*", model)) for name in names]
-        return tuple(found)
+            names = (model,) if self._upstream_of(model) else self._matching_alias(model)
+        targets = []
+        for name in (name.replace("*", model) for name in names):
+            upstream = self._upstream_of(name)
+            if upstream is None:
+                raise UnknownModel(f"no upstream for {name[:200]!r}")
+            own = name.partition("/")[2]
+            breaker = self._breakers[upstream.config.name].request(own)
+            targets.append(Target(upstream, own, breaker))
+        return tuple(targets)
 
     def _upstream_of(self, model: str) -> Upstream | None:
         name, slash, rest = model.partition("/")
         return self._upstreams.get(name) if slash and rest else None
 
-    def _matching(self, model: str) -> tuple[str, ...]:
+    def _matching_alias(self, model: str) -> tuple[str, ...]:
         for pattern, names in self._aliases.items():
             if "*" in pattern and fnmatchcase(model, pattern):
                 return names
         known = ", ".join([*(f"{name}/…" for name in self._upstreams), *self._aliases])
         raise UnknownModel(f"no model {model[:200]!r}; expected one of: {known}")
-
-    def _target(self, name: str) -> Target:
-        upstream = self._upstream_of(name)
-        if upstream is None:
-            raise UnknownModel(f"no upstream for {name[:200]!r}")
-        model = name.partition("/")[2]
-        return Target(upstream, model, self._breakers[upstream.config.name].request(model))
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:
@@ -76,7 +76,7 @@ class Routing:
 
     @property
     def models(self) -> list[str]:
-        """The names worth listing: aliases, and the models that upstreams name."""
+        """The names to list: aliases, and the models in the settings of upstreams."""
         aliases = [name for name in self._aliases if "*" not in name]
         listed = [
             f"{name}/{model}"

@@ -1,4 +1,4 @@
-"""One request on its way, from the first target that is tried to the line in the log.
+"""One request, from the first target that is tried to the line in the access log.
 
 A run belongs to one task; `stop` may be called from anywhere on its loop.
 """
@@ -13,14 +13,15 @@ from weft.findings import Finding
 from weft.parts import ErrorPart
 from weft.relay.deadlines import Deadlines, Interrupt
 from weft.relay.failover import open_target
-from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits
+from weft.relay.incoming import IncomingRequest, RequestFailed, RequestLimits, api_of
+from weft.relay.persisted_stream import PersistedStream
 from weft.relay.persistence import ResponseWriter
 from weft.relay.reasoning import Restored, restore, save
 from weft.relay.redaction import ErrorRedactor
 from weft.relay.rendering import ErrorStream
 from weft.relay.request_record import Observer, RequestRecord
 from weft.relay.routing import Target
-from weft.relay.stream import PersistedStream, RequestState, Stream, error_stream
+from weft.relay.stream import RequestState, Stream, error_stream
 from weft.request import Request
 from weft.scrub import Scrubber
 from weft.sse import Event
@@ -30,7 +31,7 @@ CLIENT_DISCONNECTED = ErrorPart("cancelled", "the client went away")
 
 
 class Run:
-    """One request. `open` it, tell what the stream says, and at last `close` it."""
+    """One request: `open` it, send what the stream returns, and `close` it."""
 
     def __init__(
         self,
@@ -42,11 +43,11 @@ class Run:
         writer: ResponseWriter | None = None,
         reasoning: Store | None = None,
     ) -> None:
-        """`reasoning` is where the reasoning of tool calls is kept, for clients that do not send it
-        back."""
+        """`reasoning` is where the reasoning of tool calls is stored for clients that do not send
+        it back."""
         self.incoming = incoming
         self.writer = writer
-        """How the answer is stored, if it is."""
+        """Stores the response, if it is to be stored."""
         self.record = RequestRecord(
             incoming.id,
             incoming.body.dialect,
@@ -70,16 +71,20 @@ class Run:
             else partial(_save_reasoning, self._reasoning, incoming.caller, writer),
         )
         self._request = Request(incoming.model)
-        """What was asked, once it was read."""
+        """The request, once it is parsed."""
         self._stream: Stream | None = None
         self._error: ErrorPart | None = None
-        """Why the client was told that it failed."""
+        """The error that the client got, if it got one."""
 
     async def open(self) -> Stream:
         """Returns when there is content; raises RequestFailed if no target has any."""
         state = self._state
         try:
-            restored = await self._restored(self.incoming.checked(state.limits))
+            restored = Restored(self.incoming.checked(state.limits))
+            if self._reasoning is not None:
+                owner = self.incoming.caller
+                restored = await restore(self._reasoning, owner, restored.request)
+                restored.update_paths(self.incoming.body.parsed.source_paths)
             self._request = restored.request
             stream = await state.interrupt.wait(open_target(state, restored, self._targets))
         except RequestFailed as failed:
@@ -90,49 +95,41 @@ class Run:
         self._stream = stream if writer is None else PersistedStream(state, stream, writer)
         return self._stream
 
-    async def _restored(self, request: Request) -> Restored:
-        """The request with the reasoning of its calls that its client did not bring back."""
-        if self._reasoning is None:
-            return Restored(request)
-        restored = await restore(self._reasoning, self.incoming.caller, request)
-        restored.place(self.incoming.body.parsed.source_paths)
-        return restored
-
     def stop(self, error: ErrorPart) -> None:
-        """Ends the answer with this error, as soon as the client has what came before."""
+        """Ends the response with this error, after what has already arrived."""
         self._state.interrupt.stop(error)
 
-    # What the client is told beside the answer
+    # What the client learns beside the response
 
     @property
     def upstream(self) -> str:
-        """Who answers."""
-        return "" if self._stream is None else self._stream.sent.place.name
+        """The name of the upstream that responds."""
+        return "" if self._stream is None else self._stream.sent.config.name
 
     @property
     def warnings(self) -> list[str]:
-        """The fields of the request that the upstream was told less of."""
+        """The fields of the request that could not be carried in full."""
         stream = self._stream
         return [] if stream is None else [loss.path for loss in stream.sent.warnings]
 
     @property
     def findings(self) -> list[Finding]:
-        """What was repaired in the answer so far, and what the client's dialect cannot carry."""
+        """What was repaired in the response so far, and what the client's dialect cannot carry."""
         stream = self._stream
         return [] if stream is None else [*stream.repairs, *stream.findings]
 
     def keepalive(self) -> Event | None:
-        """The event to send, at once, while there is nothing to say, on a wire that has one."""
+        """The keepalive event to send now, if the dialect has one."""
         if self._stream is None or self.record.first is None:
             return self._error_stream().keepalive()
         return self._stream.keepalive()
 
     def note_failure(self, error: ErrorPart) -> None:
-        """The client is told, apart from any stream, that there is no answer."""
+        """The client gets this error instead of a stream."""
         self._error = error
 
     async def error_events(self, error: ErrorPart) -> list[Event]:
-        """The events that end a stream that began, and then had no answer, or one that broke."""
+        """The events that end a stream whose head was sent with this error."""
         self._error = error
         if self._stream is None or self.record.first is None:
             return self._error_stream().events(error)
@@ -144,7 +141,7 @@ class Run:
     # The end
 
     async def fail(self, error: ErrorPart) -> None:
-        """Stores that it failed, where nobody is told. Raises StoreError."""
+        """Stores the error of a response without a client. Raises StoreError."""
         writer, stream = self.writer, self._stream
         if writer is None or not writer.running:
             return
@@ -155,13 +152,13 @@ class Run:
             await stream.abandon(error)
 
     async def close(self) -> None:
-        """Ends whatever goes on: the client is gone, or has all of it."""
+        """Ends the request: the client has disconnected, or has the whole response."""
         self._state.deadlines.cancel()
         stream = self._stream
         if self.record.ended is not None:
             return
         if stream is None:
-            self._left()
+            self._conclude_disconnected()
         elif stream.delivered:
             self._conclude(self._error)
             await stream.close()
@@ -170,20 +167,19 @@ class Run:
             self._conclude(self._error)
         else:
             await stream.abandon(CLIENT_DISCONNECTED)
-            self._left()
+            self._conclude_disconnected()
 
-    def _left(self) -> None:
+    def _conclude_disconnected(self) -> None:
         self.record.status = 499
         self._conclude(CLIENT_DISCONNECTED)
 
     def _conclude(self, error: ErrorPart | None) -> None:
-        """Notes what is known of the request, and tells whoever wants to know."""
+        """Completes the record of the request, and calls the observers."""
         record, stream = self.record, self._stream
         record.ended = time.time()
         record.error = error
         if error is not None and record.first is None and record.status == 200:
-            write = self.incoming.dialect.write_error
-            record.status = 500 if write is None else write(error)[0]
+            record.status = api_of(record.dialect).write_error(error)[0]
         if stream is not None:
             record.bytes_in = stream.bytes_in
             record.response = stream.response
@@ -195,6 +191,6 @@ class Run:
 async def _save_reasoning(
     store: Store, owner: str, writer: ResponseWriter | None, response: Response
 ) -> None:
-    """Keeps what the next request must bring back, before the client is told the end."""
+    """Saves what the next request must send back, before the end is sent to the client."""
     id = writer.log.id if writer is not None and writer.has_begun else ""
     await save(store, owner, response, id)

@@ -1,18 +1,18 @@
-"""What a store promises, whichever database is behind it.
+"""What a store guarantees, whichever database it uses.
 
-1. What was acknowledged is there: `begin`, `finish` and every other write has been committed when
-   it returns. What raised StoreError has not been written, unless its kind is `unknown`.
-2. An ending and all of its log become readable in one moment, or neither does. An ending whose
-   events and size are not those of the log is refused (`torn`).
-3. What has ended stays: no block, no second ending, no other answer reaches it any more.
-4. A contest has one winner: `finish`, `set_answered`, `take_over` and `change_status` return True
-   to one caller, in whatever process.
-5. A response that runs is written to by one server, the one that its entry names: blocks, endings
-   and changes of any other are refused.
-6. No call blocks the event loop, and what waits to be written is bounded.
+1. A write is committed when it returns. A write that raised StoreError was not made, unless the
+   kind of the error is `unknown`.
+2. An ending and its whole log become readable at the same moment, or neither does. An ending whose
+   number of events or size differs from the log is refused (`torn`).
+3. What has ended does not change: no further block, no second ending is accepted.
+4. Of competing callers one wins: `finish`, `set_answered`, `take_over` and `change_status` return
+   True to one of them, in whatever process.
+5. Only the server that its entry names can write to a running response: blocks, endings and changes
+   of any other are refused.
+6. No call blocks the event loop, and the queue of writes is bounded.
 
-Every text may hold anything; the store never builds SQL from one. A caller that stops waiting for
-a write does not take it back.
+Every string may hold any characters; the store never builds SQL from one. A caller that is
+cancelled while it waits for a write does not undo it.
 """
 
 from collections.abc import Sequence
@@ -42,22 +42,22 @@ REASONING_SIZE = 1024 * 1024
 """Bytes of the reasoning of one call; more is refused with a ClientError."""
 
 Kind = Literal["busy", "full", "lost", "broken", "unknown", "torn", "fenced", "newer", "closed"]
-"""Why the store could not do it:
+"""Why the store failed:
 
-busy      another process held the database, or it was slow, for longer than we have patience
-full      the disk, or the queue of what waits to be written
+busy      another process held the database, or it was slow, for longer than the timeout
+full      the disk is full, or the queue of writes
 lost      there is no connection
-broken    the database reports a fault: of the disk, of the file, of a statement
-unknown   it took so long that nobody knows whether it was written
+broken    the database reports an error of the disk, of the file, or of a statement
+unknown   the timeout passed during a commit: it is not known whether it was written
 torn      the log is not the one that the ending describes
-fenced    the response is not this server's (any more): it has ended, or another took it over
-newer     the database was made by a newer version of Weft
+fenced    the response does not belong to this server: it has ended, or another took it over
+newer     the database was migrated by a newer version of Weft
 closed    the store is not open
 """
 
 
 class StoreError(InternalError):
-    """The database cannot do what it was asked. Holds neither parameters nor passwords."""
+    """The database failed. The message holds neither parameters nor passwords."""
 
     def __init__(self, message: str, kind: Kind) -> None:
         super().__init__(message)
@@ -65,207 +65,205 @@ class StoreError(InternalError):
 
 
 class AlreadyExists(ClientError):
-    """There is something of that id already."""
+    """The id exists already."""
 
 
 class NotFound(ClientError):
-    """There is nothing of that id."""
+    """The id does not exist."""
 
 
 class UnknownStore(ClientError):
-    """The address is not that of a database Weft can use."""
+    """The URL is not that of a supported database."""
 
 
 class Store(Protocol):
-    """Responses with their logs, the reasoning of calls, conversations, and the servers."""
+    """Stores responses with their logs, the reasoning of calls, conversations and servers."""
 
     @property
     def commits(self) -> int:
-        """How many transactions were written so far."""
+        """The number of transactions so far."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait to be written."""
+        """The size of the write queue in bytes."""
         ...
 
     async def open(self) -> None:
-        """Connects, and brings the tables up to date. Raises StoreError."""
+        """Connects, and migrates the tables. Raises StoreError."""
         ...
 
     async def close(self) -> None:
-        """Writes what waits, as far as patience goes, and disconnects. Any number of times."""
+        """Writes what is queued, for at most the timeout, and disconnects. May be repeated."""
         ...
 
     # Responses
 
     async def begin(self, entry: Entry, first: Sequence[Block] = ()) -> None:
-        """Stores a new response, and the first of its log if there is one. Raises AlreadyExists."""
+        """Stores a new response, with the first blocks of its log. Raises AlreadyExists."""
         ...
 
     def append(self, id: str, block: Block) -> None:
-        """Queues a piece of the log, to be written soon. Raises StoreError when the queue is full.
+        """Queues a block of the log. Raises StoreError when the queue is full.
 
-        A block of a response that is not there, has ended, or is another server's is dropped:
-        `flush` tells.
+        A block of a response that does not exist, has ended, or belongs to another server is
+        dropped; `flush` raises then.
         """
         ...
 
     async def wait_for_room(self) -> None:
-        """Returns when little waits to be written. Whoever has much to append asks for it between
-        two blocks. Raises StoreError if the database does not get on with it."""
+        """Returns when the queue is short: to be called between blocks when there are many. Raises
+        StoreError if the database is too slow."""
         ...
 
     async def flush(self, id: str) -> None:
-        """Returns when every block of this response that was queued is committed. Raises
-        StoreError if one was dropped, or could not be written in time.
+        """Returns when every queued block of this response is committed. Raises StoreError if one
+        was dropped, or could not be written in time.
         """
         ...
 
     async def finish(self, id: str, ending: Ending) -> bool:
-        """Ends a response: the rest of its log, the ending, and the items for its conversation.
+        """Ends a response: writes the rest of its log, the ending, and the items for its
+        conversation.
 
-        Returns whether this call ended it: False if it had ended before, is not there, or is
-        another server's. Items are left out if the conversation is gone; one whose id it holds
-        gets another. What is large is written ahead, in pieces, and is there for nobody before the
-        ending is. Raises StoreError (`torn`) if the log is not the one described. If it raises, the
-        response goes on running as far as others can see: finish it again.
+        Returns whether this call ended it: False if it had ended before, does not exist, or belongs
+        to another server. Items are left out if the conversation was deleted; an item whose id
+        exists in it gets another. Large fields are written first, in pieces, and become visible
+        with the ending. Raises StoreError (`torn`) if the log is not the one described. If it
+        raises, the response is still running for everybody else: call it again.
         """
         ...
 
     async def is_running(self, id: str) -> bool:
-        """Whether there is such a response, and it has not ended."""
+        """Whether the response exists and has not ended."""
         ...
 
     async def entry(self, id: str) -> Entry | None: ...
 
     async def owned(self, owner: str, id: str) -> Entry | None:
-        """As `entry`; what belongs to another is not there."""
+        """As `entry`; None for the response of another owner."""
         ...
 
     async def delete(self, owner: str, id: str) -> bool:
-        """Removes a response, its log and the reasoning of its calls, running or not. Returns
-        whether it was there.
+        """Removes a response, running or not, its log and the reasoning of its calls. Returns
+        whether it existed.
         """
         ...
 
-    async def blocks(self, id: str, after: int = -1, behind: int = -1) -> list[Block]:
-        """Returns the committed blocks numbered above `behind` that hold events numbered above
-        `after`, in order: at most 256 of them, so ask again behind the last.
+    async def blocks(self, id: str, after_event: int = -1, after_block: int = -1) -> list[Block]:
+        """Returns the committed blocks numbered above `after_block` that hold events numbered above
+        `after_event`, in order, at most 256: call it again with the number of the last one.
         """
         ...
 
     async def extent(self, id: str) -> Extent:
-        """How much of a log is committed."""
+        """The size of the committed log."""
         ...
 
     async def change_status(self, id: str, status: Status, of: tuple[Status, ...]) -> bool:
-        """Sets the status if it is one of those, and no other server runs it. Returns whether it
-        did."""
+        """Sets the status if it is one of `of`, and no other server runs the response. Returns
+        whether it did."""
         ...
 
     async def set_answered(self, id: str, next_id: str) -> bool:
-        """Notes which response goes on from this one. Returns whether it was the first to."""
+        """Stores which response continues this one. Returns whether it is the first to."""
         ...
 
     async def set_context(self, owner: str, id: str, context: bytes) -> bool:
-        """Replaces the context of a response. Returns whether it is there."""
+        """Replaces the context of a response. Returns whether the response exists."""
         ...
 
     async def request_cancel(self, id: str) -> bool:
-        """Asks whoever runs a response to stop it. Returns whether it is there and runs."""
+        """Asks the server of a response to stop it. Returns whether it exists and is running."""
         ...
 
     async def cancel_requests(self) -> set[str]:
-        """Those that run, and that somebody wants stopped."""
+        """The running responses for which a cancellation was requested."""
         ...
 
     async def entries(self, after: str = "", limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
-        """All of them, by id, from the first id above `after` on."""
+        """All entries, by id, from the first id above `after` on."""
         ...
 
     async def newest(self, owner: str, limit: int = ENTRIES_AT_A_TIME) -> list[Entry]:
-        """The newest, newest first."""
+        """The newest entries, newest first."""
         ...
 
     async def list_visible(
         self, owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
     ) -> list[Entry]:
-        """Visible responses of a dialect that have ended, by their time, from behind `after` on."""
+        """Visible responses of a dialect that have ended, by creation time, following `after`."""
         ...
 
     async def chain(self, owner: str, id: str) -> list[Entry]:
-        """The entry and all it goes on from, oldest first: at most 1,000.
+        """The entry and those it continues, oldest first, at most 1,000.
 
-        Stops before one that is missing or belongs to another: `previous` of the first tells.
+        Stops at one that is missing or belongs to another owner: the first entry then has a
+        `previous`.
         """
         ...
 
     async def prune(
         self, before: float, logs_before: float, reasoning_before: float = 0.0
     ) -> Pruned:
-        """Removes what ended before that time: whole entries, and the logs of others; and the
-        reasoning of calls that was kept before that time.
+        """Removes what is older than these times: entries that ended, logs of entries that ended,
+        and the reasoning of calls.
         """
         ...
 
     # Reasoning
 
     async def save_reasoning(self, owner: str, calls: Sequence[CallReasoning]) -> None:
-        """Stores the reasoning of calls; the last one of a call id replaces those before."""
+        """Stores the reasoning of calls; a later one with the same call id replaces it."""
         ...
 
     async def load_reasoning(
         self, owner: str, calls: Sequence[str], since: float
     ) -> dict[str, CallReasoning]:
-        """What was kept of these calls since that time, by call id. What belongs to another owner
-        is not there.
-        """
+        """What this owner saved for these calls since that time, by call id."""
         ...
 
     # Servers
 
     @property
     def server(self) -> str:
-        """The id of the server that this store writes for. Another one after `take_lease`, and
-        whenever a lease was lost."""
+        """The id of the server that this store writes for. It changes with `take_lease`, and when a
+        lease was lost."""
         ...
 
     async def take_lease(self, length: float) -> None:
-        """Becomes a server of its own, with a lease of so many seconds by the database's clock:
-        until it runs out, or is found to be dead, nobody takes over what it runs."""
+        """Becomes a server with an id of its own, and a lease of `length` seconds by the clock of
+        the database: until the lease is revoked, nobody takes over what this server runs."""
         ...
 
     async def renew_lease(self) -> None:
-        """To be called several times during a lease. If the lease was revoked meanwhile, another is
-        taken, under another id: what ran under the old one is others' to end."""
+        """To be called several times during a lease. If the lease was revoked meanwhile, takes a
+        new one under a new id: what ran under the old one is ended by other servers."""
         ...
 
     async def ensure_lease(self) -> str:
-        """Returns the id of this server, for a response to begin under. A lease that may have run
-        out is renewed first."""
+        """Returns the id of this server. Renews the lease first if it may have expired."""
         ...
 
     async def revoke_dead(self) -> None:
-        """Revokes the leases of servers that are dead: at once where the process is known to be,
-        and else when the lease has run out and nobody renews it for a while. To be called again
-        and again."""
+        """Revokes the leases of dead servers: at once if the process is known to be dead, otherwise
+        some time after the lease has expired. To be called regularly."""
         ...
 
     async def orphans(self) -> list[tuple[str, str]]:
-        """Unfinished responses whose server has no lease: the id of each, and of its server. At
-        most 1,000 at a time."""
+        """Unfinished responses whose server has no lease, at most 1,000: the id of each, and of its
+        server."""
         ...
 
     async def take_over(self, id: str, of: str) -> bool:
-        """Makes an unfinished entry of that server one of this. Returns whether it did: then no
-        write of the other reaches it any more."""
+        """Takes over an unfinished response of that server. Returns whether it did: then every
+        write of the other is refused."""
         ...
 
     async def begin_recovery(self, id: str) -> int | None:
-        """Says that this server sets out to end what a dead one left, and removes the blocks of a
-        batch that is not complete. Returns how often somebody has; None if it has ended, or is not
-        this server's.
+        """Counts an attempt to end the response of a dead server, and removes the blocks of an
+        incomplete batch. Returns the number of attempts; None if the response has ended, or belongs
+        to another server.
         """
         ...
 
@@ -280,11 +278,11 @@ class Store(Protocol):
     async def conversation(self, owner: str, id: str) -> Conversation | None: ...
 
     async def set_metadata(self, owner: str, id: str, metadata: bytes) -> bool:
-        """Returns whether the conversation is there."""
+        """Returns whether the conversation exists."""
         ...
 
     async def delete_conversation(self, owner: str, id: str) -> bool:
-        """Removes it and its items; its responses stay. Returns whether it was there."""
+        """Removes it and its items, but not its responses. Returns whether it existed."""
         ...
 
     async def add_items(self, id: str, items: Sequence[Item]) -> None:
@@ -299,15 +297,15 @@ class Store(Protocol):
         limit: int = 20,
         descending: bool = False,
     ) -> Page:
-        """The items behind `after` and in front of `before`, in the order asked for.
+        """The items between `after` and `before`, in the requested order.
 
-        With `before` alone it is the last ones in front of it. Empty if there is no such
-        conversation. Raises NotFound if there is no such item.
+        With `before` alone, the items right before it. Empty if the conversation does not exist.
+        Raises NotFound if one of the items does not exist.
         """
         ...
 
     async def item(self, id: str, item_id: str) -> Item | None: ...
 
     async def delete_item(self, id: str, item_id: str) -> bool:
-        """Returns whether it was there."""
+        """Returns whether it existed."""
         ...

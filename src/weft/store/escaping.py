@@ -1,7 +1,7 @@
-"""Texts on their way into a column and back: PostgreSQL takes no NUL, no database a lone surrogate.
+"""Escapes text for a column: PostgreSQL takes no NUL, and no database half a surrogate pair.
 
 What a column cannot hold is written as a backslash and four hexadecimal digits, and so is the
-backslash. A text that needs none of it, as any id of ours, is stored as it is.
+backslash. Text that needs no escape, as any id that Weft creates, is stored unchanged.
 """
 
 import re
@@ -9,22 +9,22 @@ from collections.abc import Iterable, Sequence
 
 from weft.store.queries import Row, Value
 
-_UNFIT = re.compile("[\\\\\0\ud800-\udfff]")
-_WRITTEN = re.compile(r"\\([0-9a-f]{4})")
+_UNSTORABLE = re.compile("[\\\\\0\ud800-\udfff]")
+_ESCAPE = re.compile(r"\\([0-9a-f]{4})")
 
 
 def escape(text: str) -> str:
-    """The text as a column holds it: another text, another form."""
+    """Different texts have different escapes."""
     if text.isprintable() and "\\" not in text:
         return text
-    return _UNFIT.sub(lambda found: f"\\{ord(found[0]):04x}", text)
+    return _UNSTORABLE.sub(lambda found: f"\\{ord(found[0]):04x}", text)
 
 
 def unescape(column: str) -> str:
-    """The text that a column holds."""
+    """The inverse of `escape`."""
     if "\\" not in column:
         return column
-    return _WRITTEN.sub(lambda found: chr(int(found[1], 16)), column)
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), column)
 
 
 def escape_parameters(parameters: Sequence[Value]) -> tuple[Value, ...]:

@@ -1,5 +1,5 @@
-"""A locked file for each server: the kernel lets go of the lock when the process dies, however it
-dies, and tells everybody who can see the file, also from another pid namespace.
+"""A locked file for each server: the kernel releases the lock when the process dies, however it
+dies, and everybody who can see the file can tell, even from another pid namespace.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ class LockFile:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def release(self) -> None:
-        """Removes the file. Any number of times."""
+        """Removes the file. May be called more than once."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             self._path.unlink(missing_ok=True)
@@ -27,8 +27,8 @@ class LockFile:
 
 
 def is_released(path: Path) -> bool:
-    """Whether the process that locked this file is dead for certain. A file that is not there, or
-    not ours to open, says nothing: its process may run on another machine.
+    """Whether the process that locked this file is certainly dead. A file that does not exist, or
+    cannot be opened, proves nothing: its process may run on another machine.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -44,6 +44,6 @@ def is_released(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Removes the file of a process that is dead."""
+    """Removes the file of a dead process."""
     with suppress(OSError):
         path.unlink(missing_ok=True)

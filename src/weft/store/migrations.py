@@ -1,11 +1,11 @@
-"""The tables, and how they came to be: numbered, append-only.
+"""The tables, as numbered, append-only migrations.
 
-1. A migration that was released is never edited: a database that has it would not get the change.
-   A test holds the digest of each.
+1. A released migration is never edited: a database that has it would not get the change. A test
+   holds the digest of each.
 2. `open` applies what is missing, in one transaction, under a lock: two servers may start at once.
-3. A database that knows more migrations than the code is refused: its rows may mean other things.
+3. A database with more migrations than the code is refused: its rows may have another meaning.
 
-Both databases read the same statements; the words in WORDS are all that differs.
+Both databases run the same statements; only the column types differ.
 """
 
 import time
@@ -22,7 +22,7 @@ POSTGRES: Mapping[str, str] = {
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
-        # What changes stands apart from what is large: a change of status rewrites a short row.
+        # What changes is apart from what is large: a change of status rewrites a short row.
         """CREATE TABLE response (
             id TEXT PRIMARY KEY,
             owner TEXT NOT NULL,
@@ -128,29 +128,30 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
-_MADE = "CREATE TABLE IF NOT EXISTS migration (number BIGINT PRIMARY KEY, applied DOUBLE PRECISION)"
+_CREATE = """CREATE TABLE IF NOT EXISTS migration
+    (number BIGINT PRIMARY KEY, applied DOUBLE PRECISION)"""
 _LAST = "SELECT coalesce(max(number), 0) FROM migration"
-_NOTE = "INSERT INTO migration (number, applied) VALUES (?, ?)"
+_INSERT = "INSERT INTO migration (number, applied) VALUES (?, ?)"
 
 
-def migrate(words: Mapping[str, str]) -> Queries[None]:
+def migrate(types: Mapping[str, str]) -> Queries[None]:
     """Applies the migrations that are missing. The caller holds the lock and the transaction."""
-    yield _MADE, ()
+    yield _CREATE, ()
     found = int((yield _LAST, ())[0][0] or 0)
     if found > len(MIGRATIONS):
         raise StoreError(
             f"the database has migration {found}, this version of Weft knows {len(MIGRATIONS)}: "
-            "it was made by a newer one",
+            "it was migrated by a newer version",
             "newer",
         )
     for number, statements in enumerate(MIGRATIONS[found:], found + 1):
         for statement in statements:
-            yield with_types(statement, words), ()
-        yield _NOTE, (number, time.time())
+            yield with_types(statement, types), ()
+        yield _INSERT, (number, time.time())
 
 
-def with_types(statement: str, words: Mapping[str, str]) -> str:
-    """A statement in the words of one database."""
-    for word, own in words.items():
-        statement = statement.replace(f" {word}", f" {own}")
+def with_types(statement: str, types: Mapping[str, str]) -> str:
+    """The statement with the column types of one database."""
+    for name, own in types.items():
+        statement = statement.replace(f" {name}", f" {own}")
     return statement

@@ -1,14 +1,12 @@
-"""What each operation says to the database: every statement there is, but for the log's.
+"""The operations on responses, reasoning and servers, with their SQL statements.
 
-1. Queries that raise do so before they write: their transaction goes on with the operations of
-   others.
-2. No statement fails by a constraint: it asks first, or says ON CONFLICT, so that a transaction
-   that carries many is not lost to one. LOCKS says which rows to hold on to meanwhile.
-3. A contest is one UPDATE with its condition; RETURNING tells whether it was met.
+1. An operation that raises does so before it writes: its transaction goes on with the others.
+2. No statement violates a constraint: it checks first, or has ON CONFLICT, so that a transaction
+   with many operations does not fail because of one. LOCKS lists which rows are locked meanwhile.
+3. Where callers compete, one UPDATE has the condition, and RETURNING says whether it was met.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
 
@@ -16,58 +14,28 @@ from weft.errors import ClientError
 from weft.store.base import (
     BLOCKS_AT_A_TIME,
     CHAIN_LENGTH,
-    ID_LENGTH,
     REASONING_SIZE,
     AlreadyExists,
-    NotFound,
     StoreError,
 )
-from weft.store.queries import Queries, Row, Value
+from weft.store.conversations import LOCK_CONVERSATION, append_items
+from weft.store.queries import (
+    MAX_NUMBER,
+    Queries,
+    Row,
+    check_ids,
+    clamp,
+    value_of,
+    values_of,
+)
 from weft.store.records import (
     Block,
     CallReasoning,
-    Conversation,
     Ending,
     Entry,
     Extent,
-    Item,
-    Page,
     Status,
 )
-
-S = TypeVar("S", bound=msgspec.Struct)
-
-BEYOND = 2**62
-"""No number in a column is as large."""
-
-MOST = 10_000
-"""Rows at a time, whatever is asked for."""
-
-
-# Rows as values
-
-FLAGS = frozenset({"background", "stream", "visible", "cancelling", "pruned", "expired"})
-"""SQLite tells them as 0 and 1."""
-
-
-def value_of(kind: type[S], row: Row) -> S:
-    """The value whose fields a row holds, in their order."""
-    named = {
-        name: bool(value) if name in FLAGS else value
-        for name, value in zip(kind.__struct_fields__, row, strict=True)
-    }
-    return msgspec.convert(named, kind)
-
-
-def _short(*ids: str) -> None:
-    """Raises for an id that is too long: an index of PostgreSQL has no room for long ones."""
-    if any(len(id) > ID_LENGTH for id in ids):
-        raise ClientError(f"an id of more than {ID_LENGTH} characters")
-
-
-def _up_to(limit: int) -> int:
-    return max(0, min(limit, MOST))
-
 
 # Responses
 
@@ -76,16 +44,16 @@ ENTRY = """SELECT r.id, r.owner, r.dialect, r.model, r.status, r.created, r.ende
     a.body, a.record, r.digest, r.events, r.size, r.cancelling, r.answered, r.pruned,
     coalesce(a.in_pieces, FALSE)
     FROM response r JOIN asked q ON q.response = r.id LEFT JOIN answer a ON a.response = r.id"""
-ONE = ENTRY + " WHERE r.id = ?"
-OWNED = ENTRY + " WHERE r.id = ? AND r.owner = ?"
-ALL = ENTRY + " WHERE r.id > ? ORDER BY r.id LIMIT ?"
-NEWEST = ENTRY + " WHERE r.owner = ? ORDER BY r.created DESC, r.id DESC LIMIT ?"
-FORTH = (
+ENTRY_BY_ID = ENTRY + " WHERE r.id = ?"
+OWNED_ENTRY = ENTRY + " WHERE r.id = ? AND r.owner = ?"
+ENTRIES_BY_ID = ENTRY + " WHERE r.id > ? ORDER BY r.id LIMIT ?"
+NEWEST_ENTRIES = ENTRY + " WHERE r.owner = ? ORDER BY r.created DESC, r.id DESC LIMIT ?"
+VISIBLE_ASCENDING = (
     ENTRY
     + """ WHERE r.owner = ? AND r.dialect = ? AND r.visible AND r.ended IS NOT NULL
         AND (r.created, r.id) > (?, ?) ORDER BY r.created, r.id LIMIT ?"""
 )
-BACK = (
+VISIBLE_DESCENDING = (
     ENTRY
     + """ WHERE r.owner = ? AND r.dialect = ? AND r.visible AND r.ended IS NOT NULL
         AND (r.created, r.id) < (?, ?) ORDER BY r.created DESC, r.id DESC LIMIT ?"""
@@ -114,7 +82,7 @@ INSERT_BLOCK = """INSERT INTO block (response, number, first, count, data) VALUE
 
 
 def begin(entry: Entry, first: Sequence[Block] = ()) -> Queries[None]:
-    _short(entry.id)
+    check_ids(entry.id)
     e = entry
     made = yield (
         INSERT_RESPONSE,
@@ -125,7 +93,7 @@ def begin(entry: Entry, first: Sequence[Block] = ()) -> Queries[None]:
         ),
     )
     if not made:
-        raise AlreadyExists("there is a response of this id already")
+        raise AlreadyExists("a response with this id exists already")
     yield INSERT_ASKED, (e.id, e.request, e.input, e.context)
     if e.body is not None or e.record is not None:
         yield INSERT_ANSWER, (e.id, e.body, e.record, False)
@@ -133,16 +101,16 @@ def begin(entry: Entry, first: Sequence[Block] = ()) -> Queries[None]:
         yield INSERT_BLOCK, (e.id, block.number, block.first, block.count, block.data)
 
 
-RUNNING = "SELECT conversation FROM response WHERE id = ? AND server = ? AND ended IS NULL"
-RUNS = "SELECT 1 FROM response WHERE id = ? AND ended IS NULL"
+RUNNING_HERE = "SELECT conversation FROM response WHERE id = ? AND server = ? AND ended IS NULL"
+UNFINISHED = "SELECT 1 FROM response WHERE id = ? AND ended IS NULL"
 EXTENT = """SELECT coalesce(max(number), -1) + 1, coalesce(sum(count), 0),
     coalesce(sum(length(data)), 0) FROM block WHERE response = ?"""
-END = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?
+END_RESPONSE = """UPDATE response SET status = ?, ended = ?, digest = ?, events = ?, size = ?
     WHERE id = ?"""
 
 
-FIELDS = ("body", "record")
-"""Of an answer: those that may be stored in pieces."""
+PIECED_FIELDS = ("body", "record")
+"""The fields that may be stored in pieces."""
 
 PIECE = """INSERT INTO piece (response, field, number, data) VALUES (?, ?, ?, ?)
     ON CONFLICT (response, field, number) DO UPDATE SET data = excluded.data"""
@@ -151,17 +119,17 @@ DROP_PIECES = "DELETE FROM piece WHERE response = ? AND field = ? AND number >= 
 
 
 def store_piece(id: str, server: str, field: str, number: int, data: bytes) -> Queries[None]:
-    """A piece of an answer that has not ended: there for nobody until it has."""
-    if (yield RUNNING, (id, server)):
+    """Stores a piece of a response that has not ended; it is invisible until then."""
+    if (yield RUNNING_HERE, (id, server)):
         yield PIECE, (id, field, number, data)
 
 
 def finish(
     id: str, ending: Ending, server: str, pieces: Mapping[str, int] | None = None
 ) -> Queries[bool]:
-    """`pieces`: of how many each field consists that was stored ahead."""
-    _short(*(item.id for item in ending.items))
-    running = yield RUNNING, (id, server)
+    """`pieces`: the number of pieces of each field that was stored in advance."""
+    check_ids(*(item.id for item in ending.items))
+    running = yield RUNNING_HERE, (id, server)
     if not running:
         return False
     logged = yield from extent(id)
@@ -171,57 +139,57 @@ def finish(
     if (events, size) != (ending.events, ending.size):
         raise StoreError(
             f"the log holds {events} events and {size} bytes, "
-            f"the ending tells of {ending.events} and {ending.size}",
+            f"but the ending has {ending.events} and {ending.size}",
             "torn",
         )
     yield (
-        END,
+        END_RESPONSE,
         (ending.status, ending.ended, ending.digest, ending.events, ending.size, id),
     )
     if rest is not None:
         yield INSERT_BLOCK, (id, rest.number, rest.first, rest.count, rest.data)
     yield INSERT_ANSWER, (id, ending.body, ending.record, pieces is not None)
-    for field, count in (pieces or {}).items():  # more of them are left of an earlier attempt
+    for field, count in (pieces or {}).items():  # an earlier attempt may have left more
         yield DROP_PIECES, (id, field, count)
     conversation = running[0][0]
     if (
         isinstance(conversation, str)
         and ending.items
-        and (yield CONVERSATION_LOCKED, (conversation,))
+        and (yield LOCK_CONVERSATION, (conversation,))
     ):
-        yield from _append_items(conversation, ending.items)
+        yield from append_items(conversation, ending.items)
     return True
 
 
 def is_running(id: str) -> Queries[bool]:
-    return bool((yield RUNS, (id,)))
+    return bool((yield UNFINISHED, (id,)))
 
 
 def entry(id: str) -> Queries[Entry | None]:
-    found = yield from _entries((yield ONE, (id,)))
+    found = yield from _entries((yield ENTRY_BY_ID, (id,)))
     return found[0] if found else None
 
 
 def owned(owner: str, id: str) -> Queries[Entry | None]:
-    found = yield from _entries((yield OWNED, (id, owner)))
+    found = yield from _entries((yield OWNED_ENTRY, (id, owner)))
     return found[0] if found else None
 
 
 def entries(after: str, limit: int) -> Queries[list[Entry]]:
-    return (yield from _entries((yield ALL, (after, _up_to(limit)))))
+    return (yield from _entries((yield ENTRIES_BY_ID, (after, clamp(limit)))))
 
 
 def newest(owner: str, limit: int) -> Queries[list[Entry]]:
-    return (yield from _entries((yield NEWEST, (owner, _up_to(limit)))))
+    return (yield from _entries((yield NEWEST_ENTRIES, (owner, clamp(limit)))))
 
 
 def list_visible(
     owner: str, dialect: str, after: Entry | None, limit: int, descending: bool
 ) -> Queries[list[Entry]]:
-    edge = (float(BEYOND), "") if descending else (-1.0, "")
+    edge = (float(MAX_NUMBER), "") if descending else (-1.0, "")
     created, id = edge if after is None else (after.created, after.id)
-    query = BACK if descending else FORTH
-    return (yield from _entries((yield query, (owner, dialect, created, id, _up_to(limit)))))
+    query = VISIBLE_DESCENDING if descending else VISIBLE_ASCENDING
+    return (yield from _entries((yield query, (owner, dialect, created, id, clamp(limit)))))
 
 
 def chain(owner: str, id: str) -> Queries[list[Entry]]:
@@ -229,44 +197,33 @@ def chain(owner: str, id: str) -> Queries[list[Entry]]:
 
 
 def _entries(rows: Sequence[Row]) -> Queries[list[Entry]]:
-    """Rows of ENTRY; what they hold in pieces is put together."""
+    """The entries of rows selected by ENTRY, with pieces joined."""
     found: list[Entry] = []
     for *fields, in_pieces in rows:
         entry = value_of(Entry, fields)
         if in_pieces and entry.ended is not None:
-            whole = {}
-            for field in FIELDS:
+            joined = {}
+            for field in PIECED_FIELDS:
                 pieces = yield PIECES, (entry.id, field)
-                whole[field] = _joined(pieces) if pieces else None
-            entry = msgspec.structs.replace(entry, **whole)
+                data = b"".join(piece for (piece,) in pieces if isinstance(piece, bytes))
+                joined[field] = data if pieces else None
+            entry = msgspec.structs.replace(entry, **joined)
         found.append(entry)
     return found
 
 
-def _first(kind: type[S], rows: Sequence[Row]) -> S | None:
-    return value_of(kind, rows[0]) if rows else None
-
-
-def _each(kind: type[S], rows: Sequence[Row]) -> list[S]:
-    return [value_of(kind, row) for row in rows]
-
-
-def _joined(rows: Sequence[Row]) -> bytes:
-    return b"".join(row[0] for row in rows if isinstance(row[0], bytes))
-
-
-# The second condition finds where to begin from the end of the log: whoever follows a long one asks
-# for its end again and again.
+# The second condition searches from the end of the log: a follower of a long log asks for its end
+# again and again.
 BLOCKS = """SELECT number, first, count, data FROM block WHERE response = ? AND number > ?
     AND number > coalesce((SELECT number FROM block WHERE response = ? AND number > ?
         AND count > 0 AND first + count <= ? ORDER BY number DESC LIMIT 1), -1)
     ORDER BY number LIMIT ?"""
 
 
-def blocks(id: str, after: int, behind: int) -> Queries[list[Block]]:
-    first = max(min(after, BEYOND), -1) + 1
-    found = yield BLOCKS, (id, behind, id, behind, first, BLOCKS_AT_A_TIME)
-    return _each(Block, found)
+def blocks(id: str, after_event: int, after_block: int) -> Queries[list[Block]]:
+    first = max(min(after_event, MAX_NUMBER), -1) + 1
+    found = yield BLOCKS, (id, after_block, id, after_block, first, BLOCKS_AT_A_TIME)
+    return values_of(Block, found)
 
 
 def extent(id: str) -> Queries[Extent]:
@@ -275,10 +232,10 @@ def extent(id: str) -> Queries[Extent]:
 
 
 DELETE = "DELETE FROM response WHERE id = ? AND owner = ? RETURNING id"
-CHANGE = """UPDATE response SET status = ? WHERE id = ? AND (ended IS NOT NULL OR server = ?)
+CHANGE_STATUS = """UPDATE response SET status = ? WHERE id = ? AND (ended IS NOT NULL OR server = ?)
     AND status IN (?, ?, ?, ?, ?, ?) RETURNING id"""
 STATUSES = 6
-ANSWERED = "UPDATE response SET answered = ? WHERE id = ? AND answered IS NULL RETURNING id"
+SET_ANSWERED = "UPDATE response SET answered = ? WHERE id = ? AND answered IS NULL RETURNING id"
 SET_CONTEXT = """UPDATE asked SET context = ? WHERE response = ?
     AND EXISTS (SELECT 1 FROM response WHERE id = ? AND owner = ?) RETURNING response"""
 REQUEST_CANCEL = """UPDATE response SET cancelling = TRUE WHERE id = ? AND ended IS NULL
@@ -293,11 +250,11 @@ def delete(owner: str, id: str) -> Queries[bool]:
 
 def change_status(id: str, status: Status, of: tuple[Status, ...], server: str) -> Queries[bool]:
     among = [*of, *[""] * STATUSES][:STATUSES]
-    return bool((yield CHANGE, (status, id, server, *among)))
+    return bool((yield CHANGE_STATUS, (status, id, server, *among)))
 
 
 def set_answered(id: str, next_id: str) -> Queries[bool]:
-    return bool((yield ANSWERED, (next_id, id)))
+    return bool((yield SET_ANSWERED, (next_id, id)))
 
 
 def set_context(owner: str, id: str, context: bytes) -> Queries[bool]:
@@ -309,7 +266,6 @@ def request_cancel(id: str) -> Queries[bool]:
 
 
 def cancel_requests() -> Queries[set[str]]:
-    """They are few, and soon done."""
     return {str(row[0]) for row in (yield CANCELLING, ())}
 
 
@@ -360,10 +316,10 @@ PRUNE_REASONING = """DELETE FROM reasoning WHERE (owner, call) IN
 
 
 def save_reasoning(owner: str, calls: Sequence[CallReasoning]) -> Queries[None]:
-    _short(*(one.call for one in calls), *(one.response for one in calls))
+    check_ids(*(one.call for one in calls), *(one.response for one in calls))
     if any(len(one.data) > REASONING_SIZE for one in calls):
         raise ClientError(f"reasoning of more than {REASONING_SIZE} bytes")
-    # In one order for all: two transactions that replace the same rows never wait for each other.
+    # Always in the same order: two transactions that replace the same rows cannot deadlock.
     for one in sorted(calls, key=lambda one: one.call):
         yield (
             SAVE_REASONING,
@@ -375,8 +331,8 @@ def load_reasoning(owner: str, calls: Sequence[str], since: float) -> Queries[li
     found: list[CallReasoning] = []
     for start in range(0, len(calls), CALLS_AT_A_TIME):
         some = calls[start : start + CALLS_AT_A_TIME]
-        asked = [*some, *[some[0]] * (CALLS_AT_A_TIME - len(some))]
-        found += _each(CallReasoning, (yield REASONING, (owner, since, *asked)))
+        padded = [*some, *[some[0]] * (CALLS_AT_A_TIME - len(some))]
+        found += values_of(CallReasoning, (yield REASONING, (owner, since, *padded)))
     return found
 
 
@@ -384,19 +340,19 @@ def load_reasoning(owner: str, calls: Sequence[str], since: float) -> Queries[li
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):
-    """The lease of a server, as it was read."""
+    """The lease of a server."""
 
     server: str
     until: float
-    """When it runs out, by the database's clock, in seconds since 1970."""
+    """When it expires, by the clock of the database, in seconds since 1970."""
 
     expired: bool
-    """Whether that was so when it was read."""
+    """Whether it had expired when it was read."""
 
 
 CLOCK = "((julianday('now') - 2440587.5) * 86400.0)"
-"""The database's clock in seconds since 1970, as SQLite tells it: a file is on one machine, whose
-clock it is. Elsewhere another expression takes its place."""
+"""The clock of the database in seconds since 1970, for SQLite: that of the machine. PostgreSQL
+replaces the expression by its own."""
 
 TAKE_LEASE = "INSERT INTO server (name, host, pid, until) VALUES (?, ?, ?, " + CLOCK + " + ?)"
 RENEW_LEASE = "UPDATE server SET until = " + CLOCK + " + ? WHERE name = ? RETURNING name"
@@ -407,7 +363,7 @@ ORPHANS_AT_A_TIME = 1000
 ORPHANS = """SELECT id, server FROM response WHERE ended IS NULL AND server IN (
         SELECT server FROM response WHERE ended IS NULL EXCEPT SELECT name FROM server)
     ORDER BY created LIMIT ?"""
-RUN_BY = "SELECT id FROM response WHERE id = ? AND server = ? AND ended IS NULL"
+RUNNING_ON = "SELECT id FROM response WHERE id = ? AND server = ? AND ended IS NULL"
 TAKE_OVER = (
     "UPDATE response SET server = ? WHERE id = ? AND server = ? AND ended IS NULL RETURNING id"
 )
@@ -426,17 +382,17 @@ def release_lease(server: str) -> Queries[None]:
 
 
 def leases(but: str) -> Queries[list[Lease]]:
-    """Those of the other servers."""
-    return _each(Lease, (yield LEASES, (but,)))
+    """The leases of the other servers."""
+    return values_of(Lease, (yield LEASES, (but,)))
 
 
 def revoke_lease(lease: Lease) -> Queries[bool]:
-    """Only if nobody has renewed it."""
+    """Revokes it unless it was renewed."""
     return bool((yield REVOKE_LEASE, (lease.server, lease.until)))
 
 
 def orphans() -> Queries[list[tuple[str, str]]]:
-    """The unfinished responses of servers that have no lease, and whose they are."""
+    """The unfinished responses of servers without a lease, each with its server."""
     return [(str(id), str(server)) for id, server in (yield ORPHANS, (ORPHANS_AT_A_TIME,))]
 
 
@@ -455,119 +411,17 @@ def begin_recovery(id: str, server: str) -> Queries[int | None]:
 
 
 def take_over(id: str, server: str, of: str) -> Queries[bool]:
-    if not (yield RUN_BY, (id, of)):
+    if not (yield RUNNING_ON, (id, of)):
         return False
     return bool((yield TAKE_OVER, (server, id, of)))
 
 
-# Conversations
-
-INSERT_CONVERSATION = """INSERT INTO conversation (id, owner, created, metadata)
-    VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id"""
-CONVERSATION = "SELECT id, owner, created, metadata FROM conversation WHERE id = ? AND owner = ?"
-CONVERSATION_LOCKED = "SELECT id FROM conversation WHERE id = ?"
-SET_METADATA = "UPDATE conversation SET metadata = ? WHERE id = ? AND owner = ? RETURNING id"
-DELETE_CONVERSATION = "DELETE FROM conversation WHERE id = ? AND owner = ? RETURNING id"
-
-
-def create_conversation(conversation: Conversation, items: Sequence[Item]) -> Queries[None]:
-    _short(conversation.id, *(item.id for item in items))
-    _distinct(items)
-    c = conversation
-    if not (yield INSERT_CONVERSATION, (c.id, c.owner, c.created, c.metadata)):
-        raise AlreadyExists("there is a conversation of this id already")
-    yield from _append_items(c.id, items)
-
-
-def conversation(owner: str, id: str) -> Queries[Conversation | None]:
-    return _first(Conversation, (yield CONVERSATION, (id, owner)))
-
-
-def set_metadata(owner: str, id: str, metadata: bytes) -> Queries[bool]:
-    return bool((yield SET_METADATA, (metadata, id, owner)))
-
-
-def delete_conversation(owner: str, id: str) -> Queries[bool]:
-    return bool((yield DELETE_CONVERSATION, (id, owner)))
-
-
-# Items
-
-TOP = "SELECT coalesce(max(position), -1) FROM item WHERE conversation = ?"
-INSERT_ITEM = """INSERT INTO item (conversation, position, id, data) VALUES (?, ?, ?, ?)
-    ON CONFLICT (conversation, id) DO NOTHING RETURNING id"""
-ITEM = "SELECT id, data FROM item WHERE conversation = ? AND id = ?"
-POSITION = "SELECT position FROM item WHERE conversation = ? AND id = ?"
-DELETE_ITEM = "DELETE FROM item WHERE conversation = ? AND id = ? RETURNING id"
-FORWARDS = """SELECT id, data FROM item WHERE conversation = ? AND position > ? AND position < ?
-    ORDER BY position LIMIT ?"""
-BACKWARDS = """SELECT id, data FROM item WHERE conversation = ? AND position > ? AND position < ?
-    ORDER BY position DESC LIMIT ?"""
-
-
-def add_items(id: str, items: Sequence[Item]) -> Queries[None]:
-    _short(*(item.id for item in items))
-    _distinct(items)
-    if not (yield CONVERSATION_LOCKED, (id,)):
-        raise NotFound("there is no conversation of this id")
-    for item in items:
-        if (yield POSITION, (id, item.id)):
-            raise AlreadyExists("the conversation has an item of this id already")
-    yield from _append_items(id, items)
-
-
-def _distinct(items: Sequence[Item]) -> None:
-    if len({item.id for item in items}) < len(items):
-        raise AlreadyExists("two items of one id")
-
-
-def _append_items(conversation: str, items: Sequence[Item]) -> Queries[None]:
-    """One whose id is taken gets its position behind it: some upstreams repeat theirs."""
-    top = int((yield TOP, (conversation,))[0][0] or 0)
-    for position, item in enumerate(items, top + 1):
-        if not (yield INSERT_ITEM, (conversation, position, item.id, item.data)):
-            yield INSERT_ITEM, (conversation, position, f"{item.id}_{position}", item.data)
-
-
-def items(
-    id: str, after: str | None, before: str | None, limit: int, descending: bool
-) -> Queries[Page]:
-    limit = _up_to(limit)
-    behind = yield from _position(id, after)
-    ahead = yield from _position(id, before)
-    low, high = (ahead, behind) if descending else (behind, ahead)
-    backwards = after is None and before is not None  # from `before` towards the beginning
-    rows = yield (
-        BACKWARDS if descending != backwards else FORWARDS,
-        (id, -1 if low is None else low, BEYOND if high is None else high, limit + 1),
-    )
-    found = _each(Item, rows[:limit])
-    return Page(found[::-1] if backwards else found, len(rows) > limit)
-
-
-def _position(conversation: str, id: str | None) -> Queries[Value]:
-    if id is None:
-        return None
-    found = yield POSITION, (conversation, id)
-    if not found:
-        raise NotFound("the conversation has no item of this id")
-    return found[0][0]
-
-
-def item(id: str, item_id: str) -> Queries[Item | None]:
-    return _first(Item, (yield ITEM, (id, item_id)))
-
-
-def delete_item(id: str, item_id: str) -> Queries[bool]:
-    return bool((yield DELETE_ITEM, (id, item_id)))
-
-
 LOCKS: Mapping[str, str] = {
-    RUNNING: " FOR UPDATE",  # waits for whoever writes a block of it, and keeps others from it
-    RUN_BY: " FOR UPDATE",  # the same: no block of the old server's comes after it was taken over
-    CONVERSATION_LOCKED: " FOR UPDATE",  # one at a time hands out positions
+    RUNNING_HERE: " FOR UPDATE",  # waits for writers of its blocks, and keeps others out
+    RUNNING_ON: " FOR UPDATE",  # the same: no block of the old server follows the takeover
+    LOCK_CONVERSATION: " FOR UPDATE",  # one transaction at a time assigns positions
 }
-"""What a database with many writers adds to a statement."""
+"""What a database with concurrent writers appends to a statement."""
 
 
 # The log
@@ -577,7 +431,7 @@ SAME_BLOCK = """SELECT 1 FROM block WHERE response = ? AND number = ? AND first 
 
 
 def dropped(blocks: Sequence[tuple[str, Block]]) -> Queries[set[str]]:
-    """The responses of which not every one of these blocks is in the log."""
+    """The responses of which some of these blocks are not in the log."""
     missing = set()
     for id, block in blocks:
         if not (yield SAME_BLOCK, (id, block.number, block.first, block.count, block.data)):
@@ -586,5 +440,5 @@ def dropped(blocks: Sequence[tuple[str, Block]]) -> Queries[set[str]]:
 
 
 def nothing() -> Queries[None]:
-    """Waits its turn."""
+    """An operation that writes nothing: it returns when everything before it is committed."""
     yield from ()

@@ -1,14 +1,14 @@
 """PostgreSQL: one connection that writes, a few that read, all of them replaced when lost.
 
-1. Many servers write at once. Who appends to a log holds on to the row of its response, and who
-   ends it waits for them: a block is either in the log that the ending describes, or dropped.
-2. A connection that is lost at its COMMIT leaves open what became of it. Each transaction with
-   operations has a transaction id, and PostgreSQL is asked for its status: nothing is done
-   twice, and every caller gets the true result.
-3. Each statement is limited in time, here and in the server, and no transaction waits for anything
-   but the database.
+1. Many servers write at once. Appending to a log locks the row of its response (FOR KEY SHARE), and
+   ending it waits for that lock: a block is in the log that the ending describes, or is dropped.
+2. If a connection is lost during COMMIT, the outcome is not known. Each transaction with operations
+   has a transaction id, and PostgreSQL is asked for its status: nothing is done twice, and every
+   caller gets the true result.
+3. Each statement has a timeout, here and in the server, and no transaction waits for anything but
+   the database.
 
-What is told of a fault is its class and code: PostgreSQL's own words may hold parameters.
+An error is reported by its class and code: the messages of PostgreSQL may hold parameters.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from weft.store.escaping import escape, escape_parameters, unescape_rows
 from weft.store.migrations import POSTGRES, migrate
 from weft.store.operations import CLOCK, LOCKS, dropped
 from weft.store.queries import Queries, Row
-from weft.store.writer import LogBlock, OperationRejected, Work, group_blocks
+from weft.store.writer import LogBlock, Operation, OperationRejected, Work, group_blocks
 
 T = TypeVar("T")
 
 READERS = 4
 STATUS_INTERVAL = 0.1
-"""Seconds between two questions what became of a transaction."""
+"""Seconds between two queries for the status of a transaction."""
 
 LOCK = "SELECT pg_advisory_xact_lock(4995148757353590885)"
-"""Whoever changes the tables."""
+"""Held while the tables are migrated."""
 UNLIMITED = "SET LOCAL statement_timeout = 0"
 TRANSACTION_ID = "SELECT pg_current_xact_id()::text"
 TRANSACTION_STATUS = "SELECT pg_xact_status($1::text::xid8)"
@@ -59,23 +59,23 @@ NOW = "extract(epoch from clock_timestamp())::double precision"
 
 KINDS: dict[str, Kind | None] = {
     "08": "lost",
-    "22": None,  # a value that no column takes
+    "22": None,  # a value that does not fit its column
     "23": None,  # a constraint
-    "25006": "lost",  # read-only: this server has become a copy of another
+    "25006": "lost",  # read-only: this server has become a standby
     "40": "busy",  # a deadlock, among others
     "53": "busy",  # too many connections, no memory
     "53100": "full",
     "54": None,  # too long for an index
     "55P03": "busy",
-    "57014": "busy",  # the time of a statement ran out
-    "57P": "lost",  # stopped, or not yet started
+    "57014": "busy",  # statement_timeout
+    "57P": "lost",  # shutting down, or starting up
 }
-"""By the beginning of the code, the longest that fits; None: the operation is itself at fault.
-Anything else is broken."""
+"""By SQLSTATE: the longest prefix that matches. None: the operation itself is at fault. Anything
+else is `broken`."""
 
 
 class AsyncpgConnection(Protocol):
-    """What we use of asyncpg's."""
+    """What is used of a connection of asyncpg, which has no types."""
 
     async def execute(self, query: str, *args: object) -> str: ...
 
@@ -89,7 +89,7 @@ class AsyncpgConnection(Protocol):
 
 
 class Postgres:
-    """A Database on a server. `busy` limits, in seconds, what one statement may take."""
+    """A Database on a server. `busy` is the timeout of one statement in seconds."""
 
     def __init__(self, url: Secret, busy: float = 5.0) -> None:
         self._url = url
@@ -129,7 +129,7 @@ class Postgres:
             connection: AsyncpgConnection = await asyncpg.connect(
                 self._url.reveal(),
                 timeout=self._busy,
-                command_timeout=self._busy * 2,  # the server's own limit comes first
+                command_timeout=self._busy * 2,  # the timeout of the server comes first
                 server_settings={
                     "application_name": "weft",
                     "statement_timeout": limit,
@@ -147,7 +147,7 @@ class Postgres:
 
     @asynccontextmanager
     async def _reader(self) -> AsyncIterator[AsyncpgConnection]:
-        """One that nobody uses; after a fault it is used no more, nor are those that idled."""
+        """An idle connection, or a new one. An error closes this one and all idle ones."""
         connection = self._idle.pop() if self._idle else await self._connect()
         try:
             async with _faults():
@@ -157,7 +157,7 @@ class Postgres:
             while self._idle:
                 self._idle.pop().terminate()
             raise
-        except WeftError:  # of the steps: there is nothing wrong with the connection
+        except WeftError:  # raised by the queries: nothing is wrong with the connection
             self._idle.append(connection)
             raise
         except BaseException:
@@ -168,7 +168,7 @@ class Postgres:
     # Writing
 
     def lock_path(self, server: str) -> Path:
-        """Seen by the other servers of this machine."""
+        """In a folder that the other servers on this machine can see."""
         return Path(os.environ.get("TMPDIR") or "/tmp", f"weft-server-{server}")
 
     async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
@@ -177,15 +177,21 @@ class Postgres:
         try:
             async with _faults():
                 await connection.execute("BEGIN")
-                transaction_id = await _transaction_id(connection, batch)
-                missing = await _written(connection, batch, server)
+                transaction_id: str | None = None
+                if any(isinstance(work, Operation) for work in batch):
+                    transaction_id = str((await connection.fetch(TRANSACTION_ID))[0][0])
+                missing = await _write_batch(connection, batch, server)
         except OperationRejected:
-            await self._rollback(connection)
+            await self._end(connection, "ROLLBACK")
             raise
         except BaseException:
             self._drop()
             raise
-        await self._commit(connection, transaction_id)
+        try:
+            await self._end(connection, "COMMIT")
+        except StoreError:  # blocks alone have no transaction id: writing them twice does no harm
+            if transaction_id is None or not await self._was_committed(transaction_id):
+                raise
         return missing
 
     async def _connected(self) -> AsyncpgConnection:
@@ -198,37 +204,24 @@ class Postgres:
         if connection is not None:
             connection.terminate()
 
-    async def _rollback(self, connection: AsyncpgConnection) -> None:
+    async def _end(self, connection: AsyncpgConnection, statement: str) -> None:
         try:
             async with _faults():
-                await connection.execute("ROLLBACK")
-        except BaseException:
-            self._drop()
-            raise
-
-    async def _commit(self, connection: AsyncpgConnection, transaction_id: str | None) -> None:
-        """Returns when the transaction is committed; raises StoreError when it is certain that it
-        is not. Blocks alone have no transaction id: to write them twice does no harm."""
-        try:
-            async with _faults():
-                await connection.execute("COMMIT")
-        except StoreError:
-            self._drop()
-            if transaction_id is None or not await self._was_committed(transaction_id):
-                raise
+                await connection.execute(statement)
         except BaseException:
             self._drop()
             raise
 
     async def _was_committed(self, transaction_id: str) -> bool:
-        """However long it takes: the server may be away, or still busy with it."""
+        """Waits for the outcome, however long that takes: the server may be unreachable, or still
+        working on the transaction."""
         while True:
             try:
                 connection = await self._connected()
                 async with _faults():
                     status = (await connection.fetch(TRANSACTION_STATUS, transaction_id))[0][0]
             except StoreError as error:
-                if error.kind == "broken":  # it never heard of it: restored from a backup
+                if error.kind == "broken":  # an unknown id: the server was restored from a backup
                     return False
                 self._drop()
             else:
@@ -242,14 +235,14 @@ class Postgres:
 
 @cache
 def numbered(statement: str) -> str:
-    """A statement as PostgreSQL wants it: parameters by number, its clock, and rows held on to."""
+    """A statement in the form of PostgreSQL: numbered parameters, its clock, and row locks."""
     numbers = count(1)
     own = statement.replace(CLOCK, NOW)
     return sub(r"\?", lambda _: f"${next(numbers)}", own) + LOCKS.get(statement, "")
 
 
 async def run_queries(connection: AsyncpgConnection, queries: Queries[T]) -> T:
-    """Takes the steps, one after the other. Returns what they return."""
+    """Runs the queries, one after the other. Returns the result of the generator."""
     try:
         query = next(queries)
         while True:
@@ -260,20 +253,16 @@ async def run_queries(connection: AsyncpgConnection, queries: Queries[T]) -> T:
         return result
 
 
-async def _transaction_id(connection: AsyncpgConnection, batch: Sequence[Work]) -> str | None:
-    if all(isinstance(work, tuple) for work in batch):
-        return None
-    return str((await connection.fetch(TRANSACTION_ID))[0][0])
-
-
-async def _written(connection: AsyncpgConnection, batch: Sequence[Work], server: str) -> set[str]:
+async def _write_batch(
+    connection: AsyncpgConnection, batch: Sequence[Work], server: str
+) -> set[str]:
     missing: set[str] = set()
     for run in group_blocks(batch):
         if isinstance(run, list):
-            missing |= await _appended(connection, run, server)
+            missing |= await _append(connection, run, server)
             continue
         try:
-            await run_queries(connection, run.steps())
+            await run_queries(connection, run.queries())
         except FAULTS as error:
             if _kind(error) is None:
                 raise OperationRejected(run, _fault(error)) from None
@@ -281,25 +270,25 @@ async def _written(connection: AsyncpgConnection, batch: Sequence[Work], server:
     return missing
 
 
-async def _appended(
-    connection: AsyncpgConnection, run: Sequence[LogBlock], server: str
+async def _append(
+    connection: AsyncpgConnection, blocks: Sequence[LogBlock], server: str
 ) -> set[str]:
-    """Appends to the logs. Returns the responses of which a block was dropped."""
+    """Appends blocks to the logs. Returns the responses of which one was dropped."""
     status = await connection.execute(
         APPEND,
-        [escape(id) for id, _ in run],
-        [block.number for _, block in run],
-        [block.first for _, block in run],
-        [block.count for _, block in run],
-        [block.data for _, block in run],
+        [escape(id) for id, _ in blocks],
+        [block.number for _, block in blocks],
+        [block.first for _, block in blocks],
+        [block.count for _, block in blocks],
+        [block.data for _, block in blocks],
         escape(server),
     )
-    if int(status.rpartition(" ")[2]) == len(run):
+    if int(status.rpartition(" ")[2]) == len(blocks):
         return set()
-    return await run_queries(connection, dropped(run))
+    return await run_queries(connection, dropped(blocks))
 
 
-# Faults
+# Errors
 
 
 @asynccontextmanager
@@ -311,11 +300,11 @@ async def _faults() -> AsyncIterator[None]:
 
 
 FAULTS = (
-    asyncpg.PostgresError,  # the server said so
+    asyncpg.PostgresError,  # reported by the server
     asyncpg.InterfaceError,  # a closed connection, a value that cannot be sent
     asyncpg.InternalClientError,
     OSError,  # TimeoutError is one
-    ValueError,  # an address that cannot be read
+    ValueError,  # a URL that cannot be parsed
     OverflowError,
 )
 
@@ -323,18 +312,18 @@ FAULTS = (
 def _fault(error: Exception) -> StoreError:
     match error:
         case TimeoutError():
-            return StoreError("PostgreSQL: no answer in time", "busy")
+            return StoreError("PostgreSQL: no response in time", "busy")
         case OSError():
             return StoreError(f"PostgreSQL: no connection ({error.strerror})", "lost")
         case asyncpg.PostgresError():
-            told = f"{type(error).__name__} ({error.sqlstate})"
+            name = f"{type(error).__name__} ({error.sqlstate})"
         case _:
-            told = type(error).__name__
-    return StoreError(f"PostgreSQL: {told}", _kind(error) or "broken")
+            name = type(error).__name__
+    return StoreError(f"PostgreSQL: {name}", _kind(error) or "broken")
 
 
 def _kind(error: Exception) -> Kind | None:
-    """Whose fault it is: None is the operation's own."""
+    """Why it failed; None: the operation itself is at fault."""
     match error:
         case asyncpg.PostgresError():
             fitting = [code for code in KINDS if error.sqlstate.startswith(code)]

@@ -9,11 +9,11 @@ Status = Literal["queued", "in_progress", "completed", "incomplete", "failed", "
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One stored response: what was asked, how it stands, and what was answered."""
+    """One stored response: the request, the status, and the response."""
 
     id: str
     owner: str = ""
-    """The name of the key that asked; empty without keys."""
+    """The name of the API key of the request; empty without keys."""
 
     dialect: str
     """The client's."""
@@ -23,7 +23,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     created: float
     ended: float | None = None
     previous: str | None = None
-    """The response it goes on from."""
+    """The response it continues."""
 
     conversation: str | None = None
     background: bool = False
@@ -32,7 +32,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Whether it may be retrieved: the client's `store`."""
 
     server: str = ""
-    """The id of the server that runs it: nobody else can write to it."""
+    """The id of the server that runs it, the only one that can write to it."""
 
     request: bytes = b""
     """The client's body."""
@@ -41,52 +41,51 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The items of this turn's input, each with an id: a JSON array."""
 
     context: bytes = b"{}"
-    """Whatever the relay needs to render or recover it."""
+    """Metadata that clients set later."""
 
     body: bytes | None = None
-    """The answer object as sent."""
+    """The response object as sent."""
 
     record: bytes | None = None
-    """The fold."""
+    """The assembled response."""
 
     digest: str | None = None
     """SHA-256 over the log, in hexadecimal."""
 
     events: int = 0
-    """In the log."""
+    """The number of events in the log."""
 
     size: int = 0
     """Bytes of the log."""
 
     cancelling: bool = False
-    """Somebody asked to stop it."""
+    """Whether a cancellation was requested."""
 
     answered: str | None = None
-    """The response that went on from it with the outputs of its calls."""
+    """The response that continues it with the outputs of its calls."""
 
     pruned: bool = False
-    """Its log was removed for its age; digest, events and size still tell what it was."""
+    """Whether its log was removed because of its age; digest, events and size remain."""
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a log: some events as they were sent, one after the other. A large batch of them
-    is cut into several blocks."""
+    """A piece of a log: a batch of events as they were sent. A large batch is cut into several
+    blocks."""
 
     number: int
-    """Of the block within its response, from 0."""
+    """The number of the block in its response, from 0."""
 
     first: int
     """The number of the first event of its batch."""
 
     count: int
-    """How many events the batch has, in its last block; 0 in those before: they are not all there
-    yet."""
+    """The number of events of the batch, in its last block; 0 in the blocks before."""
 
     data: bytes
 
 
 class Extent(msgspec.Struct, frozen=True, gc=False):
-    """How much of a log is stored."""
+    """The size of a stored log."""
 
     blocks: int
     events: int
@@ -112,7 +111,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     size: int = 0
     rest: Block | None = None
-    """The last of the log: it is written with the ending, or not at all."""
+    """The last block of the log, written in the same transaction as the ending."""
 
     items: Sequence[Item] = ()
     """To be appended to the conversation of the response, if it has one."""
@@ -126,19 +125,19 @@ class Conversation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some items of a conversation, in the order asked for."""
+    """Some items of a conversation, in the requested order."""
 
     items: list[Item]
     more: bool
-    """Whether there are others further on."""
+    """Whether more items follow."""
 
 
 class Pruned(msgspec.Struct, frozen=True, gc=False):
-    """How much was removed for its age."""
+    """How many rows were removed because of their age."""
 
     entries: int
     logs: int
-    """Of entries that stayed."""
+    """Logs of entries that were kept."""
 
     reasoning: int = 0
 
@@ -147,13 +146,13 @@ class CallReasoning(msgspec.Struct, frozen=True, gc=False):
     """The reasoning that led to a tool call, for clients that do not send it back."""
 
     call: str
-    """The id of the call, as the client knows it."""
+    """The call id that the client knows."""
 
     response: str
-    """The response that made the call: whoever deletes that deletes this, too."""
+    """The response that made the call; it is deleted with it."""
 
     origin: str
-    """Who wants it back."""
+    """The upstream that made it, the only one it is sent to."""
 
     created: float
     data: bytes

@@ -1,4 +1,4 @@
-"""The store over any SQL database: writes go through the writer, reads straight to the database."""
+"""The store over any SQL database: writes go through the writer, reads directly to the database."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from weft.store import operations
+from weft.store import conversations, operations
 from weft.store.base import ENTRIES_AT_A_TIME, StoreError
 from weft.store.leases import Leases
 from weft.store.queries import Queries
@@ -29,14 +29,14 @@ from weft.store.writer import TRANSACTION_SIZE, Work, WritePolicy, Writer
 T = TypeVar("T")
 
 PIECE = 1024 * 1024
-"""Bytes of an answer that one statement writes, at most."""
+"""Bytes of a field that one statement writes, at most."""
 
 TRANSIENT = frozenset({"busy", "lost"})
-"""Faults after which it is worth trying again."""
+"""Errors after which a retry makes sense."""
 
 
 class Database(Protocol):
-    """A place where steps are taken."""
+    """Runs queries and transactions."""
 
     async def open(self) -> None:
         """Connects, and applies the migrations. Raises StoreError."""
@@ -45,24 +45,24 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
     async def read(self, make: Callable[[], Queries[T]]) -> T:
-        """Takes steps that write nothing. Raises what they raise, or StoreError."""
+        """Runs queries that write nothing. Raises what they raise, or StoreError."""
         ...
 
     async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
-        """Writes all of it in one transaction: see `writer.Write`. Blocks of a response that is
-        not this server's are dropped."""
+        """Writes the batch in one transaction: see `writer.Write`. Blocks of a response that does
+        not belong to this server are dropped."""
         ...
 
     def lock_path(self, server: str) -> Path:
-        """The file that a server keeps locked, where others of its machine can see it."""
+        """The file that a server keeps locked, where others on its machine can see it."""
         ...
 
 
 class SqlStore:
-    """A Store; `base.py` says what each of its verbs promises."""
+    """A Store; `base.py` documents its methods."""
 
     def __init__(self, database: Database, policy: WritePolicy, server: str = "") -> None:
-        """`server` is whose responses are written to, until a lease is taken."""
+        """`server` is the id of the server until a lease is taken."""
         self._database = database
         self._policy = policy
         self._writer = Writer(self._write, policy)
@@ -84,7 +84,7 @@ class SqlStore:
         if not self._writer.running:
             return
         releasing = asyncio.ensure_future(self._leases.release())
-        await asyncio.sleep(0)  # it is queued
+        await asyncio.sleep(0)  # lets it queue its write
         try:
             await self._writer.stop()
         finally:
@@ -98,7 +98,7 @@ class SqlStore:
         return await self._with_retries(partial(self._database.read, make))
 
     async def _with_retries(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Does what writes nothing, or may be done twice, until it succeeds or patience ends."""
+        """Repeats what writes nothing, or may be done twice, until it succeeds or times out."""
         until = asyncio.get_running_loop().time() + self._policy.timeout
         retry = self._policy.first_retry
         while True:
@@ -129,7 +129,7 @@ class SqlStore:
         if self._writer.has_queued(id):
             await self._writer.submit(operations.nothing)
         if self._writer.dropped(id):
-            raise StoreError("a part of the log was dropped: the response is not ours", "fenced")
+            raise StoreError("a block was dropped: the response is not ours", "fenced")
 
     async def finish(self, id: str, ending: Ending) -> bool:
         pieces = None
@@ -150,7 +150,7 @@ class SqlStore:
         return ended
 
     async def _store_ahead(self, id: str, field: str, value: bytes) -> int:
-        """Stores a field of an answer in pieces, one after the other; returns how many."""
+        """Stores a field of a response in pieces; returns their number."""
         starts = range(0, len(value), PIECE)
         for number, start in enumerate(starts):
             piece = value[start : start + PIECE]
@@ -170,8 +170,8 @@ class SqlStore:
     async def delete(self, owner: str, id: str) -> bool:
         return await self._writer.submit(partial(operations.delete, owner, id))
 
-    async def blocks(self, id: str, after: int = -1, behind: int = -1) -> list[Block]:
-        return await self._read(partial(operations.blocks, id, after, behind))
+    async def blocks(self, id: str, after_event: int = -1, after_block: int = -1) -> list[Block]:
+        return await self._read(partial(operations.blocks, id, after_event, after_block))
 
     async def extent(self, id: str) -> Extent:
         return await self._read(partial(operations.extent, id))
@@ -219,7 +219,7 @@ class SqlStore:
         return Pruned(entries, logs, reasoning)
 
     async def _in_batches(self, some: Callable[[], Queries[int]]) -> int:
-        """Some at a time, so that nobody else waits long."""
+        """Runs it until nothing is left: in batches, so that others do not wait long."""
         total = 0
         while count := await self._writer.submit(some):
             total += count
@@ -273,22 +273,22 @@ class SqlStore:
         self, conversation: Conversation, items: Sequence[Item] = ()
     ) -> None:
         size = len(conversation.metadata) + sum(len(item.data) for item in items)
-        make = partial(operations.create_conversation, conversation, items)
+        make = partial(conversations.create_conversation, conversation, items)
         await self._writer.submit(make, size)
 
     async def conversation(self, owner: str, id: str) -> Conversation | None:
-        return await self._read(partial(operations.conversation, owner, id))
+        return await self._read(partial(conversations.conversation, owner, id))
 
     async def set_metadata(self, owner: str, id: str, metadata: bytes) -> bool:
-        make = partial(operations.set_metadata, owner, id, metadata)
+        make = partial(conversations.set_metadata, owner, id, metadata)
         return await self._writer.submit(make, len(metadata))
 
     async def delete_conversation(self, owner: str, id: str) -> bool:
-        return await self._writer.submit(partial(operations.delete_conversation, owner, id))
+        return await self._writer.submit(partial(conversations.delete_conversation, owner, id))
 
     async def add_items(self, id: str, items: Sequence[Item]) -> None:
         size = sum(len(item.data) for item in items)
-        await self._writer.submit(partial(operations.add_items, id, items), size)
+        await self._writer.submit(partial(conversations.add_items, id, items), size)
 
     async def items(
         self,
@@ -298,10 +298,10 @@ class SqlStore:
         limit: int = 20,
         descending: bool = False,
     ) -> Page:
-        return await self._read(partial(operations.items, id, after, before, limit, descending))
+        return await self._read(partial(conversations.items, id, after, before, limit, descending))
 
     async def item(self, id: str, item_id: str) -> Item | None:
-        return await self._read(partial(operations.item, id, item_id))
+        return await self._read(partial(conversations.item, id, item_id))
 
     async def delete_item(self, id: str, item_id: str) -> bool:
-        return await self._writer.submit(partial(operations.delete_item, id, item_id))
+        return await self._writer.submit(partial(conversations.delete_item, id, item_id))

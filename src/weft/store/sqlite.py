@@ -1,10 +1,11 @@
 """SQLite: one file, one thread that writes, two that read.
 
 1. WAL: readers do not wait for the writer, nor the writer for them. Several processes may share
-   the file; the writers of all take turns (BEGIN IMMEDIATE, and some seconds of waiting).
-2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response also a
-   power cut (`FULL`).
-3. After any fault but a lock, the connection is replaced: what it knows of the file may be wrong.
+   the file; their writers take turns (BEGIN IMMEDIATE, with a timeout).
+2. A commit survives a crash of the process (`synchronous=NORMAL`); one that ends a response also
+   survives a power failure (`FULL`).
+3. After any error other than a lock, the connection is replaced: what it has cached of the file may
+   be wrong.
 
 No call of the sqlite3 module happens on the loop's thread.
 """
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 READERS = 2
 OLDEST = (3, 35, 0)
-"""The first that knows RETURNING."""
+"""The first version with RETURNING."""
 
 KINDS: dict[str, Kind] = {
     "SQLITE_BUSY": "busy",
@@ -41,7 +42,7 @@ KINDS: dict[str, Kind] = {
     "SQLITE_PROTOCOL": "busy",  # many processes opened the file at once
     "SQLITE_FULL": "full",
 }
-"""By the first two words of SQLite's name for it; anything else is broken."""
+"""By the first two words of SQLite's error name; anything else is `broken`."""
 
 AT_FAULT = (
     sqlite3.IntegrityError,
@@ -50,22 +51,22 @@ AT_FAULT = (
     sqlite3.ProgrammingError,
     OverflowError,  # an integer over 64 bits
 )
-"""What an operation brings about by itself: another try ends the same way."""
+"""Errors that an operation causes itself: another attempt ends the same way."""
 
 SETTINGS = (
     "PRAGMA foreign_keys = ON",
-    "PRAGMA wal_autocheckpoint = 8192",  # pages: those that change again and again are copied once
-    "PRAGMA temp_store = MEMORY",  # what undoes a statement of many rows
+    "PRAGMA wal_autocheckpoint = 8192",  # pages that change often are copied once, not each time
+    "PRAGMA temp_store = MEMORY",  # the statement journal of inserts with many rows
 )
-"""Of the connection that writes."""
+"""Of the write connection."""
 
 ROW = "(?, ?, ?, ?, ?)"
 ROWS = (1, 16, 64, 256)
-"""How many blocks one statement appends: each lets other threads have the interpreter, and waits
-for it again, so few are better than many."""
+"""How many blocks one statement appends. Each statement releases the interpreter lock and waits for
+it again, so few statements are better than many."""
 
-# The row of the response decides: one that is gone, has ended, or is another server's takes no more
-# blocks of ours.
+# The row of the response decides: if it was deleted, has ended, or belongs to another server, the
+# block is dropped.
 APPENDS = {
     size: "INSERT INTO block (response, number, first, count, data) SELECT * FROM (VALUES "
     + ", ".join([ROW] * size)
@@ -77,53 +78,53 @@ NO_ROW: tuple[Value, ...] = (None,) * 5
 
 
 class WriterThread:
-    """A thread that does one thing after the other: half of what an executor costs the loop."""
+    """A thread that runs one function after the other, at half the cost of an executor."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._todo: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         Thread(target=self._work, name=name, daemon=True).start()
 
-    async def do(self, act: Callable[[], T]) -> T:
+    async def run(self, function: Callable[[], T]) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
 
-        def done() -> None:
+        def job() -> None:
             try:
-                result = act()
+                result = function()
             except BaseException as problem:
-                self._tell(_failed, future, problem)
+                self._call_on_loop(_set_exception, future, problem)
             else:
-                self._tell(_succeeded, future, result)
+                self._call_on_loop(_set_result, future, result)
 
-        self._todo.put(done)
+        self._queue.put(job)
         return await future
 
     def stop(self) -> None:
-        """When all is done that was asked for."""
-        self._todo.put(None)
+        """Ends the thread when everything queued is done."""
+        self._queue.put(None)
 
     def _work(self) -> None:
-        while (act := self._todo.get()) is not None:
-            act()
+        while (job := self._queue.get()) is not None:
+            job()
 
-    def _tell(self, tell: Callable[..., None], *told: object) -> None:
+    def _call_on_loop(self, function: Callable[..., None], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(tell, *told)
+            self._loop.call_soon_threadsafe(function, *arguments)
 
 
-def _succeeded(future: "asyncio.Future[T]", result: T) -> None:
+def _set_result(future: "asyncio.Future[T]", result: T) -> None:
     if not future.done():
         future.set_result(result)
 
 
-def _failed(future: "asyncio.Future[T]", problem: BaseException) -> None:
+def _set_exception(future: "asyncio.Future[T]", problem: BaseException) -> None:
     if not future.done():
         future.set_exception(problem)
 
 
 class Sqlite:
-    """A Database in a file. `busy` is how many seconds it waits for a lock, and `connection` the
-    class of its connections."""
+    """A Database in a file. `busy` is the timeout for a lock in seconds, and `connection` the class
+    of the connections."""
 
     def __init__(
         self,
@@ -139,43 +140,46 @@ class Sqlite:
         self._readers: deque[sqlite3.Connection] = deque()
 
     async def open(self) -> None:
-        self._writing = WriterThread("weft-store-writer")
-        self._reading = ThreadPoolExecutor(READERS, "weft-store-reader")
+        self._write_thread = WriterThread("weft-store-writer")
+        self._read_threads = ThreadPoolExecutor(READERS, "weft-store-reader")
         try:
-            await self._writing.do(self._open)
+            await self._write_thread.run(self._open)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        await self._writing.do(self._close)
-        self._writing.stop()
+        await self._write_thread.run(self._close)
+        self._write_thread.stop()
 
     async def read(self, make: Callable[[], Queries[T]]) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._reading, self._read, make)
+        return await loop.run_in_executor(self._read_threads, self._read, make)
 
     async def write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
-        return await self._writing.do(lambda: self._write(batch, durable, server))
+        return await self._write_thread.run(lambda: self._write(batch, durable, server))
 
     def lock_path(self, server: str) -> Path:
         return self._path.with_name(f"{self._path.name}-server-{server}")
 
-    # In the thread that writes
+    # In the write thread
 
     def _open(self) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
-            told = f"SQLite {sqlite3.sqlite_version} is too old: 3.35 is needed"
-            raise StoreError(told, "broken")
+            message = f"SQLite {sqlite3.sqlite_version} is too old: 3.35 is needed"
+            raise StoreError(message, "broken")
         with self._faults(), transaction(self._connected(), "BEGIN IMMEDIATE") as connection:
             run_queries(connection, migrate(SQLITE))
 
     def _write(self, batch: Sequence[Work], durable: bool, server: str) -> set[str]:
         with self._faults():
             connection = self._connected()
-            self._synchronize("FULL" if durable else "NORMAL")
+            level = "FULL" if durable else "NORMAL"
+            if level != self._synchronous:  # which cannot be changed inside a transaction
+                connection.execute("PRAGMA synchronous = " + level)
+                self._synchronous = level
             with transaction(connection, "BEGIN IMMEDIATE"):
-                return _written(connection, batch, server)
+                return _write_batch(connection, batch, server)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -192,11 +196,13 @@ class Sqlite:
 
     def _connected(self) -> sqlite3.Connection:
         if self._writer is None:
-            # Its readers are its owner; SQLite gives the files beside it the same mode.
+            # Readable by its owner only; SQLite gives the files beside it the same mode.
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
             self._writer = self._connect(str(self._path), uri=False)
             if self._writer.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                raise StoreError(f"{self._path}: no file of SQLite's can be shared here", "broken")
+                raise StoreError(
+                    f"{self._path}: SQLite cannot use WAL on this file system", "broken"
+                )
             for setting in SETTINGS:
                 self._writer.execute(setting)
             self._synchronous = ""
@@ -206,22 +212,16 @@ class Sqlite:
         return sqlite3.connect(
             database,
             timeout=self._busy,
-            isolation_level=None,  # transactions begin and end where we say so
-            check_same_thread=False,  # readers go from hand to hand
+            isolation_level=None,  # no implicit transactions
+            check_same_thread=False,  # read connections are shared by the read threads
             factory=self._class,
             uri=uri,
         )
 
-    def _synchronize(self, level: str) -> None:
-        """Cannot be said inside a transaction."""
-        if self._writer is not None and level != self._synchronous:
-            self._writer.execute("PRAGMA synchronous = " + level)
-            self._synchronous = level
-
     def _close(self) -> None:
-        """The readers first: whoever is the last to leave moves the log of changes into the file,
-        and they cannot."""
-        self._reading.shutdown(wait=True)
+        """Closes the readers first: the last connection to close checkpoints the WAL, and read-only
+        ones cannot."""
+        self._read_threads.shutdown(wait=True)
         while self._readers:
             self._readers.pop().close()
         self._disconnect()
@@ -231,7 +231,7 @@ class Sqlite:
         if connection is not None:
             connection.close()
 
-    # In the threads that read
+    # In the read threads
 
     def _read(self, make: Callable[[], Queries[T]]) -> T:
         try:
@@ -242,7 +242,7 @@ class Sqlite:
 
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
-        """One that nobody uses; after a fault it is used no more."""
+        """An idle connection, or a new one; after an error it is closed."""
         try:
             connection = self._readers.pop()
         except IndexError:
@@ -262,7 +262,7 @@ class Sqlite:
 
 
 def run_queries(connection: sqlite3.Connection, queries: Queries[T]) -> T:
-    """Takes the steps, one after the other. Returns what they return."""
+    """Runs the queries, one after the other. Returns the result of the generator."""
     try:
         query = next(queries)
         while True:
@@ -285,24 +285,24 @@ def transaction(connection: sqlite3.Connection, begin: str) -> Iterator[sqlite3.
         raise
 
 
-def _written(connection: sqlite3.Connection, batch: Sequence[Work], server: str) -> set[str]:
+def _write_batch(connection: sqlite3.Connection, batch: Sequence[Work], server: str) -> set[str]:
     missing: set[str] = set()
     for run in group_blocks(batch):
         if isinstance(run, list):
-            missing |= _appended(connection, run, server)
+            missing |= _append(connection, run, server)
             continue
         try:
-            run_queries(connection, run.steps())
+            run_queries(connection, run.queries())
         except AT_FAULT as error:
             raise OperationRejected(run, _fault(error)) from error
     return missing
 
 
-def _appended(connection: sqlite3.Connection, run: Sequence[LogBlock], server: str) -> set[str]:
-    """Appends to the logs. Returns the responses of which a block was dropped."""
+def _append(connection: sqlite3.Connection, blocks: Sequence[LogBlock], server: str) -> set[str]:
+    """Appends blocks to the logs. Returns the responses of which one was dropped."""
     written = 0
-    for start in range(0, len(run), ROWS[-1]):
-        some = run[start : start + ROWS[-1]]
+    for start in range(0, len(blocks), ROWS[-1]):
+        some = blocks[start : start + ROWS[-1]]
         size = next(size for size in ROWS if size >= len(some))
         rows: list[tuple[Value, ...]] = [
             (escape(id), b.number, b.first, b.count, b.data) for id, b in some
@@ -310,10 +310,10 @@ def _appended(connection: sqlite3.Connection, run: Sequence[LogBlock], server: s
         rows += [NO_ROW] * (size - len(rows))
         values = [*chain.from_iterable(rows), escape(server)]
         written += connection.execute(APPENDS[size], values).rowcount
-    return set() if written == len(run) else run_queries(connection, dropped(run))
+    return set() if written == len(blocks) else run_queries(connection, dropped(blocks))
 
 
 def _fault(error: Exception) -> StoreError:
-    """SQLite's own words hold no parameters."""
+    """The messages of SQLite hold no parameters."""
     name = str(vars(error).get("sqlite_errorname", ""))
     return StoreError(f"SQLite: {error}", KINDS.get("_".join(name.split("_")[:2]), "broken"))

@@ -1,4 +1,4 @@
-"""From an address to a store."""
+"""From a database URL to a store."""
 
 from pathlib import Path
 
@@ -17,32 +17,34 @@ except ModuleNotFoundError as error:  # asyncpg comes with the extra `postgres`
 else:
     POSTGRES = True
 
-LOCK_WAIT = 1.0
-STATEMENT = 5.0
-"""Seconds that one try may take in SQLite, and one statement in PostgreSQL: what waits for another
-server is tried again and again, as long as we have patience."""
+LOCK_TIMEOUT = 1.0
+STATEMENT_TIMEOUT = 5.0
+"""Seconds for one attempt in SQLite, and for one statement in PostgreSQL. Attempts are repeated for
+`WritePolicy.timeout` seconds."""
 
 DEFAULT = WritePolicy()
 
 
 def store_from_url(url: str, policy: WritePolicy = DEFAULT, server: str = "") -> Store:
-    """Returns the store at an address, not yet open. Raises UnknownStore. `server` is whose
-    responses it writes to, until it takes a lease.
+    """Returns the store at a URL, not yet open. Raises UnknownStore. `server` is the id of the
+    server that the store writes for, until it takes a lease.
 
     `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://user:password@host/database`.
     """
-    scheme, found, rest = url.partition("://")
-    if not found:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
         raise UnknownStore("an address begins with sqlite:// or postgresql://")
     match scheme:
         case "sqlite":
-            return SqlStore(Sqlite(_path(rest), min(LOCK_WAIT, policy.timeout)), policy, server)
+            lock_timeout = min(LOCK_TIMEOUT, policy.timeout)
+            return SqlStore(Sqlite(_path(rest), lock_timeout), policy, server)
         case "postgresql" | "postgres" if POSTGRES:
-            return SqlStore(Postgres(Secret(url), min(STATEMENT, policy.timeout)), policy, server)
+            statement_timeout = min(STATEMENT_TIMEOUT, policy.timeout)
+            return SqlStore(Postgres(Secret(url), statement_timeout), policy, server)
         case "postgresql" | "postgres":
             raise UnknownStore("PostgreSQL needs asyncpg: pip install 'weft[postgres]'")
         case _:
-            raise UnknownStore(f"{scheme[:20]!r} is no database: sqlite or postgresql")
+            raise UnknownStore(f"unknown database {scheme[:20]!r}: use sqlite or postgresql")
 
 
 def _path(rest: str) -> Path:
@@ -54,5 +56,5 @@ def _path(rest: str) -> Path:
     if not rest.startswith("/"):
         raise UnknownStore("three slashes before a relative path, four before an absolute one")
     if "?" in rest or "\0" in rest:
-        raise UnknownStore("an address of SQLite has no options")
+        raise UnknownStore("an SQLite URL has no options")
     return Path(rest[1:])

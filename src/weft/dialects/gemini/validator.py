@@ -6,7 +6,6 @@ checked separately (see `validation/state.py`).
 
 from collections.abc import Callable
 
-from weft.dialects.gemini.validation.rules import RULES
 from weft.dialects.gemini.validation.state import ValidatedCandidate
 from weft.dialects.gemini.wire import ERROR_STATUSES
 from weft.dialects.rules import JsonValue
@@ -14,8 +13,6 @@ from weft.dialects.validation.reporter import JsonObject, Reporter
 from weft.dialects.validation.untyped import count, elements, fields, shown, text
 from weft.findings import Findings
 from weft.sse import DONE, Frame
-
-__all__ = ["RULES", "GeminiValidator"]
 
 _CONTENT_KEYS = ("candidates", "promptFeedback", "usageMetadata", "error")
 _SUMMED_COUNTS = (

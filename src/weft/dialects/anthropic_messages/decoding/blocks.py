@@ -39,8 +39,7 @@ from weft.dialects.envelope import Envelope, unwrap, unwrap_reasoning_end
 from weft.dialects.frames import Salvage, SurrogateJoiner
 from weft.findings import Findings
 from weft.ids import Claims
-from weft.lifecycle import parses
-from weft.partial_json import canonical
+from weft.partial_json import canonical, is_json
 from weft.parts import (
     Opaque,
     Part,
@@ -129,7 +128,7 @@ class BlockDecoder:
 
     def is_complete(self, block: ToolUseState) -> bool:
         """Whether its arguments so far are valid JSON."""
-        return parses(block.arguments)
+        return is_json(block.arguments)
 
     def _next_id(self) -> str:
         """The id of the parts of the next block."""

@@ -115,8 +115,7 @@ def _image(raw: Raw, path: str) -> ImageContent | None:
             return ImageContent(media_type, data, cache=cache, extra=extra)
         case schema.UrlSource(url):
             return ImageContent(url=url, cache=cache, extra=extra)
-        case schema.FileSource(file_id):
-            return ImageContent(file_id=file_id, cache=cache, extra=extra)
+    return ImageContent(file_id=block.source.file_id, cache=cache, extra=extra)
 
 
 def _document(raw: Raw, path: str) -> FileContent | None:
@@ -134,10 +133,9 @@ def _document(raw: Raw, path: str) -> FileContent | None:
         case schema.PlainTextSource(data, media_type):
             data = b64encode(data.encode()).decode()
             return FileContent(media_type, data, filename=title, cache=cache, extra=extra)
-        case schema.FileSource(file_id):
-            return FileContent(file_id=file_id, filename=title, cache=cache, extra=extra)
         case schema.ContentBlockSource():
             return None
+    return FileContent(file_id=block.source.file_id, filename=title, cache=cache, extra=extra)
 
 
 def _search_result(raw: Raw, path: str) -> TextContent | None:

@@ -25,7 +25,7 @@ _MCP_TOOLSET = "mcp_toolset"
 _json = msgspec.json.Encoder().encode
 
 
-def parse_tools(body: schema.MessagesRequest, places: SourcePaths) -> tuple[Tool, ...]:
+def parse_tools(body: schema.MessagesRequest, source_paths: SourcePaths) -> tuple[Tool, ...]:
     """Returns client tools, server tools, and one tool for each MCP server."""
     servers: dict[str, tuple[int, Raw]] = {}
     for index, raw in enumerate(body.mcp_servers or ()):
@@ -36,7 +36,7 @@ def parse_tools(body: schema.MessagesRequest, places: SourcePaths) -> tuple[Tool
     tools: list[Tool] = []
     for index, raw in enumerate(body.tools or ()):
         path = f"tools[{index}]"
-        places.add(f"{path}.parameters", f"{path}.input_schema")
+        source_paths.add(f"{path}.parameters", f"{path}.input_schema")
         tool_type = read_object(raw, schema.ToolFields, path).type
         if tool_type in (None, "custom"):
             tools.append(_client_tool(raw, path))
@@ -47,7 +47,7 @@ def parse_tools(body: schema.MessagesRequest, places: SourcePaths) -> tuple[Tool
         else:
             tools.append(_server_tool(raw, path))
     for index, server in servers.values():  # a server without a toolset offers all its tools
-        places.add(f"tools[{len(tools)}]", f"mcp_servers[{index}]")
+        source_paths.add(f"tools[{len(tools)}]", f"mcp_servers[{index}]")
         tools.append(_mcp_tool(server, None, f"mcp_servers[{index}]"))
     return tuple(tools)
 

@@ -19,8 +19,6 @@ from weft.dialects.anthropic_messages.requests.render_messages import (
     without_unsigned_thinking,
 )
 from weft.dialects.anthropic_messages.requests.render_options import (
-    EFFORTS,
-    TIERS,
     TokenPlan,
     display,
     encode,
@@ -86,7 +84,7 @@ def render(request: Request, context: Context, quirks: MessagesQuirks, losses: L
         sampling.top_p,
         sampling.top_k,
         UNSET if request.user is None else encode(schema.Metadata(request.user)),
-        TIERS.get(tier or "", tier),
+        schema.SERVICE_TIERS.get(tier or "", tier),
         schema.render_cache_control(request.cache, "", losses, ttl=quirks.cache_ttl),
         request.stream or None,
     )
@@ -108,15 +106,17 @@ def _token_plan(request: Request, quirks: MessagesQuirks) -> TokenPlan:
     if options is None:
         return TokenPlan(limit)
     if options.effort == "none":
-        raw = fields_of(options.extra).get("effort")
-        effort = next((one for one in EFFORTS.values() if raw == Raw(f'"{one}"'.encode())), None)
-        return TokenPlan(limit, schema.ThinkingConfigParam("disabled"), effort)
+        kept = fields_of(options.extra).get("effort")
+        found = [one for one in schema.EFFORTS.values() if kept == Raw(f'"{one}"'.encode())]
+        disabled = schema.ThinkingConfigParam("disabled")
+        return TokenPlan(limit, disabled, found[0] if found else None)
     thinking: schema.ThinkingConfigParam | None = None
     if options.budget_tokens is not None:
         thinking = schema.ThinkingConfigParam("enabled", options.budget_tokens, display(options))
     elif options.adaptive:
         thinking = schema.ThinkingConfigParam("adaptive", display=display(options))
-    return TokenPlan(limit, thinking, EFFORTS.get(options.effort) if options.effort else None)
+    effort = schema.EFFORTS.get(options.effort) if options.effort else None
+    return TokenPlan(limit, thinking, effort)
 
 
 class _SourceMessagesRenderer(MessagesRenderer):

@@ -13,7 +13,7 @@ from weft.dialects.requests.codec import Losses
 from weft.dialects.requests.fields import read_object
 from weft.dialects.requests.unknown_fields import remaining
 from weft.parts import Json
-from weft.request import Cache
+from weft.request import Cache, Effort
 
 NESTED = frozenset(
     {
@@ -38,6 +38,19 @@ SERVER_TOOLS = {
     "code_execution": "code-execution",
 }
 """Versioned server tools by the prefix of their type, with their canonical kind."""
+
+EFFORTS: dict[Effort, Effort] = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "max",
+}
+"""The effort in a body for each canonical one, except `none`."""
+
+SERVICE_TIERS = {"auto": "auto", "default": "standard_only"}
+"""The service tiers in a body by their canonical name."""
 
 Count = Annotated[int, Meta(ge=0)]
 MessageRole = Literal["user", "assistant", "system"]

@@ -1,6 +1,8 @@
 """The shapes of a Chat Completions request body, as it is parsed and as it is rendered.
 
-What passes through unread is `Raw`. A rendered shape leaves out fields that hold their default.
+Responses are read leniently (`wire.py`), requests strictly: a field that is required here and
+missing is the client's fault, and named in the error. What passes through unread is `Raw`. A
+rendered shape leaves out fields that hold their default.
 """
 
 import msgspec

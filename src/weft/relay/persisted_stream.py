@@ -1,0 +1,181 @@
+"""A stream whose events are stored before they are sent to the client."""
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+
+import msgspec
+
+from weft.assembler import Response
+from weft.dialects.error_classes import new_error
+from weft.findings import Finding
+from weft.parts import ErrorPart
+from weft.relay.incoming import RequestFailed
+from weft.relay.persistence import TAKEN_OVER, ResponseWriter
+from weft.relay.stream import OpenStream, RequestState, error_stream
+from weft.relay.translation import UpstreamRequest
+from weft.sse import Event
+from weft.store.base import AlreadyExists, StoreError
+
+
+class PersistedStream:
+    """An open stream whose events are stored before they are sent."""
+
+    def __init__(self, state: RequestState, inner: OpenStream, writer: ResponseWriter) -> None:
+        self._state = state
+        self._inner = inner
+        self._writer: ResponseWriter | None = writer
+        """None once storing has failed."""
+        self._number = -1
+        """The number of the last event sent, if the dialect numbers them."""
+        self._last: list[Event] = []
+        """The last events, if they were sent but are not stored yet."""
+
+    @property
+    def response(self) -> Response:
+        return self._inner.response
+
+    @property
+    def findings(self) -> list[Finding]:
+        return self._inner.findings
+
+    @property
+    def repairs(self) -> list[Finding]:
+        return self._inner.repairs
+
+    def _record(self) -> Response:
+        """The response with the findings of the renderer."""
+        response = self.response
+        found = (*response.findings, *self.findings)
+        return msgspec.structs.replace(response, findings=found) if self.findings else response
+
+    @property
+    def sent(self) -> UpstreamRequest:
+        return self._inner.sent
+
+    @property
+    def delivered(self) -> bool:
+        return self._inner.delivered
+
+    @property
+    def bytes_in(self) -> int:
+        return self._inner.bytes_in
+
+    @property
+    def log_id(self) -> str | None:
+        writer = self._writer
+        return writer.log.id if writer is not None and writer.has_begun else None
+
+    # Events
+
+    async def next(self) -> list[Event]:
+        inner, writer = self._inner, self._writer
+        stored = False
+        if writer is not None and not writer.has_begun:
+            await inner.fill()  # only then is the id known that the client sees
+            first = [] if inner.ended else inner.waiting
+            await self._store(self._begin(writer, is_body=False))
+            stored = bool(first)
+        events = await inner.next()
+        if self._writer is not None and not stored:
+            await self._store(self._append(self._writer, events))
+        return self._note_number(events)
+
+    async def _begin(self, writer: ResponseWriter, *, is_body: bool) -> None:
+        """Stores the beginning, under a new id if this one exists already. A response that has
+        ended is stored with its end."""
+        inner = self._inner
+        try:
+            if not writer.accepts(inner.response_id):
+                raise AlreadyExists("the id cannot be used")
+            first = () if is_body or inner.ended else inner.waiting
+            await writer.begin(inner.response_id, first)
+        except AlreadyExists:
+            inner.rename(self._state.incoming.dialect.new_id(inner.sent.encoding.ids))
+            first = () if is_body or inner.ended else inner.waiting
+            await writer.begin(inner.response_id, first)
+
+    async def _append(self, writer: ResponseWriter, events: list[Event]) -> None:
+        if not writer.running:
+            return
+        if self._inner.ended:  # even without events
+            await writer.finish(events, self._record, self._inner.encoding)
+        elif events:
+            await writer.append(events)
+
+    async def _store(self, work: Coroutine[None, None, None]) -> None:
+        """Raises RequestFailed if it must be stored and cannot be."""
+        try:
+            await work
+        except (StoreError, AlreadyExists) as problem:
+            writer, self._writer = self._writer, None
+            if writer is None:
+                return
+            writer.give_up()
+            self._state.record.unstored = str(problem)
+            if isinstance(problem, StoreError) and problem.kind == "fenced":
+                raise RequestFailed(TAKEN_OVER) from None  # the store has another ending
+            if isinstance(problem, StoreError) and writer.required:
+                error = new_error("server", "the response could not be stored")
+                raise RequestFailed(error) from None
+
+    def _note_number(self, events: list[Event]) -> list[Event]:
+        for event in reversed(events):
+            if event.number is not None:
+                self._number = event.number
+                break
+        return events
+
+    async def flow(self, write: Callable[[list[Event]], bool]) -> None:
+        writer = self._writer
+
+        def write_noted(events: list[Event]) -> bool:
+            return write(self._note_number(events))
+
+        try_store = None if writer is None else writer.try_append
+        await self._inner.flow_through(write_noted, try_store)
+
+    async def read_body(self) -> tuple[int, bytes]:
+        inner = self._inner
+        await inner.read_all()
+        status, body = await inner.body()
+        if self._writer is not None and status == 200 and not self._writer.has_begun:
+            id = inner.response_id
+            await self._store(self._begin(self._writer, is_body=True))
+            status, body = (status, body) if inner.response_id == id else await inner.body()
+        if self._writer is not None and status == 200:
+            await self._store(self._writer.finish_body(body, self._record))
+        inner.deliver()
+        return status, body
+
+    def keepalive(self) -> Event | None:
+        """A keepalive event is stored like any other."""
+        event, writer = self._inner.keepalive(), self._writer
+        if event is not None and writer is not None and not writer.try_append([event]):
+            return None
+        return event
+
+    # The end
+
+    async def fail(self, error: ErrorPart) -> list[Event]:
+        if self._inner.ended:  # and the end could not be stored: it must not be sent
+            return error_stream(self._state, self.sent.request).rest(error, self._number)
+        events = await self._inner.fail(error)
+        self._last = [] if self._writer is None else events
+        return events
+
+    async def abandon(self, error: ErrorPart) -> None:
+        """Stores what has arrived, with the error as its end."""
+        self._last = await self._inner.fail(error)
+        self._inner.abort()
+        await self._settle()
+
+    async def close(self) -> None:
+        await self._settle()
+        await self._inner.close()
+
+    async def _settle(self) -> None:
+        """Stores the end, unless it is stored already."""
+        writer = self._writer
+        if writer is not None and writer.running and self._inner.ended:
+            with suppress(StoreError):
+                await writer.finish(self._last, self._record, self._inner.encoding)
